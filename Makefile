@@ -1,0 +1,51 @@
+# alltrace: `make` or `make help` lists what can be done. Each target makes the environment it needs.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+NSIGHT ?= .cache/nsight
+DATA   ?= $(abspath ../shared/data)
+SHELL  := /bin/bash
+
+export ALLTRACE_DATA ?= $(wildcard $(DATA))
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test check lint typing unit docs bench clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(VENV)/.done ## make the environment in .venv
+
+$(VENV)/.done: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: env ## a simulated 16-rank run with one slow rank: import, the main tables, a report, and where to look next
+	@$(BIN)/alltrace demo --output demo
+
+test: check unit ## everything that CI runs
+
+check: lint typing ## style and types
+
+lint: env ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+typing: env ## mypy, strict
+	$(BIN)/mypy
+
+unit: env ## the tests; those that need a real Nsight Systems or real reports are skipped where there is none
+	$(BIN)/python -m pytest -n auto
+
+docs: env ## write the reference pages of docs/ and the outputs in README.md
+	$(BIN)/python tools/make_docs.py
+	$(BIN)/python tools/make_readme.py
+
+bench: env ## the benchmarks of docs/benchmarks.md, side by side with the peers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[bench]'
+	$(BIN)/python -m benchmarks
+
+clean: ## remove the environment, caches and the demo
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache demo

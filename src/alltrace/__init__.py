@@ -1,0 +1,29 @@
+"""alltrace: every rank, one trace.
+
+Merges the profiler reports of a distributed GPU run into one time-aligned columnar trace and answers questions over all
+ranks. Importing the package is light: the data libraries are imported when a run is opened.
+
+    run = alltrace.open("reports/")
+    run.recipe("breakdown").to_arrow()
+    run.table("kernels", ranks=[0]).df()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
+    from alltrace.api import OpenRun
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "open"]
+
+
+def open(*inputs: str | PathLike[str], cache_dir: Path | None = None) -> OpenRun:  # noqa: A001  the library's one verb
+    """Open a run directory; or reports, which are imported into the cache first (see `alltrace.api.open_run`)."""
+    from alltrace.api import open_run
+
+    return open_run(*inputs, cache_dir=cache_dir)

@@ -1,0 +1,139 @@
+"""The library: `alltrace.open(...)` gives a run whose tables are DuckDB relations and whose questions are recipes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alltrace.run.store import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+    from pathlib import Path
+
+    from alltrace.align.aligned import Aligned
+    from alltrace.recipes.base import Answer
+
+
+@dataclass(frozen=True)
+class Result:
+    """The answer of a recipe.
+
+    Attributes:
+        answer: Its table, what its columns mean, and notes.
+    """
+
+    answer: Answer
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know: ranks left out, what could not be judged and why."""
+        return self.answer.notes
+
+    def to_arrow(self) -> Any:
+        """The answer as a `pyarrow.Table`; the units of its columns are in `answer.columns`."""
+        return self.answer.table
+
+    def to_pandas(self) -> Any:
+        """The answer as a pandas data frame; pandas must be installed."""
+        return self.answer.table.to_pandas()
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The answer as a list of rows."""
+        rows: list[dict[str, Any]] = self.answer.table.to_pylist()
+        return rows
+
+    def figure(self) -> dict[str, Any]:
+        """The answer's picture in plotly's format: `plotly.graph_objects.Figure(result.figure())` shows it.
+
+        Raises:
+            UsageError: The answer has no picture.
+        """
+        from alltrace.charts import draw, figure
+
+        return figure(draw(self.answer))
+
+    def picture(self, kind: str = "png") -> bytes:
+        """The answer's picture as the contents of a file; matplotlib must be installed (`alltrace[pictures]`).
+
+        Args:
+            kind: `png` or `svg`.
+
+        Raises:
+            UsageError: The answer has no picture, or matplotlib is not installed.
+        """
+        from alltrace.charts import draw, picture_bytes
+
+        return picture_bytes(draw(self.answer), kind)
+
+
+class OpenRun(Run):
+    """A run, opened: `ranks`, `hosts`, `span_ns`, `table(...)`, `connect()`, `recipe(...)` and `aligned()`."""
+
+    def aligned(self, *, jobs: int | None = None) -> Aligned:
+        """What is derived over all ranks: collectives, matched instances, steps, clocks; all later reads are on these clocks.
+
+        Args:
+            jobs: The most processes; None lets the number of rows decide.
+
+        Raises:
+            InputError: The files of the run are damaged.
+        """
+        from alltrace.align.store import aligned
+
+        return aligned(self, jobs=jobs)
+
+    def table(self, table: str, ranks: Sequence[int] | None = None) -> Any:
+        """The canonical `table` of all ranks as a DuckDB relation (see `Run.table`); for `collectives` the run is aligned first."""
+        if table == "collectives" and self.overlay is None:
+            self.aligned()
+        return super().table(table, ranks)
+
+    def recipe(
+        self,
+        name: str,
+        /,
+        *,
+        ranks: Sequence[int] | None = None,
+        steps: str | None = None,
+        skip_warmup: bool = False,
+        **options: Any,
+    ) -> Result:
+        """The answer of the recipe called `name`.
+
+        Args:
+            name: A recipe's name; `stats:NAME` for nsys' report of that name.
+            ranks: The ranks to ask; None for all.
+            steps: The steps to count, such as `10:50` for 10 to 49, `10:`, `:50` or `10`; None for the whole run.
+            skip_warmup: Leave out warm-up steps, and what lies outside of steps.
+            options: The recipe's options.
+
+        Raises:
+            UsageError: There is no such recipe, option, rank or step.
+        """
+        from alltrace.recipes.ask import ask
+
+        return Result(ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup))
+
+
+def open_run(*inputs: str | PathLike[str], cache_dir: Path | None = None) -> OpenRun:
+    """Open a run directory; or reports, which are imported into the cache first.
+
+    Args:
+        inputs: A run directory, or any number of reports, folders of reports, patterns and URLs.
+        cache_dir: Where imported reports are kept; None for the user's cache folder.
+
+    Raises:
+        InputError: No report can be read.
+    """
+    from alltrace.run.manifest import given_run
+
+    given = [os.fspath(i) for i in inputs]
+    path = given_run(given)
+    if path is None:
+        from alltrace.run.cache import resolve
+
+        path = resolve(given, cache_dir=cache_dir)
+    return OpenRun(path)

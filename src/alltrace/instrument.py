@@ -1,0 +1,18 @@
+"""What a training script imports: the window of steps that is recorded, and named ranges.
+
+Everything here does nothing, in nanoseconds, where the process is not profiled.
+
+    from alltrace.instrument import annotate, steps
+
+    with steps() as window:  # the steps that `alltrace capture exec --steps 70:75` names
+        for batch in loader:
+            with annotate("forward"):
+                ...
+            window.step()
+"""
+
+from __future__ import annotations
+
+from alltrace.capture.instrument import annotate, profiled, steps, torch_profile, trace_func
+
+__all__ = ["annotate", "profiled", "steps", "torch_profile", "trace_func"]
