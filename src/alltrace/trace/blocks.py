@@ -1,0 +1,75 @@
+"""Memory that is used again and again: blocks for the columns of batches that come and go.
+
+A fresh block costs a page fault for every 4 KiB when it is first written to, which takes about as long as decoding what goes into
+it. A block that comes back when the last array on it is gone costs nothing the next time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_WASTE = 2  # a block may be so many times larger than what is asked for
+
+
+class Blocks:
+    """Lends blocks of memory; may be used by several threads.
+
+    Args:
+        most_free_bytes: How much may wait to be lent again.
+    """
+
+    def __init__(self, most_free_bytes: int) -> None:
+        self._free: deque[NDArray[np.uint8]] = deque()
+        self._most_free_bytes = most_free_bytes
+
+    def lend(self, size: int) -> Block:
+        """A block of at least `size` bytes; what lies in it is left from before."""
+        for _ in range(len(self._free)):
+            try:
+                memory = self._free.popleft()
+            except IndexError:  # another thread was faster
+                break
+            if size <= len(memory) <= _WASTE * max(size, 1):
+                return Block(memory, self)
+            self._take_back(memory)
+        return Block(np.empty(size, np.uint8), self)
+
+    def _take_back(self, memory: NDArray[np.uint8]) -> None:
+        self._free.append(memory)
+        try:
+            while sum(len(m) for m in tuple(self._free)) > self._most_free_bytes:
+                self._free.popleft()
+        except IndexError:  # another thread was faster
+            pass
+
+
+class Block:
+    """A block on loan: it goes back when neither it nor an Arrow buffer on it is left.
+
+    Attributes:
+        bytes: The memory.
+    """
+
+    def __init__(self, memory: NDArray[np.uint8], owner: Blocks) -> None:
+        self.bytes = memory
+        self._owner = owner
+
+    def buffer(self, begin: int, size: int) -> pa.Buffer:
+        """The bytes [begin, begin + size) as an Arrow buffer, which keeps the block on loan."""
+        import pyarrow as pa
+
+        return pa.foreign_buffer(self.bytes.ctypes.data + begin, size, self)
+
+    def __del__(self) -> None:
+        """Give the memory back."""
+        self._owner._take_back(self.bytes)  # noqa: SLF001
+
+
+__all__ = ["Block", "Blocks"]

@@ -1,0 +1,46 @@
+"""The distinct values of a column, and which of them each row has, without sorting the rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+
+_SMALL = 1 << 10
+
+
+def distinct(values: Int64) -> tuple[Int64, Int64]:
+    """What `np.unique(values, return_inverse=True)` gives for whole numbers, several times sooner where few are distinct.
+
+    Args:
+        values: int64 array of n.
+
+    Returns:
+        The distinct values, ascending, and the place of each row's among them: int64 arrays of d and n.
+    """
+    values = np.asarray(values, np.int64)
+    if not len(values):
+        return values, np.empty(0, np.int64)
+    low, high = int(values.min()), int(values.max())
+    if high - low <= 2 * len(values) + _SMALL:
+        cells = values - low
+        there = np.zeros(high - low + 1, bool)
+        there[cells] = True
+        found = np.flatnonzero(there)
+        if len(found) == len(there):
+            return found + low, cells
+        place = np.cumsum(there) - 1
+        return found + low, place[cells]
+    import pyarrow as pa
+
+    coded = pa.array(values).dictionary_encode()
+    words = coded.dictionary.to_numpy()
+    order = np.argsort(words, kind="stable")
+    place = np.empty(len(words), np.int64)
+    place[order] = np.arange(len(words))
+    return words[order], place[coded.indices.to_numpy()]

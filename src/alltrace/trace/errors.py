@@ -1,0 +1,92 @@
+"""Errors for people: one sentence with the file or option, what was expected, what was found and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from os import PathLike
+
+EXIT_DONE = 0
+EXIT_BREACH = 1
+EXIT_USAGE = 2
+EXIT_INPUT = 3
+EXIT_STRICT = 4
+
+
+class AlltraceError(Exception):
+    """Base of all errors raised on purpose by alltrace; `exit_code` is what the command line ends with."""
+
+    exit_code = EXIT_INPUT
+
+
+class UsageError(AlltraceError):
+    """An option or argument that cannot be used as given."""
+
+    exit_code = EXIT_USAGE
+
+    @classmethod
+    def unknown(cls, what: str, given: str, available: Iterable[str]) -> UsageError:
+        """An unknown name, with the closest of the available ones as a hint.
+
+        Args:
+            what: What the name stands for, such as `recipe`.
+            given: The name as given.
+            available: The names that exist.
+        """
+        import difflib
+
+        names = sorted(available)
+        close = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(close)}?" if close else f"there are: {', '.join(names)}"
+        return cls(f"there is no {what} {given!r}; {hint}")
+
+
+class InputError(AlltraceError):
+    """An input that cannot be read; composed of the four facts a reader needs.
+
+    Args:
+        path: The file or folder.
+        found: What is wrong with it, as found.
+        expected: What was expected instead.
+        advice: What to do about it.
+    """
+
+    exit_code = EXIT_INPUT
+
+    def __init__(self, path: str | PathLike[str], *, found: str, expected: str | None = None, advice: str | None = None) -> None:
+        self.path = str(path)
+        self.found = found
+        self.expected = expected
+        self.advice = advice
+        parts = [f"{printable(self.path)}: {found}"]
+        if expected:
+            parts.append(f"expected {expected}")
+        if advice:
+            parts.append(advice)
+        super().__init__("; ".join(parts))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_input_error, (self.path, self.found, self.expected, self.advice)
+
+
+def _rebuild_input_error(path: str, found: str, expected: str | None, advice: str | None) -> InputError:
+    return InputError(path, found=found, expected=expected, advice=advice)
+
+
+class MissingTablesError(AlltraceError):
+    """No rank of a run has the tables that a question needs."""
+
+
+class StrictError(AlltraceError):
+    """Some ranks could not be read and `--strict` was given."""
+
+    exit_code = EXIT_STRICT
+
+
+def printable(text: str) -> str:
+    """`text` with every control character escaped, so that a name from outside cannot write to the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

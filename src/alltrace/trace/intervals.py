@@ -1,0 +1,435 @@
+"""Interval arithmetic: unions, overlaps, bins, classes of time, gaps, concurrency.
+
+Intervals are half-open `[start, end)` in int64 nanoseconds, given as two arrays of one length; one whose end is not after its start
+has no length and covers nothing. `Merged` is a set of intervals in normal form, which the set operations take and give. All
+results are exact integers. Tracks are taken apart with `by_track`.
+
+Large inputs run compiled, small ones in plain NumPy with equal results, so that a short command never waits for Numba: it is
+loaded only once about as much time was lost without it as loading takes.
+Nesting and look-ups in named ranges are in `alltrace.trace.nesting`.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+
+SMALL_ROWS = 4096
+"""Inputs with fewer rows than this do not run compiled."""
+
+_LOADING_NS = 400_000_000
+"""What loading Numba and its kernels takes, about."""
+
+INT64_MIN = -(1 << 63)
+INT64_MAX = (1 << 63) - 1
+
+
+class Merged(NamedTuple):
+    """A set of points in time as disjoint intervals: ascending, none touching the next, none without length.
+
+    Attributes:
+        starts: int64 array of m starts, ns.
+        ends: int64 array of m ends, ns.
+    """
+
+    starts: Int64
+    ends: Int64
+
+    @property
+    def total_ns(self) -> int:
+        """The time covered, exact even where it is more than an int64 holds."""
+        return int((self.ends.view(np.uint64) - self.starts.view(np.uint64)).sum())
+
+    @property
+    def durations_ns(self) -> Int64:
+        """The length of each interval, int64 array of m."""
+        return _as_int64(self.ends.view(np.uint64) - self.starts.view(np.uint64))
+
+
+NOTHING = Merged(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def merge(starts: Int64, ends: Int64) -> Merged:
+    """The union of intervals; touching ones become one.
+
+    Args:
+        starts: int64 array of n starts, ns; in any order, fastest when ascending.
+        ends: int64 array of n ends, ns.
+    """
+    starts, ends = _int64(starts), _int64(ends)
+    merge_sorted = kernel_for("merge_sorted", len(starts), 9)
+    if merge_sorted is not None:
+        out_starts, out_ends = np.empty_like(starts), np.empty_like(ends)
+        count = merge_sorted(starts, ends, out_starts, out_ends)
+        if count < 0:
+            order = np.argsort(starts, kind="stable")
+            count = merge_sorted(starts[order], ends[order], out_starts, out_ends)
+        return Merged(out_starts[:count].copy(), out_ends[:count].copy())
+    long = ends > starts
+    if not long.all():
+        starts, ends = starts[long], ends[long]
+    if not len(starts):
+        return NOTHING
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reached = np.maximum.accumulate(ends)
+    first = np.concatenate(([True], starts[1:] > reached[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return Merged(starts[first], reached[last])
+
+
+def union(sets: Iterable[Merged]) -> Merged:
+    """What at least one of the sets covers."""
+    given = [s for s in sets if len(s.starts)]
+    if not given:
+        return NOTHING
+    if len(given) == 1:
+        return given[0]
+    return merge(np.concatenate([s.starts for s in given]), np.concatenate([s.ends for s in given]))
+
+
+def intersection(a: Merged, b: Merged) -> Merged:
+    """What both sets cover."""
+    if not len(a.starts) or not len(b.starts):
+        return NOTHING
+    total = len(a.starts) + len(b.starts)
+    kernel = kernel_for("intersect", total, 20)
+    if kernel is not None:
+        out_starts, out_ends = np.empty(total, np.int64), np.empty(total, np.int64)
+        count = kernel(*a, *b, out_starts, out_ends)
+        return Merged(out_starts[:count].copy(), out_ends[:count].copy())
+    low = np.searchsorted(b.ends, a.starts, "right")
+    counts = np.searchsorted(b.starts, a.ends, "left") - low
+    of_a = np.repeat(np.arange(len(a.starts)), counts)
+    of_b = np.arange(len(of_a)) - np.repeat(np.cumsum(counts) - counts - low, counts)
+    return Merged(np.maximum(a.starts[of_a], b.starts[of_b]), np.minimum(a.ends[of_a], b.ends[of_b]))
+
+
+def difference(a: Merged, b: Merged) -> Merged:
+    """What `a` covers and `b` does not."""
+    return intersection(a, _complement(b, INT64_MIN, INT64_MAX))
+
+
+def clip(merged: Merged, start: int, end: int) -> Merged:
+    """The part of a set within `[start, end)`."""
+    if end <= start:
+        return NOTHING
+    first = int(np.searchsorted(merged.ends, start, "right"))
+    last = int(np.searchsorted(merged.starts, end, "left"))
+    if first >= last:
+        return NOTHING
+    return Merged(np.maximum(merged.starts[first:last], start), np.minimum(merged.ends[first:last], end))
+
+
+def gaps(merged: Merged, start: int | None = None, end: int | None = None) -> Merged:
+    """What a set leaves open between its intervals.
+
+    Args:
+        merged: The set.
+        start: Also count the time from here to the first interval; None for the first interval's start.
+        end: Also count the time from the last interval to here; None for the last interval's end.
+    """
+    if (start is None and end is None) or (not len(merged.starts) and (start is None or end is None)):
+        return Merged(merged.ends[:-1].copy(), merged.starts[1:].copy())
+    low = int(merged.starts[0]) if start is None else start
+    high = int(merged.ends[-1]) if end is None else end
+    return _complement(merged, low, high)
+
+
+def overlap_ns(starts: Int64, ends: Int64, merged: Merged) -> Int64:
+    """How much of each interval a set covers.
+
+    Args:
+        starts: int64 array of n starts, ns; in any order, fastest when ascending.
+        ends: int64 array of n ends, ns.
+        merged: The set.
+
+    Returns:
+        int64 array of n, ns.
+    """
+    starts, ends = _int64(starts), _int64(ends)
+    overlap = kernel_for("overlap", len(starts) + len(merged.starts), 60)
+    if overlap is not None:
+        out = np.empty(len(starts), np.int64)
+        if not overlap(starts, ends, *merged, out):
+            order = np.argsort(starts, kind="stable")
+            ascending = np.empty_like(out)
+            overlap(starts[order], ends[order], *merged, ascending)
+            out[order] = ascending
+        return out
+    covered = _covered_before(merged, np.maximum(starts, ends)) - _covered_before(merged, starts)
+    return _as_int64(covered)
+
+
+def bin_edges(start: int, end: int, bins: int) -> Int64:
+    """The edges of `bins` equal parts of `[start, end)`: int64 array of bins + 1, ns; parts differ by 1 ns at most.
+
+    Raises:
+        ValueError: There is no bin, or the span has no length or does not fit into int64.
+    """
+    if bins < 1 or not 0 < end - start <= INT64_MAX:
+        raise ValueError(f"cannot part [{start}, {end}) into {bins} bins")
+    whole, rest = divmod(end - start, bins)
+    steps = np.arange(bins + 1, dtype=np.int64)
+    return start + (steps * whole + steps * rest // bins)
+
+
+def bin_coverage_ns(merged: Merged, edges: Int64) -> Int64:
+    """How much of each bin a set covers.
+
+    Args:
+        merged: The set.
+        edges: int64 array of b + 1 ascending edges, ns, such as `bin_edges` gives.
+
+    Returns:
+        int64 array of b, ns; at most the bins' lengths.
+    """
+    return _as_int64(np.diff(_covered_before(merged, _int64(edges))))
+
+
+def bin_load_ns(starts: Int64, ends: Int64, edges: Int64) -> Int64:
+    """The summed time that intervals spend in each bin; two that overlap count twice.
+
+    Args:
+        starts: int64 array of n starts, ns, in any order.
+        ends: int64 array of n ends, ns.
+        edges: int64 array of b + 1 ascending edges, ns.
+
+    Returns:
+        int64 array of b, ns. A sum that does not fit into int64 is cut to its largest value.
+    """
+    starts, ends = _int64(starts), _int64(ends)
+    long = ends > starts
+    points = _int64(edges)
+    # What lies before x is the sum of (x - start) over starts before x less that of (x - end) over ends before x. The sums may
+    # pass 64 bits; modulo 2**64 their difference is right all the same, as long as the result fits.
+    before = _sum_before(np.sort(starts[long]), points) - _sum_before(np.sort(ends[long]), points)
+    return _as_int64(np.diff(before))
+
+
+def classify_ns(classes: Sequence[Merged], start: int, end: int) -> list[int]:
+    """How the time of `[start, end)` divides into classes, the earlier class first where they overlap.
+
+    Args:
+        classes: n sets, by priority.
+        start: Start of the span, ns.
+        end: End of the span, ns.
+
+    Returns:
+        n + 1 exact times in ns: of each class what no earlier one covers, and what none covers. They sum to the span.
+    """
+    times: list[int] = []
+    covered = NOTHING
+    before = 0
+    for merged in classes:
+        covered = union((covered, clip(merged, start, end)))
+        total = covered.total_ns
+        times.append(total - before)
+        before = total
+    times.append(max(end - start, 0) - before)
+    return times
+
+
+def exclusive(classes: Sequence[Merged]) -> list[Merged]:
+    """The intervals of each class that no earlier class covers; n sets, disjoint, with the union of the given ones."""
+    result: list[Merged] = []
+    covered = NOTHING
+    for merged in classes:
+        result.append(difference(merged, covered))
+        covered = union((covered, merged))
+    return result
+
+
+class Concurrency(NamedTuple):
+    """How many intervals are open over time.
+
+    Attributes:
+        times: int64 array of m ascending distinct times, ns, at which the number changes.
+        counts: int64 array of m: open from `times[i]` to `times[i + 1]`; the last is 0.
+    """
+
+    times: Int64
+    counts: Int64
+
+    def level_ns(self) -> Int64:
+        """The time spent at each number of open intervals, from 0 (between the first start and the last end) to the largest."""
+        if not len(self.times):
+            return np.zeros(1, np.int64)
+        levels = np.zeros(int(self.counts.max()) + 1, np.int64)
+        np.add.at(levels, self.counts[:-1], np.diff(self.times))
+        return levels
+
+
+def concurrency(starts: Int64, ends: Int64) -> Concurrency:
+    """How many of the intervals are open at each time.
+
+    Args:
+        starts: int64 array of n starts, ns, in any order.
+        ends: int64 array of n ends, ns.
+    """
+    starts, ends = _int64(starts), _int64(ends)
+    long = ends > starts
+    starts, ends = np.sort(starts[long]), np.sort(ends[long])
+    points = np.concatenate((starts, ends))
+    points.sort(kind="stable")
+    times = points[np.concatenate(([True], points[1:] != points[:-1]))] if len(points) else points
+    open_now = np.searchsorted(starts, times, "right") - np.searchsorted(ends, times, "right")
+    changes = np.concatenate(([True], open_now[1:] != open_now[:-1])) if len(times) else np.zeros(0, np.bool_)
+    return Concurrency(times[changes], open_now[changes].astype(np.int64, copy=False))
+
+
+def containing(merged: Merged, points: Int64) -> Int64:
+    """Which interval of a set holds each point: int64 array of p indices, -1 for none.
+
+    Args:
+        merged: The set.
+        points: int64 array of p times, ns.
+    """
+    points = _int64(points)
+    index = np.searchsorted(merged.starts, points, "right").astype(np.int64) - 1
+    if len(merged.starts):
+        index[points >= merged.ends[index]] = -1  # an index of -1 looks at the last end, and stays -1 either way
+    return index
+
+
+def nearest(merged: Merged, points: Int64) -> Int64:
+    """Which interval of a set is nearest to each point: int64 array of p indices, -1 when the set is empty.
+
+    The distance to an interval is 0 inside it; of equally near ones the earlier is taken.
+
+    Args:
+        merged: The set.
+        points: int64 array of p times, ns.
+    """
+    points = _int64(points)
+    count = len(merged.starts)
+    if not count:
+        return np.full(len(points), -1, np.int64)
+    after = np.searchsorted(merged.starts, points, "right").astype(np.int64)
+    left = np.maximum(after - 1, 0)
+    right = np.minimum(after, count - 1)
+    ends = merged.ends[left]
+    unsigned = points.view(np.uint64)
+    # The last point of an interval is end - 1: at the end itself the distance is 1.
+    to_left = np.where(points < ends, np.uint64(0), unsigned - ends.view(np.uint64) + np.uint64(1))
+    to_left[after == 0] = np.iinfo(np.uint64).max
+    to_right = merged.starts[right].view(np.uint64) - unsigned
+    to_right[after == count] = np.iinfo(np.uint64).max
+    return np.where(to_right < to_left, right, left)
+
+
+def by_track(*tracks: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp] | slice]]:
+    """The rows of each track, in ascending order of the tracks.
+
+    Args:
+        tracks: One or more integer arrays of n that together say which track a row lies on.
+
+    Yields:
+        The track's values and its rows: a slice where every track's rows lie together, as they do in a run's files, else the
+        ascending row numbers.
+    """
+    if not tracks or not len(tracks[0]):
+        return
+    order: NDArray[np.intp] | None = None
+    if _descends(tracks):
+        order = np.lexsort(tracks[::-1])
+        tracks = tuple(t[order] for t in tracks)
+    change = np.zeros(len(tracks[0]) - 1, np.bool_)
+    for track in tracks:
+        change |= track[1:] != track[:-1]
+    bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(tracks[0])]
+    for first, last in pairwise(bounds):
+        rows = slice(first, last) if order is None else order[first:last]
+        yield tuple(int(t[first]) for t in tracks), rows
+
+
+def merge_by_track(tracks: NDArray[Any], starts: Int64, ends: Int64) -> dict[int, Merged]:
+    """The union of the intervals of each track, by the track's code.
+
+    Args:
+        tracks: Integer array of n codes.
+        starts: int64 array of n starts, ns.
+        ends: int64 array of n ends, ns.
+    """
+    return {track[0]: merge(starts[rows], ends[rows]) for track, rows in by_track(tracks)}
+
+
+def _descends(tracks: tuple[NDArray[Any], ...]) -> bool:
+    """Whether any row sorts before the one above it."""
+    equal = np.ones(len(tracks[0]) - 1, np.bool_)
+    for track in tracks:
+        if (equal & (track[1:] < track[:-1])).any():
+            return True
+        equal &= track[1:] == track[:-1]
+    return False
+
+
+def _int64(values: NDArray[Any]) -> Int64:
+    return np.ascontiguousarray(values, np.int64)
+
+
+def _as_int64(values: NDArray[np.uint64]) -> Int64:
+    signed: Int64 = np.minimum(values, np.uint64(INT64_MAX)).astype(np.int64)
+    return signed
+
+
+def _complement(merged: Merged, start: int, end: int) -> Merged:
+    inside = clip(merged, start, end)
+    starts = np.concatenate((np.array([start], np.int64), inside.ends))
+    ends = np.concatenate((inside.starts, np.array([end], np.int64)))
+    long = starts < ends
+    return Merged(starts[long], ends[long])
+
+
+def _covered_before(merged: Merged, points: Int64) -> NDArray[np.uint64]:
+    """How much of a set lies before each point."""
+    starts, ends = merged.starts.view(np.uint64), merged.ends.view(np.uint64)
+    whole = np.concatenate((np.zeros(1, np.uint64), np.cumsum(ends - starts)))
+    index = np.searchsorted(merged.starts, points, "left")
+    before = whole[index]
+    inside = np.flatnonzero(index > 0)
+    at = index[inside] - 1
+    beyond = np.where(merged.ends[at] > points[inside], ends[at] - points[inside].view(np.uint64), np.uint64(0))
+    before[inside] -= beyond
+    return before
+
+
+def _sum_before(times: Int64, points: Int64) -> NDArray[np.uint64]:
+    """The sum of (point - time) over the ascending times before each point, modulo 2**64."""
+    summed = np.concatenate((np.zeros(1, np.uint64), np.cumsum(times.view(np.uint64))))
+    index = np.searchsorted(times, points, "left")
+    return index.astype(np.uint64) * points.view(np.uint64) - summed[index]
+
+
+_lost_ns = 0
+
+
+def kernel_for(name: str, rows: int, gain_ns: int) -> Any | None:
+    """The compiled kernel of that name, or None when the plain way is to be taken.
+
+    Args:
+        name: The kernel.
+        rows: Rows of the input.
+        gain_ns: How much faster per row the kernel is than the plain way.
+    """
+    global _lost_ns
+    if rows < SMALL_ROWS:
+        return None
+    if "numba" not in sys.modules:
+        _lost_ns += rows * gain_ns
+        if _lost_ns < _LOADING_NS:
+            return None
+    from alltrace.trace._interval_kernels import kernel
+
+    return kernel(name)

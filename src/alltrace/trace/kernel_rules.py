@@ -1,0 +1,122 @@
+"""What a kernel does, by its name: ordered rules, the first that matches decides.
+
+The built-in rules know NCCL's and RCCL's old and new kernel names (`ncclKernel_*`, since 2.19 `ncclDevKernel_*`), NVSHMEM, DeepEP,
+vLLM's, TensorRT-LLM's and FlashInfer's own all-reduce kernels, and user-buffer kernels of Transformer Engine. A user puts rules of
+his own before them from a file. A kernel that no rule names is `unclassified`: it counts as compute, and answers say how much of
+the kernel time that is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+COMPUTE = "compute"
+COLLECTIVE = "collective"
+P2P = "p2p"
+UNCLASSIFIED = "unclassified"
+COMMUNICATION = frozenset({COLLECTIVE, P2P})
+
+_COMPUTE_WORDS = """
+    gemm gemv gemvx cutlass cublas cublasLt cudnn cask xmma nvjet splitK conv wgrad dgrad fprop winograd
+    implicit_convolve nchw nhwc volta_ turing_ ampere_ hopper sm[0-9]{2,3}_ maxwell_ at::native at_cuda_detail at::cuda
+    triton_ triton__ flash fmha attention mha_ elementwise vectorized softmax layer_?norm rms_?norm batch_?norm bn_[fb]w
+    group_?norm pool adam sgd lamb optimizer multi_tensor_apply embedding indexSelect index_ scatter gather sort radix
+    scan reduce copy fill cast convert transpose permute dropout gelu relu silu swiglu rope rotary cross_entropy
+    nll_loss loss topk top_k sampling argmax fft thrust:: cub:: curand philox spmm spmv cusparse cusolver magma
+    transformer_engine apex quantize dequantize fp8 moe expert marlin awq gptq mamba selective_scan dali memset memcpy
+    normal_ uniform distribution_ random nan_ isfinite amp_ unrolled pointwise stencil jacobi saxpy daxpy axpy
+    dot_kernel nvfuser kernel_cuda __nv_static
+"""
+
+
+@dataclass(frozen=True)
+class KernelRule:
+    """A kernel whose name matches `pattern` (a regular expression, searched, case-sensitive) is of class `kind`."""
+
+    pattern: str
+    kind: str
+
+
+BUILT_IN: tuple[KernelRule, ...] = (
+    KernelRule(r"^(void )?nccl(Dev)?Kernel_?(_|)?(SendRecv|Send|Recv)", P2P),
+    KernelRule(r"^(void )?nccl(Dev)?Kernel", COLLECTIVE),
+    KernelRule(r"^(void )?nccl[A-Z]\w*(RING|TREE|COLLNET|NVLS|Ring|Tree|CollNet|Nvls)", COLLECTIVE),
+    KernelRule(r"^(void )?mscclKernel|^(void )?msccl(pp)?::", COLLECTIVE),
+    KernelRule(r"nvshmem\w*(put|get|p2p|signal|wait)", P2P),
+    KernelRule(r"nvshmem", COLLECTIVE),
+    KernelRule(r"deep_ep::", COLLECTIVE),
+    KernelRule(r"vllm::(cross_device_reduce|quickreduce|allreduce)|cross_device_reduce_[12]stage", COLLECTIVE),
+    KernelRule(r"(tensorrt_llm|trtllm|flashinfer)\w*::.*all_?(reduce|gather|to_?all)", COLLECTIVE),
+    KernelRule(r"(two|one)ShotAllReduce|allreduce_fusion_kernel|multimem_(all|one|two)", COLLECTIVE),
+    KernelRule(r"userbuffers?_fp16|userbuffers?_(all|reduce|push|pull)", COLLECTIVE),
+    KernelRule(r"^(void )?rccl\w*Kernel|onerankreduce", COLLECTIVE),
+    KernelRule("(?i)" + "|".join(_COMPUTE_WORDS.split()), COMPUTE),
+)
+
+
+class KernelRules:
+    """Ordered rules, a user's before the built-in ones.
+
+    Args:
+        extra: Rules that come first.
+    """
+
+    def __init__(self, extra: Iterable[KernelRule] = ()) -> None:
+        self.rules = (*extra, *BUILT_IN)
+        self._compiled = [(re.compile(r.pattern), r.kind) for r in self.rules]
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of the rules: equal for equal rules."""
+        text = "\n".join(f"{r.pattern}\t{r.kind}" for r in self.rules)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def kind(self, name: str | None) -> str | None:
+        """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None for no name."""
+        if name is None:
+            return None
+        return next((kind for pattern, kind in self._compiled if pattern.search(name)), UNCLASSIFIED)
+
+
+@lru_cache(maxsize=1)
+def built_in_rules() -> KernelRules:
+    """The built-in rules alone."""
+    return KernelRules()
+
+
+def read_rules(path: Path) -> KernelRules:
+    """Rules from a text file, before the built-in ones: on each line a class, white space, and a regular expression.
+
+    Empty lines and lines that start with `#` are passed over.
+
+    Raises:
+        InputError: The file cannot be read, or a line is not a class and a valid expression.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(path, found=f"it cannot be read ({error})", expected="a text file of kernel rules") from error
+    rules = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        kind, *rest = line.strip().split(None, 1)
+        pattern = rest[0] if rest else ""
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InputError(path, found=f"line {number} holds no valid regular expression ({error})") from error
+        if not pattern or not re.fullmatch(r"[a-z][a-z0-9_-]*", kind):
+            raise InputError(path, found=f"line {number} is {line!r}", expected="a class and a regular expression")
+        rules.append(KernelRule(pattern, kind))
+    return KernelRules(rules)

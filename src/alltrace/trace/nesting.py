@@ -1,0 +1,202 @@
+"""Nested ranges: which range encloses which, and which ranges enclose a call.
+
+A range encloses [start, end) of its track when it starts no later and ends no earlier. The innermost enclosing one is the
+shortest; of equally short ones the last by (start, -end, row). That is what nsys' report `nvtx_pushpop_trace` calls the parent:
+minimising the sum of the distances between the starts and between the ends minimises the length of the parent. Ranges may
+interleave, as those of different domains on one thread do.
+
+Times beyond +-2**62 ns (146 years) are taken as that bound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.trace import _sweeps
+from alltrace.trace.intervals import kernel_for
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+
+_FAR = 1 << 62
+_ROOM = 1024
+_GAIN_NS = 1500
+
+
+class NestingSweep:
+    """Depth and parent of ranges that come in blocks, sorted by (track, start, descending end, order of the source)."""
+
+    def __init__(self) -> None:
+        self._row = 0
+        self._frontier = np.zeros((4, 0), np.int64)
+        self._state = np.zeros(2, np.int64)
+
+    def step(self, wanted: NDArray[np.bool_], tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
+        """The next n ranges.
+
+        Args:
+            wanted: bool array of n: which rows take part; the others only count as rows.
+            tracks: int64 array of n track codes.
+            starts: int64 array of n starts, ns.
+            ends: int64 array of n ends, ns; one before its start counts as the start.
+
+        Returns:
+            Two int64 arrays of n. The depth is the length of the chain of parents: 0 for a range without one. The parent is a
+            row number, counted from the first row of the first block. Both are -1 where a row does not take part, the parent
+            also where there is none.
+        """
+        count = len(starts)
+        starts, ends = _clipped(starts, ends)
+        size = int(self._state[0])
+        frontier = np.zeros((4, size + count), np.int64)
+        frontier[:, :size] = self._frontier[:, :size]
+        depths, parents = np.empty(count, np.int64), np.empty(count, np.int64)
+        wanted = np.ascontiguousarray(wanted, np.bool_)
+        tracks = np.ascontiguousarray(tracks, np.int64)
+        kernel = kernel_for("nest", count, _GAIN_NS)
+        if kernel is not None:
+            kernel(wanted, tracks, starts, ends, self._row, *frontier, self._state, depths, parents)
+        else:
+            lists = _Lists(*frontier, self._state, depths, parents)
+            _sweeps.nest(wanted.tolist(), tracks.tolist(), starts.tolist(), ends.tolist(), self._row, *lists.values)
+            lists.store()
+        self._frontier = frontier[:, : int(self._state[0])].copy()
+        self._row += count
+        return depths, parents
+
+
+def nest(tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
+    """Depth and parent of n ranges; arguments and results as those of `NestingSweep.step`."""
+    return NestingSweep().step(np.ones(len(starts), np.bool_), tracks, starts, ends)
+
+
+def innermost(
+    range_tracks: Int64, range_starts: Int64, range_ends: Int64, tracks: Int64, starts: Int64, ends: Int64 | None = None
+) -> Int64:
+    """The innermost range that encloses each call.
+
+    Args:
+        range_tracks: int64 array of r track codes.
+        range_starts: int64 array of r starts, ns.
+        range_ends: int64 array of r ends, ns.
+        tracks: int64 array of n track codes.
+        starts: int64 array of n starts, ns.
+        ends: int64 array of n ends, ns; None to look up the points `starts`.
+
+    Returns:
+        int64 array of n: rows of the ranges, -1 for none. Inputs may have any order; they are fastest in that of a run's files.
+    """
+    ranges, range_order = _sorted(range_tracks, range_starts, range_ends, longest_first=True)
+    calls, call_order = _sorted(tracks, starts, starts if ends is None else ends, longest_first=False)
+    count = len(calls[0])
+    found = np.full(count, -1, np.int64)
+    state = np.zeros(4, np.int64)
+    kernel = kernel_for("innermost", count + len(ranges[0]), _GAIN_NS)
+    if kernel is not None:
+        frontier = np.zeros((4, _ROOM), np.int64)
+        kernel(*ranges, *calls, *frontier, state, found)
+        while state[3] < count:
+            frontier = np.concatenate((frontier, np.zeros_like(frontier)), axis=1)
+            kernel(*ranges, *calls, *frontier, state, found)
+    else:
+        lists = _Lists(*np.zeros((4, len(ranges[0])), np.int64), state, found)
+        _sweeps.innermost(*(a.tolist() for a in (*ranges, *calls)), *lists.values)
+        lists.store()
+    return _unsorted(found, range_order, call_order)
+
+
+def enclosing(
+    range_tracks: Int64, range_starts: Int64, range_ends: Int64, tracks: Int64, starts: Int64, ends: Int64 | None = None
+) -> tuple[Int64, Int64]:
+    """Every range that encloses each call, for what counts a call under all of them.
+
+    Args:
+        range_tracks: int64 array of r track codes.
+        range_starts: int64 array of r starts, ns.
+        range_ends: int64 array of r ends, ns.
+        tracks: int64 array of n track codes.
+        starts: int64 array of n starts, ns.
+        ends: int64 array of n ends, ns; None to look up the points `starts`.
+
+    Returns:
+        Two int64 arrays of one length: row of the call, row of the range. There are as many pairs as calls times enclosing
+        ranges: a caller with very many of both gives the calls in portions. In order of the calls by (track, start), outer
+        ranges first.
+    """
+    ranges, range_order = _sorted(range_tracks, range_starts, range_ends, longest_first=True)
+    calls, call_order = _sorted(tracks, starts, starts if ends is None else ends, longest_first=False)
+    count = len(calls[0])
+    state = np.zeros(5, np.int64)
+    queries: list[Int64] = [np.empty(0, np.int64)]
+    rows: list[Int64] = [np.empty(0, np.int64)]
+    kernel = kernel_for("enclosing", count + len(ranges[0]), _GAIN_NS)
+    active = np.zeros((2, _ROOM if kernel is not None else len(ranges[0])), np.int64)
+    room = max(4 * count, active.shape[1])
+    while state[3] < count:
+        pairs = np.empty((2, room), np.int64)
+        if kernel is not None:
+            before = int(state[3])
+            kernel(*ranges, *calls, *active, state, *pairs)
+            if state[3] == before:  # no call was done: what stopped it was room
+                active = np.concatenate((active, np.zeros_like(active)), axis=1)
+                room = max(room, active.shape[1])
+        else:
+            lists = _Lists(*active, state, *pairs)
+            _sweeps.enclosing(*(a.tolist() for a in (*ranges, *calls)), *lists.values)
+            lists.store()
+        written = int(state[4])
+        queries.append(pairs[0, :written].copy())
+        rows.append(pairs[1, :written].copy())
+    query, row = np.concatenate(queries), np.concatenate(rows)
+    return (
+        query if call_order is None else call_order[query],
+        row if range_order is None else range_order[row],
+    )
+
+
+class _Lists:
+    """Arrays as lists, for a sweep that is not compiled, and back."""
+
+    def __init__(self, *arrays: Int64) -> None:
+        self._arrays = arrays
+        self.values: list[list[int]] = [a.tolist() for a in arrays]
+
+    def store(self) -> None:
+        for array, values in zip(self._arrays, self.values, strict=True):
+            array[:] = values
+
+
+def _clipped(starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
+    starts = np.ascontiguousarray(starts, np.int64)
+    ends = np.maximum(np.asarray(ends, np.int64), starts)
+    return np.clip(starts, -_FAR, _FAR - 1), np.clip(ends, -_FAR, _FAR - 1)
+
+
+def _sorted(
+    tracks: Int64, starts: Int64, ends: Int64, *, longest_first: bool
+) -> tuple[tuple[Int64, Int64, Int64], NDArray[np.int64] | None]:
+    """Track, start and end by (track, start[, -end]), and the permutation, or None when they were so."""
+    tracks = np.ascontiguousarray(tracks, np.int64)
+    starts, ends = _clipped(starts, ends)
+    same = tracks[1:] == tracks[:-1]
+    early = (tracks[1:] < tracks[:-1]) | (same & (starts[1:] < starts[:-1]))
+    if longest_first:
+        early |= same & (starts[1:] == starts[:-1]) & (ends[1:] > ends[:-1])
+    if not early.any():
+        return (tracks, starts, ends), None
+    order = np.lexsort((-ends, starts, tracks) if longest_first else (starts, tracks))
+    return (tracks[order], starts[order], ends[order]), order.astype(np.int64, copy=False)
+
+
+def _unsorted(found: Int64, range_order: Int64 | None, call_order: Int64 | None) -> Int64:
+    if range_order is not None and len(range_order):
+        found = np.where(found < 0, -1, range_order[found])
+    if call_order is None:
+        return found
+    result = np.empty_like(found)
+    result[call_order] = found
+    return result

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alltrace.trace.distinct import distinct
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.sampled_from([1, 5, 10**6, 2**63]))
+def test_it_is_what_unique_gives(values: list[int], near: int) -> None:
+    column = np.array([v % near if near < 2**63 else v for v in values], np.int64)
+    found, place = distinct(column)
+    wanted, at = np.unique(column, return_inverse=True)
+    assert found.tolist() == wanted.tolist()
+    assert place.tolist() == at.tolist()
+
+
+@pytest.mark.parametrize("values", [[], [7], [3, 3, 3], [-5, 2**62, -5], [4, 2, 3]])
+def test_few_values(values: list[int]) -> None:
+    found, place = distinct(np.array(values, np.int64))
+    assert found.tolist() == sorted(set(values))
+    assert [found[p] for p in place] == values

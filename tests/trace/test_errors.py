@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from alltrace.trace.errors import AlltraceError, InputError, MissingTablesError, StrictError, UsageError, printable
+
+
+def test_an_input_error_is_one_sentence_of_four_facts():
+    error = InputError("a/b.sqlite", found="is empty", expected="a report", advice="export it again")
+    assert str(error) == "a/b.sqlite: is empty; expected a report; export it again"
+    assert str(InputError("x", found="is empty")) == "x: is empty"
+    assert str(InputError("a\nb\x1b[31m\udcff", found="is empty")) == r"a\nb\x1b[31m\udcff: is empty"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (AlltraceError("x"), 3),
+        (InputError("p", found="f", expected="e", advice="a"), 3),
+        (MissingTablesError("x"), 3),
+        (StrictError("x"), 4),
+        (UsageError("x"), 2),
+    ],
+)
+def test_errors_come_through_a_process_boundary(error, code):
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)
+    assert again.exit_code == code
+
+
+def test_an_unknown_name_gets_a_hint():
+    assert str(UsageError.unknown("recipe", "kernel", ["kernels", "gaps"])) == "there is no recipe 'kernel'; did you mean kernels?"
+    assert str(UsageError.unknown("recipe", "zzz", ["kernels", "gaps"])) == "there is no recipe 'zzz'; there are: gaps, kernels"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("a b ü ✓", "a b ü ✓"), ("a\tb\r\n", r"a\tb\r\n"), ("\u202ex", r"\u202ex"), ("\x9b", r"\x9b")]
+)
+def test_nothing_unprintable_is_shown(text, shown):
+    assert printable(text) == shown

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import alltrace
+
+USE = (
+    "import warnings; warnings.simplefilter('error')\n"
+    "import numpy as np\n"
+    "from alltrace.readers.nsys.sqlite import kernels\n"
+    "print(kernels.__file__, kernels.local_size(5000, 4096), kernels.children._cache.cache_path)\n"
+    "import sys; print('numba.cpython.unicode' in sys.modules)\n"
+)
+
+
+def run(source, **environment):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("NUMBA_", "XDG_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", USE],
+        capture_output=True,
+        text=True,
+        env={**clean, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.fixture
+def source(tmp_path):
+    """The package, where nothing is compiled yet."""
+    home = Path(alltrace.__file__).parent
+    shutil.copytree(home, tmp_path / "src" / "alltrace", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "src"
+
+
+@pytest.mark.slow
+def test_code_is_kept_in_the_folder_given(tmp_path, source):
+    for compiles in (True, False):
+        file, size, kept, compiler_loaded = run(source, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
+        assert file.startswith(str(source))
+        assert int(size) == 908
+        assert kept.startswith(str(tmp_path / "kept"))
+        assert compiler_loaded == str(compiles)  # what is kept runs without it
+    assert len(list((tmp_path / "kept").rglob("kernels.children-*.nbc"))) == 1
+    assert not list(source.rglob("*.nbc"))
+
+
+@pytest.mark.slow
+def test_it_works_where_nothing_can_be_written(tmp_path, source):
+    (tmp_path / "file").touch()
+    blocked = str(tmp_path / "file" / "below")  # below a file, not even root can make a folder
+    for folder in [path for path in source.rglob("*") if path.is_dir()]:
+        (folder / "__pycache__").touch()
+    assert int(run(source, NUMBA_CACHE_DIR=blocked, HOME=blocked, XDG_CACHE_HOME=blocked)[1]) == 908
+    assert not list(tmp_path.rglob("*.nbc"))

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from alltrace.trace.errors import InputError
+from alltrace.trace.kernel_rules import BUILT_IN, KernelRule, KernelRules, built_in_rules, read_rules
+
+KINDS = {
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "collective",
+    "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)": "collective",
+    "void ncclKernel_ReduceScatter": "collective",
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)": "p2p",
+    "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t": "p2p",
+    "void vllm::cross_device_reduce_1stage<float, 4>": "collective",
+    "deep_ep::intranode::dispatch": "collective",
+    "ampere_sgemm_128x64_tn": "compute",
+    "void at::native::vectorized_elementwise_kernel<4>": "compute",
+    "triton_poi_fused_add_0": "compute",
+    "my_own_thing": "unclassified",
+    "": "unclassified",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_known_names(name):
+    assert built_in_rules().kind(name) == KINDS[name]
+
+
+def test_no_name_has_no_class():
+    assert built_in_rules().kind(None) is None
+
+
+def test_a_users_rules_come_first(tmp_path):
+    path = tmp_path / "rules"
+    path.write_text(
+        "\ufeff# mine\n\ncollective my_own\nring-exchange\t  ^halo exchange$  \n  compute ncclDevKernel_AllReduce\n",
+        encoding="utf-8",
+    )
+    rules = read_rules(path)
+    assert rules.rules[:3] == (
+        KernelRule("my_own", "collective"),
+        KernelRule("^halo exchange$", "ring-exchange"),
+        KernelRule("ncclDevKernel_AllReduce", "compute"),
+    )
+    assert rules.rules[3:] == BUILT_IN
+    assert rules.kind("my_own_thing") == "collective"
+    assert rules.kind("halo exchange") == "ring-exchange"
+    assert rules.kind("ncclDevKernel_AllReduce_Sum") == "compute"
+    assert rules.fingerprint != built_in_rules().fingerprint == KernelRules().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"compute (", "line 1 holds no valid regular expression"),
+        (b"\ncompute\n", "line 2 is 'compute'; expected a class and a regular expression"),
+        (b"Compute x", "line 1 is"),
+        (b"compute \xff", "it cannot be read"),
+    ],
+)
+def test_bad_rules_are_a_sentence(tmp_path, content, found):
+    (tmp_path / "rules").write_bytes(content)
+    with pytest.raises(InputError, match=found):
+        read_rules(tmp_path / "rules")
+
+
+def test_no_file_of_rules(tmp_path):
+    with pytest.raises(InputError, match="it cannot be read"):
+        read_rules(tmp_path / "rules")

@@ -1,0 +1,110 @@
+"""Nesting and look-ups in ranges against every pair of range and call, compiled and not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alltrace.trace import intervals, nesting
+from alltrace.trace._interval_kernels import kernel
+
+spans = st.tuples(st.integers(0, 2), st.integers(-5, 12), st.integers(0, 9)).map(lambda s: (s[0], s[1], s[1] + s[2]))
+many = st.lists(spans, max_size=14)
+
+
+@pytest.fixture(params=["plain", "compiled"], autouse=True, scope="module")
+def path(request):
+    """Run everything on lists and compiled, with little room so that the sweeps have to ask for more."""
+    for name in ("nest", "innermost", "enclosing"):
+        kernel(name)  # compiled before a test is timed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "SMALL_ROWS", 0 if request.param == "compiled" else 1 << 40)
+        patch.setattr(nesting, "_ROOM", 1)
+        yield
+
+
+def columns(rows):
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def encloses(outer, inner):
+    return outer[0] == inner[0] and outer[1] <= inner[1] and outer[2] >= inner[2]
+
+
+def rank(ranges, i):
+    """How good a range is as the innermost: short, then late in the order of the file."""
+    _, start, end = ranges[i]
+    return (end - start, -start, -i)
+
+
+@settings(max_examples=300)
+@given(many, many)
+def test_lookups(ranges, calls):
+    expected = [min((i for i, r in enumerate(ranges) if encloses(r, c)), key=lambda i: rank(ranges, i), default=-1) for c in calls]
+    assert nesting.innermost(*columns(ranges), *columns(calls)).tolist() == expected
+    query, row = nesting.enclosing(*columns(ranges), *columns(calls))
+    found = list(zip(query.tolist(), row.tolist(), strict=True))
+    assert sorted(found) == [(q, i) for q, c in enumerate(calls) for i, r in enumerate(ranges) if encloses(r, c)]
+    for q in range(len(calls)):
+        outer_first = [(ranges[i][1], -ranges[i][2], i) for c, i in found if c == q]
+        assert outer_first == sorted(outer_first)
+
+
+@given(many, many)
+def test_points(ranges, calls):
+    tracks, starts, _ = columns(calls)
+    inner = nesting.innermost(*columns(ranges), tracks, starts)
+    assert inner.tolist() == nesting.innermost(*columns(ranges), tracks, starts, starts).tolist()
+    query, _ = nesting.enclosing(*columns(ranges), tracks, starts)
+    assert set(query.tolist()) == set(np.flatnonzero(inner >= 0).tolist())
+
+
+@settings(max_examples=300)
+@given(many, st.integers(1, 5))
+def test_blocks(ranges, size):
+    ranges = sorted(ranges, key=lambda r: (r[0], r[1], -r[2]))
+    sweep = nesting.NestingSweep()
+    depths, parents = [], []
+    for first in range(0, len(ranges), size):
+        tracks, starts, ends = columns(ranges[first : first + size])
+        for got, into in zip(sweep.step(np.ones(len(tracks), bool), tracks, starts, ends), (depths, parents), strict=True):
+            into.extend(got.tolist())
+    for i, r in enumerate(ranges):
+        # Of equal ranges the earlier row is the parent.
+        outer = [j for j, o in enumerate(ranges) if j != i and encloses(o, r) and not (o == r and j > i)]
+        parent = min(outer, key=lambda j: rank(ranges, j), default=-1)
+        assert parents[i] == parent
+        assert depths[i] == (0 if parent < 0 else depths[parent] + 1)
+
+
+def test_interleaved_ranges():
+    ranges = [(0, 0, 10), (0, 5, 15), (0, 6, 9), (0, 11, 14)]
+    depths, parents = nesting.nest(*columns(ranges))
+    assert parents.tolist() == [-1, -1, 1, 1]
+    assert depths.tolist() == [0, 0, 1, 1]
+    query, row = nesting.enclosing(*columns(ranges), *columns([(0, 7, 8), (0, 8, 12), (0, 10, 10), (1, 7, 8)]))
+    assert list(zip(query.tolist(), row.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 1), (2, 0), (2, 1)]
+
+
+def test_extreme_times():
+    low, high = intervals.INT64_MIN, intervals.INT64_MAX
+    depths, parents = nesting.nest(*columns([(0, low, high), (0, low, 0), (0, -1, high)]))
+    assert (depths.tolist(), parents.tolist()) == ([0, 1, 1], [-1, 0, 0])
+
+
+def test_deep_nesting_and_many_calls():
+    depth = 3000
+    tracks = np.zeros(depth, np.int64)
+    starts = np.arange(depth)
+    ends = 10_000 - starts
+    depths, parents = nesting.nest(tracks, starts, ends)
+    assert depths.tolist() == list(range(depth))
+    assert parents.tolist() == list(range(-1, depth - 1))
+    at = np.array([0, 10, depth, 9999, 10_000, 10_001])
+    assert nesting.innermost(tracks, starts, ends, np.zeros(6, np.int64), at).tolist() == [0, 10, depth - 1, 1, 0, -1]
+    query, row = nesting.enclosing(tracks, starts, ends, np.zeros(6, np.int64), at)
+    assert np.bincount(query, minlength=6).tolist() == [1, 11, depth, 2, 1, 0]
+    assert row[query == 1].tolist() == list(range(11))
