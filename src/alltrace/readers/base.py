@@ -1,0 +1,143 @@
+"""What every reader hands over: who a report is about, and its rows as canonical tables.
+
+A reader is opened on one report. It never decides what a rank is: it lists the processes it saw with all the evidence there is,
+and every row it streams carries the process it belongs to, so that `alltrace.run` can split one report over several ranks or join
+several reports into one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+ENVIRONMENT_ALLOWED = frozenset(
+    """
+    RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK TORCHELASTIC_RUN_ID
+    OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_SIZE
+    PMI_RANK PMI_LOCAL_RANK PMI_SIZE PMIX_RANK MPI_LOCALRANKID PALS_RANKID PALS_LOCAL_RANKID
+    MV2_COMM_WORLD_RANK MV2_COMM_WORLD_LOCAL_RANK MV2_COMM_WORLD_SIZE
+    JSM_NAMESPACE_RANK JSM_NAMESPACE_LOCAL_RANK JSM_NAMESPACE_SIZE FLUX_TASK_RANK FLUX_TASK_LOCAL_ID FLUX_JOB_SIZE
+    SLURM_PROCID SLURM_LOCALID SLURM_NTASKS SLURM_NPROCS SLURM_NODEID SLURMD_NODENAME
+    SLURM_JOB_ID SLURM_STEP_ID SLURM_STEP_NUM_TASKS
+    CUDA_VISIBLE_DEVICES CUDA_DEVICE_MAX_CONNECTIONS CUDA_LAUNCH_BLOCKING
+    NCCL_ALGO NCCL_PROTO NCCL_NET NCCL_P2P_DISABLE NCCL_IB_DISABLE NCCL_VERSION
+    """.split()
+)
+"""The only environment variables of a report that enter a run: ranks, devices and communication settings, never a token."""
+
+
+@dataclass(frozen=True)
+class ReportProcess:
+    """One process that a report has events of.
+
+    Attributes:
+        process: Its row in the report's `processes`.
+        pid: The process id, in the numbering of the host or container.
+        name: The program's name, or an empty string.
+        mpi_rank: Its rank in MPI_COMM_WORLD as the profiler recorded it, or None.
+        gpu: Whether it did work on a GPU.
+        device_ordinal: The lowest CUDA ordinal it used, or None.
+        rank_hint: Its rank in the job as the report itself states it otherwise than by MPI, or None.
+        rank_hint_source: Where the report states it, such as `distributedInfo`.
+        host: Its host, where a report is of several; None for that of the report.
+    """
+
+    process: int
+    pid: int
+    name: str = ""
+    mpi_rank: int | None = None
+    gpu: bool = False
+    device_ordinal: int | None = None
+    rank_hint: int | None = None
+    rank_hint_source: str | None = None
+    host: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """The identity of one report.
+
+    Attributes:
+        path: The report, as given.
+        format: The reader's name, such as `nsys-sqlite`.
+        profiler: Name and version of the profiler, such as `Nsight Systems 2025.1.1.110`, or its name alone.
+        schema_version: Version of the format, or None where the report has none.
+        host: Host name, or None where the report does not say.
+        utc_ns: UTC, in ns since the epoch, at time 0 of the report, by the host's clock; None where unknown.
+        system_clock_ns: The host's monotonic clock at time 0 of the report; None where unknown. It relates the reports of one host
+            exactly, where their UTC stamps are off by milliseconds.
+        start_ns: When the capture started, in the report's own time; None where unknown.
+        stop_ns: When it stopped.
+        processes: The processes with events, with the evidence of their rank.
+        environment: The allow-listed variables of the profiled command.
+        environment_removed: How many other variables the report holds; none of them enters a run.
+        world_size: The number of ranks of the job as far as the report knows it, or None.
+        tables: The canonical event tables that the report can fill.
+        warnings: What a user should know about the report, each one sentence.
+    """
+
+    path: str
+    format: str
+    profiler: str
+    schema_version: str | None = None
+    host: str | None = None
+    utc_ns: int | None = None
+    system_clock_ns: int | None = None
+    start_ns: int | None = None
+    stop_ns: int | None = None
+    processes: tuple[ReportProcess, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    environment_removed: int = 0
+    world_size: int | None = None
+    tables: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class ReportReader(Protocol):
+    """A report, opened."""
+
+    report: Report
+
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """The rows of the wanted canonical event tables as (table name, `pyarrow.RecordBatch`), table by table.
+
+        A batch has the columns of the table's `arrow_schema`, in that order; a column that the report lacks is all null. Times are
+        the report's own (ns since its 0). `process`, `thread` and `device` are rows of `dictionaries()`; every table that has
+        no `process` column belongs to the host as a whole. Rows come in the order of the report. `depth` and `parent` of `ranges`
+        are left null: the writer of the run fills them once the rows are sorted.
+        """
+        ...
+
+    def dictionaries(self) -> dict[str, Any]:
+        """The dictionaries of what was streamed, as `pyarrow.Table` by canonical name, `names` among them.
+
+        Complete once all wanted tables were streamed; `names` holds only strings that a streamed row or a dictionary refers to.
+        """
+        ...
+
+    def warnings(self) -> tuple[str, ...]:
+        """What only reading the rows found, beside `report.warnings`, each one sentence; asked for after all were streamed."""
+        ...
+
+    def rows_estimate(self, tables: Collection[str]) -> int:
+        """About how many rows `stream` will give for `tables`; for progress."""
+        ...
+
+    def close(self) -> None:
+        """Release the report."""
+        ...
+
+
+def open_report(path: Path) -> ReportReader:
+    """Open a report with the reader that knows its format.
+
+    Raises:
+        InputError: No reader knows it, or it is damaged.
+    """
+    from alltrace.readers.registry import reader_for
+
+    return reader_for(path)

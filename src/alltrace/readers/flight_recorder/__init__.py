@@ -1,0 +1,1 @@
+"""Reader of PyTorch's flight-recorder dumps and of NCCL Inspector's files."""

@@ -1,0 +1,283 @@
+"""Reads dumps of PyTorch's flight recorder (a pickle of plain data, or JSON) and NCCL Inspector's JSON as one kind of entries."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.flight_recorder.plain_pickle import PickleRefusedError, decode
+from alltrace.readers.text import TextLog
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MOST_BYTES = 4 << 30
+_RANK = re.compile(r"(\d+)\D*$")
+_SENT = re.compile(r"(?P<me>\d+)\s*(?P<arrow>->|<-)\s*(?P<peer>\d+)")
+_EXPECTED = "a dump of PyTorch's flight recorder (pickle or JSON) or a file of NCCL Inspector"
+TYPE_BYTES = {
+    "Float": 4,
+    "Double": 8,
+    "Half": 2,
+    "BFloat16": 2,
+    "Int": 4,
+    "Long": 8,
+    "Short": 2,
+    "Char": 1,
+    "Byte": 1,
+    "Bool": 1,
+    "Float8_e4m3fn": 1,
+    "Float8_e5m2": 1,
+}
+"""Bytes of PyTorch's types, as the recorder names them."""
+
+
+@dataclass
+class Entry:
+    """One operation on one rank.
+
+    Attributes:
+        rank: The rank in the job (flight recorder) or in the communicator (Inspector).
+        group: The process group's name, or the communicator's id.
+        sequence: Its number among the group's collectives, or among its point-to-point operations.
+        op: `all_reduce`, `send`, ...
+        state: `scheduled`, `started` or `completed`.
+        bytes: The input's bytes, or the message's (Inspector); None where the type is not known.
+        sizes, datatypes: As recorded.
+        p2p: Whether it is point to point.
+        peer: Its peer, then.
+        created_ns: When it was issued, since 1970.
+        duration_us: How long it took, where that was measured.
+        busbw: Its bus bandwidth in 1e9 bytes a second (Inspector).
+        frame: The program's line that issued it.
+        retired: Whether the recorder's watchdog is done with it.
+    """
+
+    rank: int
+    group: str
+    sequence: int
+    op: str
+    state: str
+    bytes: int | None = None
+    sizes: str = ""
+    datatypes: str = ""
+    p2p: bool = False
+    peer: int | None = None
+    created_ns: int | None = None
+    started_ns: int | None = None
+    completed_ns: int | None = None
+    duration_us: float | None = None
+    busbw: float | None = None
+    frame: str = ""
+    retired: bool = False
+
+
+@dataclass
+class Recording:
+    """One file: the ranks it is of, its groups, its entries.
+
+    Attributes:
+        path: The file.
+        kind: `flight recorder` or `NCCL Inspector`.
+        version: The format's version.
+        ranks: The ranks with entries.
+        groups: Members of each group, as far as the file tells; an empty tuple where it does not.
+        sizes: Number of members of each group, where known.
+        descriptions: What each group is for, as the program says.
+        entries: The operations.
+        unread: Entries that are not understood.
+    """
+
+    path: str
+    kind: str
+    version: str = ""
+    ranks: tuple[int, ...] = ()
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    descriptions: dict[str, str] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    unread: int = 0
+    damage: str | None = None
+
+
+def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) -> Recording:
+    """Read a dump.
+
+    Raises:
+        InputError: It is none, is damaged, or its pickle holds anything but plain data.
+    """
+    pieces, size = [], 0
+    with TextLog(Path(path)) as log:
+        for block, _whole in log.blocks():
+            pieces.append(block)
+            size += len(block)
+            if size > _MOST_BYTES:
+                raise InputError(path, found="it is larger than 4 GiB", expected=_EXPECTED)
+            advance(len(block))
+        damage = log.damage
+    data = b"".join(pieces)
+    if data[:1] == b"\x80" or (data[:1] in (b"(", b"}") and data[-1:] == b"."):
+        return _recorder(path, _pickled(path, data))
+    if data.lstrip()[:1] != b"{":
+        raise InputError(path, found="it is neither a pickle nor JSON", expected=_EXPECTED)
+    try:
+        root: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        root = None
+    if isinstance(root, dict) and "entries" in root:
+        return _recorder(path, root)
+    recording = _inspector(path, data.decode("utf-8", "replace"))
+    recording.damage = damage
+    return recording
+
+
+def _pickled(path: str, data: bytes) -> dict[str, Any]:
+    try:
+        root = decode(data)
+    except PickleRefusedError as error:
+        raise InputError(
+            path,
+            found=f"{error}; nothing of it was run",
+            expected="a pickle of plain data",
+            advice="dump again, as JSON where in doubt",
+        ) from error
+    if not isinstance(root, dict) or not isinstance(root.get("entries"), list):
+        raise InputError(path, found="its pickle has no list of entries", expected=_EXPECTED)
+    return root
+
+
+def _recorder(path: str, root: dict[str, Any]) -> Recording:
+    rank_text = root.get("rank")
+    named = _RANK.search(Path(path).name.removesuffix(".gz").removesuffix(".json").removesuffix(".pkl").removesuffix(".pickle"))
+    rank = rank_text if isinstance(rank_text, int) else int(named[1][-9:]) if named else 0
+    recording = Recording(path, "flight recorder", str(root.get("version", "")), (rank,))
+    groups = root.get("pg_config")
+    for name, config in groups.items() if isinstance(groups, dict) else ():
+        if isinstance(config, dict):
+            recording.groups[str(name)] = _members(config.get("ranks"))
+            recording.descriptions[str(name)] = str(config.get("desc", ""))
+    entries = root["entries"]
+    for raw in entries if isinstance(entries, list) else ():
+        try:
+            recording.entries.append(_entry(raw, rank))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
+            recording.unread += 1
+    return recording
+
+
+def _members(ranks: Any) -> tuple[int, ...]:
+    if isinstance(ranks, str):
+        return tuple(int(r) for r in re.findall(r"\d{1,9}", ranks))
+    if isinstance(ranks, (list, tuple)):
+        return tuple(r for r in ranks if isinstance(r, int))
+    return ()
+
+
+def _entry(raw: dict[str, Any], rank: int) -> Entry:
+    name = str(raw.get("profiling_name", ""))
+    op = name.partition(":")[2] or name
+    group = raw.get("process_group")
+    p2p = bool(raw.get("is_p2p"))
+    sent = _SENT.search(op)
+    frames = raw.get("frames") or []
+    top = next((f for f in frames if isinstance(f, dict) and "/torch/" not in str(f.get("filename", ""))), None)
+    milliseconds = raw.get("duration_ms")
+    sizes, types = raw.get("input_sizes") or [], raw.get("input_dtypes") or []
+    return Entry(
+        rank=rank,
+        group=str(group[0] if isinstance(group, (list, tuple)) and group else raw.get("pg_id", "")),
+        sequence=int(raw["p2p_seq_id"] if p2p else raw["collective_seq_id"]),
+        op=op.split(" ")[0],
+        state=str(raw.get("state", "")),
+        bytes=_bytes(sizes, types),
+        sizes=json.dumps(sizes)[:500],
+        datatypes=", ".join(map(str, types))[:200] if isinstance(types, (list, tuple)) else str(types)[:200],
+        p2p=p2p,
+        peer=int(sent["peer"]) if sent else None,
+        created_ns=_time(raw.get("time_created_ns")),
+        started_ns=_time(raw.get("time_discovered_started_ns")),
+        completed_ns=_time(raw.get("time_discovered_completed_ns")),
+        duration_us=1000.0 * float(milliseconds) if isinstance(milliseconds, (int, float)) else None,
+        frame="" if top is None else f"{top.get('filename')}:{top.get('line')} {top.get('name')}"[:300],
+        retired=bool(raw.get("retired")),
+    )
+
+
+def _time(value: Any) -> int | None:
+    """JSON writes 0 where the pickle has None."""
+    return value if isinstance(value, int) and 0 < value < 1 << 63 else None
+
+
+def _bytes(sizes: Any, types: Any) -> int | None:
+    total = 0
+    if not isinstance(sizes, (list, tuple)) or not isinstance(types, (list, tuple)) or len(types) < len(sizes):
+        return None
+    for shape, kind in zip(sizes, types, strict=False):
+        width = TYPE_BYTES.get(str(kind).removeprefix("c10::"))
+        if width is None:
+            return None
+        for length in shape:
+            width *= int(length)
+        total += width
+    return total
+
+
+def _inspector(path: str, text: str) -> Recording:
+    decoder = json.JSONDecoder()
+    recording = Recording(path, "NCCL Inspector")
+    at, ranks = 0, set()
+    while True:
+        at = text.find("{", at)
+        if at < 0:
+            break
+        try:
+            raw, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            # what is cut off ends at the next line that begins an object
+            recording.unread += 1
+            following = text.find("\n{", at)
+            at = len(text) if following < 0 else following + 1
+            continue
+        entry = _inspected(raw, recording)
+        if entry is None:
+            recording.unread += 1
+            continue
+        recording.entries.append(entry)
+        ranks.add(entry.rank)
+    if not recording.entries:
+        raise InputError(path, found="its JSON has no entry of an operation", expected=_EXPECTED)
+    recording.ranks = tuple(sorted(ranks))
+    return recording
+
+
+def _inspected(raw: Any, recording: Recording) -> Entry | None:
+    try:
+        header, meta = raw["header"], raw.get("metadata") or {}
+        p2p = "p2p_perf" in raw
+        perf = raw["p2p_perf"] if p2p else raw["coll_perf"]
+        word = "p2p" if p2p else "coll"
+        group, rank = str(header["id"]), int(header["rank"])
+        recording.version = str(meta.get("inspector_output_format_version", recording.version))
+        recording.sizes[group] = int(header.get("n_ranks", 0))
+        recording.descriptions.setdefault(group, str(header.get("comm_name", "")))
+        stamp = meta.get("dump_timestamp_us")
+        return Entry(
+            rank=rank,
+            group=group,
+            sequence=int(perf[f"{word}_sn"]),
+            op=str(perf[word]),
+            state="completed",
+            bytes=int(perf[f"{word}_msg_size_bytes"]),
+            p2p=p2p,
+            peer=int(perf["p2p_peer"]) if p2p and "p2p_peer" in perf else None,
+            completed_ns=int(stamp) * 1000 if isinstance(stamp, int) else None,
+            duration_us=float(perf[f"{word}_exec_time_us"]),
+            busbw=float(perf[f"{word}_busbw_gbs"]) if f"{word}_busbw_gbs" in perf else None,
+            retired=True,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None

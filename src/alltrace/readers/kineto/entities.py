@@ -1,0 +1,117 @@
+"""The process, threads and devices that a trace's events are of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.readers.kineto.scanner import NOTHING
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from alltrace.readers.kineto.events import Block
+    from alltrace.readers.kineto.names import Names
+
+_MOST_ORDINALS = 1 << 20
+
+
+class Entities:
+    """Numbers threads and devices as they come up; the process is one, whatever ids its events carry."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._properties: dict[int, dict[str, Any]] = {}
+        self._devices: dict[int, int] = {}
+        self._threads: dict[int, int] = {}
+        self._thread_names: dict[tuple[int, int], str] = {}
+        self._process_name = ""
+
+    def describe(self, properties: Any) -> None:
+        """Take what `deviceProperties` says of the devices, those without events included."""
+        for row, about in enumerate(properties if isinstance(properties, list) else []):
+            ordinal = about.get("id", row) if isinstance(about, dict) else None
+            if isinstance(ordinal, int) and 0 <= ordinal < _MOST_ORDINALS:
+                self._properties.setdefault(ordinal, about)
+                self._devices.setdefault(ordinal, len(self._devices))
+
+    def devices(self, ordinals: Any) -> Any:
+        """Rows of `devices`, null where the events name none."""
+        import pyarrow as pa
+
+        missing = (ordinals < 0) | (ordinals >= _MOST_ORDINALS)
+        return pa.array(_rows(self._devices, np.where(missing, 0, ordinals), missing), mask=missing if missing.any() else None)
+
+    def threads(self, pids: Any, tids: Any) -> Any:
+        """Rows of `threads`, null where the events name none, or are of no process (the profiler's own have -1)."""
+        import pyarrow as pa
+
+        missing = (tids == NOTHING) | (pids == NOTHING) | (pids < 0)
+        return pa.array(_rows(self._threads, np.where(missing, 0, tids), missing), mask=missing if missing.any() else None)
+
+    def note_names(self, block: Block, known: Names) -> None:
+        """Remember what the metadata events of a block call the process and its threads."""
+        about = known.classes("metadata", _metadata, block["name"])
+        for row in np.flatnonzero((about > 0) & (block["label"] != NOTHING)).tolist():
+            pid, tid = int(block["pid"][row]), int(block["tid"][row])
+            label = known.text(int(block["label"][row])).strip()
+            if about[row] == 1 and pid == self._pid:
+                self._process_name = label
+            elif about[row] == 2:
+                # Kineto writes `thread 542 (python3)` for the thread that the system calls python3
+                head = f"thread {tid} ("
+                own = label.startswith(head) and label.endswith(")")
+                self._thread_names[pid, tid] = label[len(head) : -1] if own else label
+
+    def tables(self, known: Names) -> dict[str, Any]:
+        """The dictionaries `processes`, `threads` and `devices`."""
+        import pyarrow as pa
+
+        process = {"process": 0, "pid": self._pid, "name": known.add(self._process_name) if self._process_name else None}
+        threads = []
+        for tid, row in self._threads.items():
+            label = self._thread_names.get((self._pid, tid))
+            threads.append({"thread": row, "process": 0, "tid": tid, "name": known.add(label) if label else None})
+        devices = [_device(row, ordinal, self._properties.get(ordinal, {}), known) for ordinal, row in self._devices.items()]
+        made = {"processes": [process], "threads": threads, "devices": devices}
+        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+
+
+def _metadata(name: str) -> int:
+    return {"process_name": 1, "thread_name": 2}.get(name, 0)
+
+
+def _rows(numbered: dict[int, int], values: Any, missing: Any) -> Any:
+    kinds, places = np.unique(values, return_inverse=True)
+    seen = set(values[~missing].tolist()) if missing.any() else None
+    rows = [
+        numbered.setdefault(v, len(numbered)) if seen is None or v in seen else 0
+        for v in kinds.tolist()
+    ]  # fmt: skip
+    return np.array(rows, np.int32)[places.ravel()]
+
+
+def _device(row: int, ordinal: int, about: dict[str, Any], known: Names) -> dict[str, Any]:
+    warp, threads = _number(about, "warpSize"), _number(about, "maxThreadsPerMultiprocessor")
+    name, uuid = about.get("name"), about.get("uuid")
+    return {
+        "device": row,
+        "ordinal": ordinal,
+        "gpu": ordinal,
+        "uuid": uuid if isinstance(uuid, str) and uuid else None,
+        "name": known.add(name) if isinstance(name, str) and name else None,
+        "sm_count": _number(about, "numSms"),
+        "memory_bytes": _number(about, "totalGlobalMem"),
+        "compute_major": _number(about, "computeMajor"),
+        "compute_minor": _number(about, "computeMinor"),
+        "max_warps_per_sm": threads // warp if warp and threads else None,
+        "max_registers_per_sm": _number(about, "regsPerMultiprocessor"),
+        "max_shared_memory_per_sm": _number(about, "sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
+    }
+
+
+def _number(about: dict[str, Any], *keys: str) -> int | None:
+    found = next((about[k] for k in keys if k in about), None)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        return None
+    return found if found < (2**63 if keys == ("totalGlobalMem",) else 2**31) else None

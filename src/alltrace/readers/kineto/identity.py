@@ -1,0 +1,203 @@
+"""Who a trace is about: rank, host, process, time and devices, from its head and its tail."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.readers.base import Report, ReportProcess
+from alltrace.readers.kineto import categories, scanner
+from alltrace.readers.kineto.events import Scan, Scanner, decoded
+from alltrace.readers.kineto.text import PIECE, Text
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXPECTED = "a trace of the PyTorch profiler (Kineto)"
+TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives", "overheads")
+"""The canonical tables that a trace can fill."""
+
+_HEAD_BYTES = 2 << 20
+_LONG_HEAD_BYTES = 32 << 20
+_TAIL_BYTES = 1 << 20
+_ALL_RANKS = (b"0", b"default_pg")  # names of the group that the program starts with
+_SECOND_NS = 10**9
+_EPOCH_NS = 10**18  # times above it, which is 2001, count from 1970
+_HANDLER_NAME = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json", re.IGNORECASE)
+
+
+@dataclass
+class Facts:
+    """What the parts of a trace that were looked at say.
+
+    Attributes:
+        metadata: The members of its top level.
+        pids: Process ids of events on the host, by how often.
+        devices: Ordinals of events on a GPU, by how often.
+        roles: Roles of events, by how often.
+        group_ranks: Ranks in the group of all ranks that communication calls state, by how often.
+        zero_ns: What the trace's clock shows at time 0 of the report: a whole second, not after the first event looked at.
+        whole: Whether the trace ends as it should.
+        events: Events looked at.
+    """
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    pids: Counter[int] = field(default_factory=Counter)
+    devices: Counter[int] = field(default_factory=Counter)
+    roles: Counter[int] = field(default_factory=Counter)
+    group_ranks: Counter[int] = field(default_factory=Counter)
+    zero_ns: int = 0
+    whole: bool = False
+    events: int = 0
+
+    def number(self, *names: str) -> int | None:
+        """The whole number in the metadata under the names, one inside the other; None where there is none."""
+        found: Any = self.metadata
+        for name in names:
+            found = found.get(name) if isinstance(found, dict) else None
+        if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) < 20:
+            return int(found)
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+class _Bytes(Text):
+    """Bytes that lie ready, read like a file."""
+
+    def __init__(self, data: bytes) -> None:
+        self.cut = False
+        self._data = data
+
+    def read(self, count: int = PIECE) -> bytes:
+        part, self._data = self._data[:count], self._data[count:]
+        return part
+
+    def close(self) -> None:
+        self._data = b""
+
+
+def look_at_head(path: Path, most: int = _HEAD_BYTES) -> Facts:
+    """The facts from the first `most` bytes.
+
+    Raises:
+        InputError: It is empty, no such trace, or a trace of another tool.
+    """
+    facts = Facts()
+    with closing(Text(path)) as text:
+        reader = Scanner(text, most)
+        _take(facts, reader, first=True)
+        done = reader.scan.whole and not text.cut
+    facts.whole = done
+    if not reader.scan.found and not reader.scan.metadata and not facts.events:
+        found = "it is empty" if path.stat().st_size == 0 else "it has no list of events at its beginning"
+        raise InputError(path, found=found, expected=EXPECTED)
+    kineto = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds", "trace_id"} & facts.metadata.keys()
+    if not kineto and not any(role != categories.OTHER for role in facts.roles):
+        found = "it is a trace of another tool: none of its events is one of the PyTorch profiler"
+        raise InputError(path, found=found if facts.events else "it has no event", expected=EXPECTED)
+    return facts
+
+
+def look_at_all(path: Path, head: Facts) -> Facts:
+    """The facts from 32 MiB and the end: also metadata written behind the events, and whether the trace is whole and sound."""
+    if head.whole:
+        return head
+    facts = look_at_head(path, _LONG_HEAD_BYTES)
+    facts.zero_ns = head.zero_ns
+    if not facts.whole:
+        _look_at_tail(path, facts)
+    return facts
+
+
+def _look_at_tail(path: Path, facts: Facts) -> None:
+    data, whole = _tail(path)
+    at = int(scanner.next_event(np.frombuffer(bytearray(data), np.uint8), 0, len(data)))
+    if at < 0:  # no event in sight: metadata as long as that is read from the beginning
+        with closing(Text(path)) as text:
+            reader = Scanner(text)
+            _take(facts, reader, first=False)
+            facts.whole = reader.scan.whole and not text.cut
+        return
+    reader = Scanner(_Bytes(b'{"traceEvents":[' + data[at:]))
+    _take(facts, reader, first=False)
+    # what was a bare list from its beginning is one from here as well, less its bracket
+    facts.whole = whole and (reader.scan.whole or reader.array_closed)
+
+
+def _tail(path: Path) -> tuple[bytes, bool]:
+    """The last bytes, and whether the stream got to its end."""
+    with closing(Text(path)) as text:
+        if not text.packed:
+            with path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return file.read(), True
+        last, before = b"", b""
+        while piece := text.read():
+            before, last = last, piece
+        return (before + last)[-_TAIL_BYTES:], not text.cut
+
+
+def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
+    scan: Scan = reader.scan
+    for block in reader.blocks():
+        roles = np.array([categories.role_of(decoded(t)) for t in scan.texts] + [categories.OTHER])
+        codes = block["cat"]
+        role = roles[np.where(codes == scanner.NOTHING, len(scan.texts), codes)]
+        facts.events += len(role)
+        facts.roles.update(role.tolist())
+        for roles_of, column, counter in (
+            (categories.ON_HOST, "pid", facts.pids),
+            (categories.ON_GPU, "device", facts.devices),
+        ):
+            values = block[column][np.isin(role, roles_of)]
+            counter.update(values[values != scanner.NOTHING].tolist())
+        stated = block["rank"][np.isin(block["group"], [n for n, t in enumerate(scan.texts) if t in _ALL_RANKS])]
+        facts.group_ranks.update(stated[stated >= 0].tolist())
+        times = block["ts"][(block["ts"] != scanner.NOTHING) & (role != categories.OTHER)]
+        if first and len(times):
+            facts.zero_ns = int(times.min()) // _SECOND_NS * _SECOND_NS
+            first = False
+    facts.metadata.update(scan.metadata)
+
+
+def report_of(path: Path, facts: Facts) -> Report:
+    """The identity of the trace."""
+    base = facts.number("baseTimeNanoseconds")
+    warnings = []
+    if not facts.whole:
+        warnings.append("the trace is cut short: what is whole of it was read, the rest is missing")
+    if base is None and 0 < facts.zero_ns < _EPOCH_NS:
+        warnings.append("the trace has no baseTimeNanoseconds: its times are of the machine's own clock, not absolute")
+    absolute = base is not None or facts.zero_ns >= _EPOCH_NS
+    pid = facts.pids.most_common(1)[0][0] if facts.pids else 0
+    rank, source = facts.number("distributedInfo", "rank"), "distributedInfo"
+    if rank is None and len(facts.group_ranks) == 1:
+        rank, source = next(iter(facts.group_ranks)), "record_param_comms"
+    named = _HANDLER_NAME.match(PurePath(path).name)
+    process = ReportProcess(
+        process=0,
+        pid=pid,
+        rank_hint=rank,
+        rank_hint_source=source if rank is not None else None,
+        gpu=any(facts.roles[r] for r in categories.ON_GPU),
+        device_ordinal=min((d for d in facts.devices if d >= 0), default=None),
+    )
+    return Report(
+        path=str(path),
+        format="kineto",
+        profiler="PyTorch profiler",
+        schema_version=None if facts.number("schemaVersion") is None else str(facts.number("schemaVersion")),
+        host=named["host"] if named and int(named["pid"]) == pid else None,
+        utc_ns=(base or 0) + facts.zero_ns if absolute else None,
+        processes=(process,),
+        world_size=facts.number("distributedInfo", "world_size"),
+        tables=TABLES,
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,80 @@
+"""Opens a trace of the PyTorch profiler as canonical tables, in one pass and bounded memory."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.kineto.identity import EXPECTED, TABLES, look_at_all, look_at_head, report_of
+from alltrace.trace.errors import InputError
+from alltrace.trace.schema import EVENT_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from alltrace.readers.base import Report
+    from alltrace.readers.kineto.parsed import Parsed
+
+_BYTES_OF_AN_EVENT = 250
+_PACKED = 15
+
+
+class KinetoReader:
+    """A trace of the PyTorch profiler, opened; see `alltrace.readers.base.ReportReader`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._facts = look_at_head(path)
+        self._parsed: Parsed | None = None
+
+    @cached_property
+    def report(self) -> Report:
+        """The identity of the trace; looks at more of it than opening does."""
+        return report_of(self._path, look_at_all(self._path, self._facts))
+
+    def _pass(self) -> Parsed:
+        if self._parsed is None:
+            from alltrace.readers.kineto.parsed import Parsed
+
+            self._parsed = Parsed(self._path, self._facts)
+        return self._parsed
+
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """The rows of the wanted canonical tables; see `ReportReader.stream`."""
+        for table in (t for t in EVENT_TABLES if t in tables and t in TABLES):
+            for batch in self._pass().batches(table):
+                yield table, batch
+
+    def dictionaries(self) -> dict[str, Any]:
+        """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
+        return self._pass().dictionaries()
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the pass over the whole trace found; see `ReportReader.warnings`."""
+        return self._pass().warnings()
+
+    def rows_estimate(self, tables: Collection[str]) -> int:
+        """About how many rows `stream` will give, by the size of the file."""
+        if not any(t in TABLES for t in tables):
+            return 0
+        packed = not self._path.name.lower().endswith(".json")
+        return self._path.stat().st_size * (_PACKED if packed else 1) // _BYTES_OF_AN_EVENT
+
+    def close(self) -> None:
+        """Release the trace, and remove what was made to read it."""
+        if self._parsed is not None:
+            self._parsed.close()
+            self._parsed = None
+
+
+def open_report(path: Path) -> KinetoReader:
+    """Open a trace: JSON, plain or compressed.
+
+    Raises:
+        InputError: It is damaged from its beginning or no such trace.
+    """
+    try:
+        return KinetoReader(path)
+    except OSError as error:
+        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error

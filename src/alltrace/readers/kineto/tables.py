@@ -1,0 +1,247 @@
+"""Makes batches of the canonical tables from blocks of events."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.readers.kineto import categories, names
+from alltrace.readers.kineto.fields import COLUMNS
+from alltrace.readers.kineto.scanner import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alltrace.readers.kineto.entities import Entities
+    from alltrace.readers.kineto.events import Block
+
+_VALUED = ("conv", "attention", "attn")
+"""Parts of names of operators whose arguments beside the tensors are kept: strides, groups, whether a mask is causal."""
+_PAYLOAD = (
+    ("dims", "Input Dims", False), ("types", "Input type", False), ("values", "Concrete Inputs", False),
+    ("hierarchy", "Module Hierarchy", True), ("stack", "Call stack", True),
+)  # fmt: skip
+"""Field, name in the payload, and whether it is a string there; the others are JSON as they stand."""
+
+_INT32 = (-(2**31), 2**31 - 1)
+_NO_STREAM = 0xFFFF_FFFF
+
+
+class Tables:
+    """Turns blocks into batches, with only the columns that a trace can fill.
+
+    Attributes:
+        timeless: How many events were left out for want of a time.
+        places: Where in the last block its kernels, the calls that may have launched some, and its operators are.
+    """
+
+    def __init__(self, known: names.Names, entities: Entities, zero_ns: int) -> None:
+        self.timeless = 0
+        self.places: dict[str, Any] = {}
+        self._names = known
+        self._entities = entities
+        self._zero_ns = zero_ns
+        self._payloads: dict[tuple[int, ...], str | None] = {}
+        self._domains = {
+            categories.OPERATOR: known.add("cpu_op"),
+            categories.PYTHON: known.add("python_function"),
+        }
+
+    def batches(self, block: Block) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The rows of each table, as columns, of the events of a block that are intervals."""
+        role = self._names.classes("role", names.role, block["cat"], categories.OTHER)
+        whole = self._names.classes("ph", lambda t: int(t == "X"), block["ph"]) == 1
+        self._entities.note_names(block, self._names)
+        role = np.where(whole, role, categories.OTHER)
+        modules = role == categories.PYTHON
+        if modules.any():
+            chosen = self._names.classes("module", names.is_module, np.where(modules, block["name"], NOTHING)) == 1
+            role = np.where(modules & ~chosen, categories.FRAME, role)
+        timeless = (role != categories.OTHER) & ((block["ts"] == NOTHING) | (block["dur"] < 0))
+        if timeless.any():
+            self.timeless += int(timeless.sum())
+            role = np.where(timeless, categories.OTHER, role)
+        self.places = {
+            "kernels": np.flatnonzero(role == categories.KERNEL),
+            "launches": np.flatnonzero((role == categories.RUNTIME) | (role == categories.DRIVER)),
+            "operators": np.flatnonzero(role == categories.OPERATOR),
+        }
+        for table, roles in (
+            ("kernels", (categories.KERNEL,)),
+            ("copies", (categories.COPY, categories.FILL)),
+            ("api", (categories.RUNTIME, categories.DRIVER)),
+            ("syncs", (categories.WAIT,)),
+            ("ranges", (categories.ANNOTATION, categories.OPERATOR, categories.PYTHON)),
+            ("frames", (categories.FRAME,)),
+            ("overheads", (categories.OVERHEAD,)),
+        ):
+            rows = np.flatnonzero(np.isin(role, roles))
+            if len(rows):
+                yield table, getattr(self, f"_{table}")(_Picked(block, rows), role[rows])
+
+    def _times(self, events: _Picked) -> dict[str, Any]:
+        start = events["ts"] - self._zero_ns
+        return {"start": start, "end": start + events["dur"]}
+
+    def _on_gpu(self, events: _Picked) -> dict[str, Any]:
+        return {
+            **self._times(events),
+            "process": np.zeros(events.count, np.int32),
+            "device": self._entities.devices(events["device"]),
+            "context": narrow(events["context"]),
+            "stream": _masked(events["stream"], (events["stream"] < 0) | (events["stream"] >= _NO_STREAM)),
+            "correlation": whole(events["correlation"]),
+        }
+
+    def _on_host(self, events: _Picked) -> dict[str, Any]:
+        return {
+            **self._times(events),
+            "process": np.zeros(events.count, np.int32),
+            "thread": self._entities.threads(events["pid"], events["tid"]),
+        }
+
+    def _kernels(self, events: _Picked, _role: Any) -> dict[str, Any]:
+        sizes = {
+            f"{what}_{axis}": narrow(events.at(COLUMNS[what] + n)) for what in ("grid", "block") for n, axis in enumerate("xyz")
+        }
+        return {
+            **self._on_gpu(events),
+            "name": self._names.ids(events["name"]),
+            "short_name": self._names.short_ids(events["name"]),
+            **sizes,
+            "registers": narrow(events["registers"]),
+            "shared_memory": narrow(events["shared"]),
+            # 0 is what the profiler writes where there is no graph
+            "graph_node": _masked(events["graph_node"], events["graph_node"] <= 0),
+            "graph": _masked(events["graph"], events["graph"] <= 0),
+        }
+
+    def _copies(self, events: _Picked, role: Any) -> dict[str, Any]:
+        called = events["name"]
+        kind = self._names.classes("copy", names.copy_kind, called, names.COPY_KINDS.index("unknown"))
+        kind = np.where(role == categories.FILL, names.COPY_KINDS.index("memset"), kind)
+        return {
+            **self._on_gpu(events),
+            "kind": words(kind, names.COPY_KINDS),
+            "bytes": whole(events["bytes"]),
+            "src_kind": words(self._names.classes("from", names.from_memory, called, -2), names.MEMORY_KINDS),
+            "dst_kind": words(self._names.classes("to", names.to_memory, called, -2), names.MEMORY_KINDS),
+            "graph_node": _masked(events["graph_node"], events["graph_node"] <= 0),
+        }
+
+    def _api(self, events: _Picked, role: Any) -> dict[str, Any]:
+        return {
+            **self._on_host(events),
+            "correlation": whole(events["correlation"]),
+            "name": self._names.ids(events["name"]),
+            "kind": words((role == categories.DRIVER).astype(np.int64), ("runtime", "driver")),
+        }
+
+    def _syncs(self, events: _Picked, _role: Any) -> dict[str, Any]:
+        kind = self._names.classes("sync", names.sync_kind, events["name"], names.SYNC_KINDS.index("unknown"))
+        return {
+            **self._on_gpu(events),
+            "kind": words(kind, names.SYNC_KINDS),
+            "event": _masked(events["event"], events["event"] < 0),
+        }
+
+    def _ranges(self, events: _Picked, role: Any) -> dict[str, Any]:
+        import pyarrow as pa
+
+        domain = np.zeros(events.count, np.int64)
+        for of, key in self._domains.items():
+            domain[role == of] = key
+        return {
+            **self._on_host(events),
+            "domain": pa.array(domain, mask=role == categories.ANNOTATION),
+            "name": self._names.ids(events["name"]),
+            "kind": words(np.zeros(events.count, np.int64), ("pushpop",)),
+            "payload": self._payload(events),
+            "sequence": _masked(events["autograd"], events["autograd"] < 0),
+            "source_row": events.numbers,
+        }
+
+    def _frames(self, events: _Picked, _role: Any) -> dict[str, Any]:
+        return {**self._on_host(events), "name": self._names.ids(events["name"])}
+
+    def _overheads(self, events: _Picked, _role: Any) -> dict[str, Any]:
+        return {
+            **self._times(events),
+            "process": np.zeros(events.count, np.int32),
+            "thread": self._entities.threads(events["pid"], events["tid"]),
+            "name": self._names.ids(events["name"]),
+        }
+
+    def _payload(self, events: _Picked) -> Any:
+        """What operators were called with, as JSON: shapes and types of inputs, the other arguments of some, module and stack."""
+        import pyarrow as pa
+
+        given = np.stack([events[field] for field, _, _ in _PAYLOAD])
+        if (given == NOTHING).all():
+            return pa.nulls(events.count, pa.string())
+        valued = self._names.classes("valued", lambda t: int(any(w in t for w in _VALUED)), events["name"]) == 1
+        given[2] = np.where(valued, given[2], NOTHING)
+        kinds, places = np.unique(given, axis=1, return_inverse=True)
+        texts: list[str | None] = []
+        for kind in kinds.T.tolist():
+            key = tuple(kind)
+            if key not in self._payloads:
+                members = [self._member(*field, code) for field, code in zip(_PAYLOAD, key, strict=True)]
+                written = ", ".join(m for m in members if m)
+                self._payloads[key] = f"{{{written}}}" if written else None
+            texts.append(self._payloads[key])
+        return pa.array(texts, pa.string()).take(pa.array(places.ravel()))
+
+    def _member(self, _field: str, name: str, quoted: bool, code: int) -> str:
+        """One member of a payload; empty where the event has none."""
+        text = self._names.text(code) if code != NOTHING else ""
+        if not text:
+            return ""
+        return f'"{name}": {json.dumps(text, ensure_ascii=False) if quoted else text}'
+
+
+class _Picked:
+    """Some of the events of a block."""
+
+    def __init__(self, block: Block, rows: Any) -> None:
+        self._block = block
+        self._rows = rows
+        self.count = len(rows)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._block[name][self._rows]
+
+    def at(self, row: int) -> Any:
+        return self._block.values[row][self._rows]
+
+    @property
+    def numbers(self) -> Any:
+        return self._rows + self._block.first
+
+
+def _masked(values: Any, missing: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(values, mask=missing if missing.any() else None)
+
+
+def whole(values: Any) -> Any:
+    """An int64 array, null where the events lack the field."""
+    return _masked(values, values == NOTHING)
+
+
+def narrow(values: Any) -> Any:
+    """An int32 array, null where the events lack the field or it does not fit."""
+    missing = (values < _INT32[0]) | (values > _INT32[1])
+    return _masked(np.where(missing, 0, values).astype(np.int32), missing)
+
+
+def words(places: Any, known: tuple[str, ...]) -> Any:
+    """An array of words by their places in `known`, null where negative."""
+    import pyarrow as pa
+
+    missing = places < 0
+    indices = pa.array(places.astype(np.int32), mask=missing if missing.any() else None)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))

@@ -1,0 +1,67 @@
+"""The bytes of a trace, decompressed as they are needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+PIECE = 4 << 20
+_PACKED_PIECE = 16 << 10
+
+
+class Text:
+    """A trace, opened for one pass from its beginning to its end.
+
+    Attributes:
+        packed: Whether it is compressed.
+        cut: Whether the compressed stream broke off; what came before was handed out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.cut = False
+        self._path = path
+        self._packed: Any = None
+        try:
+            self._file = path.open("rb")
+            magic = self._file.read(4)
+            self._file.seek(0)
+        except OSError as error:
+            raise InputError(path, found=f"it cannot be opened ({error.strerror})") from error
+        codec = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
+        self.packed = codec is not None
+        if codec is not None:
+            import pyarrow as pa
+
+            # Arrow does not open paths that are no UTF-8
+            self._packed = pa.CompressedInputStream(pa.PythonFile(self._file, mode="r"), codec)
+
+    def read(self, count: int = PIECE) -> bytes:
+        """The next bytes, at most `count`; none at the end, or where a compressed stream is broken."""
+        parts: list[bytes] = []
+        wanted = count
+        # compressed data in small pieces: where they break off, the piece that was being read is lost
+        at_once = _PACKED_PIECE if self.packed else 1 << 20
+        while wanted > 0 and not self.cut:
+            try:
+                part = (self._packed or self._file).read(min(wanted, at_once))
+            except OSError as error:
+                if not self.packed:
+                    raise InputError(self._path, found=f"it cannot be read to its end ({error.strerror})") from error
+                self.cut = True
+                break
+            if not part:
+                break
+            parts.append(part)
+            wanted -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._packed is not None:
+            self._packed.close()
+        self._file.close()

@@ -1,0 +1,1 @@
+"""Reader of the lines that NCCL and RCCL write under NCCL_DEBUG."""

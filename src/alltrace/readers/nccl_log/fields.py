@@ -1,0 +1,151 @@
+"""The fields of a call: of a COLL line in any order and with unknown pairs among them, or of a TRACE line's call."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from alltrace.readers.nccl_log import grammar as g
+from alltrace.readers.nccl_log.scan import ABSENT
+from alltrace.trace.nccl_words import OPERATIONS
+
+CUT = 1
+REJOINED = 2
+FROM_CALL = 4
+"""Flags of a call: the record was cut after its needed fields; it was put together from two pieces; it is from a CALL line."""
+
+_OPCOUNT = re.compile(rb"([0-9a-f]{1,16})\s")
+_POINTER = re.compile(rb"0x[0-9a-f]{1,16}|\(nil\)")
+_NUMBER = re.compile(rb"-?[0-9]{1,18}")
+_HEX = re.compile(rb"(?:0x)?[0-9a-f]{1,16}|\(nil\)")
+_NEEDED = (b"count", b"datatype", b"op", b"root", b"comm")
+_NUMBERS = frozenset({b"count", b"datatype", b"op", b"root", b"globalrank"})
+_POINTERS = frozenset({b"sendbuff", b"recvbuff", b"comm", b"stream"})
+_MOST_PAIRS = 32
+
+
+@dataclass(frozen=True)
+class Coll:
+    """A call: sizes in elements of `datatype`, pointers as signed 64-bit numbers, `ABSENT` for what is not known."""
+
+    operation: int
+    op_count: int
+    sendbuff: int
+    recvbuff: int
+    count: int
+    datatype: int
+    redop: int
+    root: int
+    comm: int
+    nranks: int
+    stream: int
+    global_rank: int
+    flags: int = 0
+
+    def row(self, line: int, token: int, communicator: int, time: int, flags: int) -> list[int]:
+        """The call as a row of `scan.FIELDS`."""
+        return [
+            line,
+            token,
+            communicator,
+            self.operation,
+            self.op_count,
+            self.sendbuff,
+            self.recvbuff,
+            self.count,
+            self.datatype,
+            self.redop,
+            self.root,
+            self.nranks,
+            self.stream,
+            self.global_rank,
+            time,
+            flags | self.flags,
+        ]
+
+
+def _signed(text: bytes) -> int:
+    value = 0 if text == b"(nil)" else int(text, 16)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def parse_coll(body: bytes, *, cut: bool) -> Coll | None:
+    """The call of a COLL record, or None where a needed field is missing, cut or no number.
+
+    Args:
+        body: The record from its operation on.
+        cut: Whether the record is known to go on behind `body`; then its last value is not trusted.
+    """
+    head = g.COLL.match(body)
+    if head is None or head["op"].decode() not in OPERATIONS:
+        return None
+    fields = head["fields"]
+    op_count = _OPCOUNT.match(fields)
+    if op_count is None:
+        return None
+    values: dict[bytes, int] = {}
+    nranks = ABSENT
+    at = op_count.end()
+    for _ in range(_MOST_PAIRS):
+        pair = g.PAIR.match(fields, at)
+        if pair is None:
+            break
+        at = pair.end()
+        if pair["nranks"] is not None:
+            nranks = int(pair["nranks"])
+            continue
+        key, value = pair["key"], pair["value"]
+        # a value at the very end may be cut; only those that end a record are taken there
+        if not pair["after"] and (cut or key not in (b"stream", b"globalrank")):
+            break
+        if key in values:
+            return None
+        shape = _POINTER if key in _POINTERS else _NUMBER if key in _NUMBERS else None
+        if shape is None:
+            continue
+        if not shape.fullmatch(value):
+            return None
+        values[key] = _signed(value) if key in _POINTERS else int(value)
+    if any(key not in values for key in _NEEDED) or values[b"count"] < 0:
+        return None
+    return Coll(
+        operation=OPERATIONS.index(head["op"].decode()),
+        op_count=_signed(op_count[1]),
+        sendbuff=values.get(b"sendbuff", ABSENT),
+        recvbuff=values.get(b"recvbuff", ABSENT),
+        count=values[b"count"],
+        datatype=values[b"datatype"],
+        redop=values[b"op"],
+        root=values[b"root"],
+        comm=values[b"comm"],
+        nranks=nranks,
+        stream=values.get(b"stream", ABSENT),
+        global_rank=values.get(b"globalrank", ABSENT),
+    )
+
+
+def parse_call(body: bytes) -> Coll | None:
+    """The call of a TRACE line `ncclAllReduce(send,recv,count,datatype,op,root,comm,stream)`, or None."""
+    found = g.CALL.match(body)
+    if found is None:
+        return None
+    args = [a.strip() for a in found["args"].split(b",")]
+    if len(args) != 8 or not all(_HEX.fullmatch(args[n]) for n in (0, 1, 6, 7)):
+        return None
+    if not all(_NUMBER.fullmatch(args[n]) for n in (2, 3, 4, 5)):
+        return None
+    return Coll(
+        operation=OPERATIONS.index(found["op"].decode()),
+        op_count=ABSENT,
+        sendbuff=_signed(args[0]),
+        recvbuff=_signed(args[1]),
+        count=int(args[2]),
+        datatype=int(args[3]),
+        redop=int(args[4]),
+        root=int(args[5]),
+        comm=_signed(args[6]),
+        nranks=ABSENT,
+        stream=_signed(args[7]),
+        global_rank=ABSENT,
+        flags=FROM_CALL,
+    )

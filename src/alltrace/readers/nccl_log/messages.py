@@ -1,0 +1,160 @@
+"""The messages of NCCL that are no calls: communicators, topology, transports, tuning, networks, warnings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.readers.nccl_log import grammar as g
+from alltrace.readers.nccl_log.records import MOST_ENTRIES, CommunicatorEvent
+from alltrace.trace.nccl_words import ALGORITHMS, PROTOCOLS
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable
+
+    from alltrace.readers.nccl_log.lines import CarefulPath
+    from alltrace.readers.nccl_log.records import Records
+
+
+def read(path: CarefulPath, level: bytes, body: bytes, line: int, process: int, *, cut: bool, text: bytes) -> None:
+    """Read a record that is no call.
+
+    Args:
+        path: Who reads the log.
+        level: `INFO`, `WARN`, ...
+        body: The message.
+        line: Its line.
+        process: The number of the process that wrote it.
+        cut: Whether the message is known to go on behind `body`.
+        text: The whole line.
+    """
+    records = path.records
+    if level in (b"WARN", b"ABORT"):
+        records.counts["warning"] += 1
+        records.fact("warning", body.strip())
+        return
+    for kind, needle, shape, take in _MESSAGES:
+        if needle not in body:
+            continue
+        found = shape.search(body)
+        # at a cut, a number may lack its last digits; a message that ends before the cut is whole
+        if found is not None and not (cut and found.end() >= len(body.rstrip())):
+            records.counts[kind] += 1
+            take(path, found, process, line)
+            return
+    other(records, body, cut, line, text)
+
+
+def other(records: Records, body: bytes, cut: bool, line: int, text: bytes) -> None:
+    """Account for a message of which only the process is known, or which is cut."""
+    if cut or not body.strip():
+        records.not_understood(line, text)
+    else:
+        records.counts["other"] += 1
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "replace")
+
+
+def _event(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:
+    number = path.communicator(process, _pointer(found["comm"]))
+    fields = {k: _text(v) for k, v in found.groupdict().items() if v is not None}
+    what = fields.get("what", "placement")
+    if what == "Init START":
+        path.begin(process, number)
+    elif what == "Init COMPLETE":
+        path.complete(process, number)
+    path.records.events.append(CommunicatorEvent(line, number, what, fields))
+
+
+def _pointer(text: bytes) -> int:
+    value = int(text[:18], 16)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _timings(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:
+    fields = {k: _text(v) for k, v in found.groupdict().items() if v is not None}
+    path.records.events.append(CommunicatorEvent(line, path.current(process), "timings", fields))
+
+
+def _edge(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    records = path.records
+    via = _text(found["via"])
+    direction = _text(found["direction"]) or "send"
+    receiver = int(found["to"] if found["to"] is not None else found["from"])
+    key = (process, path.current(process), int(found["channel"]), int(found["from"]), receiver, via, direction)
+    if key in records.edges or len(records.edges) < MOST_ENTRIES:
+        records.edges[key] += 1
+    else:
+        records.dropped += 1
+
+
+def _ring_list(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    ranks = " ".join(_text(found["ranks"]).split())
+    key = (process, path.current(process), int(found["channel"]))
+    if len(path.records.rings) < MOST_ENTRIES:
+        path.records.rings[key] = (ranks, found["more"] is not None)
+
+
+def _trees(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    for tree in g.TREE.finditer(found["trees"]):
+        key = (process, path.current(process), int(tree["channel"]), int(tree["me"]))
+        if len(path.records.trees) < MOST_ENTRIES:
+            path.records.trees[key] = (int(tree["up"]), _text(tree["down"]))
+
+
+def _tuning(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    algorithm, protocol = _text(found["algo"]), _text(found["proto"])
+    if algorithm.isdigit():
+        algorithm = ALGORITHMS[int(algorithm)] if int(algorithm) < len(ALGORITHMS) else algorithm
+    if protocol.isdigit():
+        protocol = PROTOCOLS[int(protocol)] if int(protocol) < len(PROTOCOLS) else protocol
+    channels = int(found["channels"]) if found["channels"] else None
+    if found["hi"] is not None:
+        channels = int(found["hi"]) - int(found["lo"]) + 1
+    if not algorithm:
+        algorithm = _text(found["kernel"])
+    operation = _text(found["op"]) + (f" [{_text(found['variant'])}]" if found["variant"] else "")
+    key = (process, path.current(process), operation, int(found["bytes"]), algorithm, protocol, channels)
+    records = path.records
+    if key in records.tuning or len(records.tuning) < MOST_ENTRIES:
+        records.tuning[key] += 1
+    else:
+        records.dropped += 1
+
+
+def _fact(kind: str) -> Callable[[CarefulPath, re.Match[bytes], int, int], None]:
+    def take(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+        path.records.fact(kind, found[0].strip())
+
+    return take
+
+
+def _environment(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    path.records.fact("environment", found["name"] + b"=" + found["value"])
+
+
+def _version(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    path.records.fact("version", found["library"] + b" " + found["version"])
+
+
+_MESSAGES: tuple[tuple[str, bytes, re.Pattern[bytes], Callable[[CarefulPath, re.Match[bytes], int, int], None]], ...] = (
+    ("transport", b" via ", g.EDGE, _edge),
+    ("tuning", b" Bytes -> ", g.TUNING_CHOICE, _tuning),
+    ("init", b" - ", g.INIT, _event),
+    ("timings", b"Init timings", g.TIMINGS, _timings),
+    ("placement", b" localRanks ", g.PLACEMENT, _event),
+    ("tree", b"Trees ", g.TREES, _trees),
+    ("ring", b"Channel ", g.RING_LIST, _ring_list),
+    ("graph", b"Ring ", g.RING, _fact("ring")),
+    ("graph", b"Tree ", g.GRAPH_TREE, _fact("tree")),
+    ("graph", b"Pattern ", g.PATTERN, _fact("pattern")),
+    ("channels", b" coll channels", g.CHANNELS, _fact("channels")),
+    ("nvls", b"NVLS", g.NVLS, _fact("nvls")),
+    ("connected", b"Connected all ", g.CONNECTED, _fact("connected")),
+    ("environment", b" set by environment to ", g.ENV, _environment),
+    ("version", b"CCL version", g.VERSION, _version),
+    ("network", b"Using network ", g.NET, _fact("network")),
+    ("network", b"NET/", g.NET, _fact("network")),
+)

@@ -1,0 +1,77 @@
+"""What a log's records come to: processes, communicators' events, topology, tuning, steps, and the account of every record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+MOST_SAMPLES = 200
+MOST_ENTRIES = 2_000_000
+
+
+@dataclass
+class Process:
+    """A process that wrote records: its host and pid, and the rank that its lines' prefix tells, if any."""
+
+    host: str
+    pid: int
+    prefix_rank: int | None = None
+
+
+@dataclass(frozen=True)
+class CommunicatorEvent:
+    """A communicator begins or ends: `what` is `Init START`, `Init COMPLETE`, `Destroy COMPLETE`, ..., or `placement`."""
+
+    line: int
+    communicator: int
+    what: str
+    fields: dict[str, str]
+
+
+@dataclass
+class Records:
+    """Everything but the calls.
+
+    Attributes:
+        processes: The processes, by number.
+        communicators: Process number and pointer of each communicator pointer seen, by number.
+        events: Beginnings and ends of communicators, in order.
+        edges: How often (process, channel, from, to, transport, direction) came, with the communicator that the process began last.
+        rings: Ring list by (process, communicator, channel).
+        trees: (process, communicator, channel, me) to (up, down).
+        tuning: How often (process, communicator, operation, bytes, algorithm, protocol, channels) was chosen.
+        facts: Counts of (kind, text): networks, versions, environment, NVLS, patterns, warnings.
+        steps: (line, step, prefix rank or None) of each step's line.
+        counts: Records by kind; every line is in it once, but for lines that hold several records.
+        samples: Of what was not understood: line and text, the first `MOST_SAMPLES`.
+        aliases: Communicator number by the placeholder that `edges`, `rings`, `trees` and `tuning` have for it.
+        dropped: Entries left out because there are more than `MOST_ENTRIES` of a kind.
+    """
+
+    processes: list[Process] = field(default_factory=list)
+    communicators: list[tuple[int, int]] = field(default_factory=list)
+    events: list[CommunicatorEvent] = field(default_factory=list)
+    edges: Counter[tuple[int, int, int, int, int, str, str]] = field(default_factory=Counter)
+    rings: dict[tuple[int, int, int], tuple[str, bool]] = field(default_factory=dict)
+    trees: dict[tuple[int, int, int, int], tuple[int, str]] = field(default_factory=dict)
+    tuning: Counter[tuple[int, int, str, int, str, str, int | None]] = field(default_factory=Counter)
+    facts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    steps: list[tuple[int, int, int | None]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    samples: list[tuple[int, str]] = field(default_factory=list)
+    aliases: dict[int, int] = field(default_factory=dict)
+    dropped: int = 0
+
+    def not_understood(self, line: int, text: bytes) -> None:
+        """Account for a record that is cut or strange."""
+        self.counts["not understood"] += 1
+        if len(self.samples) < MOST_SAMPLES:
+            self.samples.append((line, text[:300].decode("utf-8", "replace")))
+
+    def fact(self, kind: str, text: bytes) -> None:
+        """Count a fact; a text that was never seen is left out once there are too many."""
+        key = (kind, text[:300].decode("utf-8", "replace"))
+        if key in self.facts or len(self.facts) < MOST_ENTRIES // 100:
+            self.facts[key] += 1
+        else:
+            self.dropped += 1

@@ -1,0 +1,68 @@
+"""Times in a format that the user names, as `strptime` knows it."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+
+from alltrace.readers.nccl_log.scan import ABSENT
+from alltrace.trace.errors import UsageError
+
+_DIRECTIVES = {
+    "Y": r"[0-9]{4}",
+    "y": r"[0-9]{2}",
+    "m": r"[0-9]{1,2}",
+    "d": r"[0-9]{1,2}",
+    "e": r"[0-9]{1,2}",
+    "H": r"[0-9]{1,2}",
+    "I": r"[0-9]{1,2}",
+    "M": r"[0-9]{1,2}",
+    "S": r"[0-9]{1,2}",
+    "f": r"[0-9]{1,6}",
+    "j": r"[0-9]{1,3}",
+    "b": r"[A-Za-z]{3}",
+    "B": r"[A-Za-z]{3,9}",
+    "a": r"[A-Za-z]{3}",
+    "A": r"[A-Za-z]{6,9}",
+    "p": r"[AaPp][Mm]",
+    "z": r"(?:Z|[+-][0-9]{2}:?[0-9]{2})",
+    "%": r"%",
+}
+_SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "D": "%m/%d/%y", "R": "%H:%M"}
+
+
+class Stamp:
+    """A format of times.
+
+    Args:
+        text: The format, such as `%d/%b/%Y %H:%M:%S.%f`.
+
+    Raises:
+        UsageError: It has a directive that is not known, or none.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._format = re.sub(r"%([FTDR])", lambda m: _SHORT[m[1]], text)
+        pattern, at = "", 0
+        for part in re.finditer(r"%(.?)", self._format):
+            if part[1] not in _DIRECTIVES:
+                raise UsageError(f"--time-format has %{part[1]}; expected directives of strptime such as %Y-%m-%d %H:%M:%S.%f")
+            pattern += re.escape(self._format[at : part.start()]) + _DIRECTIVES[part[1]]
+            at = part.end()
+        if at == 0:
+            raise UsageError(f"--time-format is {text!r}; expected a format such as %Y-%m-%d %H:%M:%S.%f")
+        self._pattern = re.compile(pattern + re.escape(self._format[at:]))
+
+    def time_ns(self, lead: bytes) -> int:
+        """The first time in `lead` in ns since the epoch, by its zone or as if in UTC; `ABSENT` where there is none."""
+        found = self._pattern.search(lead.decode("utf-8", "replace"))
+        if found is None:
+            return ABSENT
+        try:
+            time = datetime.strptime(found[0], self._format)
+        except ValueError:
+            return ABSENT
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=timezone.utc)
+        delta = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
+        return (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000

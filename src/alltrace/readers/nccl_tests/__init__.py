@@ -1,0 +1,1 @@
+"""Reader of what the programs of nccl-tests and rccl-tests print, and of their JSON."""

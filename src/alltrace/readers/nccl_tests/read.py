@@ -1,0 +1,302 @@
+"""Reads tables of nccl-tests: any program and version, any launcher's prefix, many runs in a file; and JSON written with -J.
+
+The columns are those that the table's own header names, so versions need not be told apart. Source of the forms: nccl-tests,
+src/common.cu, from 2.0 to 2.19.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.text import TextLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HEADER = re.compile(rb"#\s+size\s+count\b[^\n]*?\btime\s+algbw\s+busbw")
+_START = re.compile(
+    rb"#\s*(?:nccl-tests version (?P<version>\S+)|Collective test starting: (?P<program>\w+)|nThread \d+ (?P<options>nGpus .*))"
+)
+_LIBRARY = re.compile(rb"nccl-library=(?P<library>\S+)")
+_RANK = re.compile(
+    rb"#\s+Rank\s+(?P<rank>\d+) (?:Group\s+(?P<group>\d+) )?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+(?P<device>\d+) "
+    rb"\[(?P<bus>[0-9a-fA-Fx:.]+)\] (?P<name>.*?)\s*$"
+)
+_AVERAGE = re.compile(rb"#\s*Avg bus bandwidth\s*:\s*(?P<average>[0-9.eE+-]+)")
+_BOUNDS = re.compile(rb"#\s*Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>OK|FAILED)")
+_PROGRAM = re.compile(
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|broadcast|bcast|sendrecv|gather|scatter|reduce|hypercube)"
+)
+_FAILURE = re.compile(rb"Test (?:NCCL|CUDA) failure|Test failure|unhandled (?:system|cuda) error")
+_NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_MOST_SAMPLES = 50
+_MOST_RANKS = 65_536
+
+
+@dataclass
+class Half:
+    """One half of a row: out of place or in place. Times in us, bandwidths in GB/s (1e9); `wrong` is None where not checked."""
+
+    time_us: float
+    algbw: float
+    busbw: float
+    wrong: float | None
+
+
+@dataclass
+class Row:
+    """A row: the size in bytes, elements, datatype, reduction, root, and its halves."""
+
+    size: int
+    count: int
+    datatype: str
+    redop: str | None
+    root: int | None
+    out_of_place: Half | None
+    in_place: Half | None
+    line: int
+
+
+@dataclass
+class TestRun:
+    """One run of one program.
+
+    Attributes:
+        path: The file.
+        number: The run's place in it, from 0.
+        program: The program, or None where neither the file's text nor its name tells.
+        version, library: Versions of nccl-tests and NCCL, from 2.16 on.
+        ranks: (rank, group, host, device, device name).
+        rows: The table.
+        average: The average bus bandwidth that the program printed.
+        out_of_bounds: The count of wrong values that it printed.
+        failed: Whether it says that it failed.
+        cpu_time: Whether the times are the CPU's (option -C).
+    """
+
+    path: str
+    number: int
+    program: str | None = None
+    version: str | None = None
+    library: str | None = None
+    ranks: list[tuple[int, int, str, int, str]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    average: float | None = None
+    out_of_bounds: int | None = None
+    failed: bool = False
+    cpu_time: bool = False
+
+
+@dataclass
+class TestsFile:
+    """A file: its runs, and the account of its lines."""
+
+    path: str
+    runs: list[TestRun]
+    lines: int = 0
+    table_rows: int = 0
+    foreign: int = 0
+    not_understood: int = 0
+    samples: list[tuple[int, str]] = field(default_factory=list)
+    damage: str | None = None
+
+
+def read_tests(path: str, advance: Callable[[int], None] = lambda _n: None) -> TestsFile:
+    """Read a file of nccl-tests.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    with TextLog(Path(path)) as log:
+        reading = _Reading(path)
+        for block, _whole in log.blocks():
+            if reading.file.lines == 0 and block.lstrip()[:1] == b"{" and b'"out_of_place"' in block:
+                rest = b"".join([block, *(b for b, _w in log.blocks())])
+                return _from_json(path, rest)
+            for line in block.splitlines():
+                reading.line(line)
+            advance(len(block))
+        reading.file.damage = log.damage
+    for run in reading.file.runs:
+        run.program = run.program or _program_of(Path(path).name)
+    reading.file.runs = [r for r in reading.file.runs if r.rows or r.failed or r.average is not None]
+    return reading.file
+
+
+def _program_of(name: str) -> str | None:
+    found = _PROGRAM.search(name.lower())
+    return None if found is None else found[0]
+
+
+class _Reading:
+    def __init__(self, path: str) -> None:
+        self.file = TestsFile(path, [])
+        self._columns: list[str] = []
+        self._open = False
+
+    def line(self, raw: bytes) -> None:
+        number = self.file.lines
+        self.file.lines += 1
+        mark = raw.find(b"#")
+        if mark >= 0 and self._comment(raw[mark:]):
+            return
+        if _FAILURE.search(raw) is not None and self.file.runs:
+            self._run().failed = True
+            self.file.foreign += 1
+            return
+        if not self._columns:
+            self.file.foreign += 1
+            return
+        self._row(raw.decode("utf-8", "replace"), number)
+
+    def _run(self, *, new: bool = False) -> TestRun:
+        if new or not self.file.runs:
+            self.file.runs.append(TestRun(self.file.path, len(self.file.runs)))
+            self._columns = []
+        return self.file.runs[-1]
+
+    def _comment(self, text: bytes) -> bool:
+        start = _START.match(text)
+        if start is not None:
+            run = self._run(new=not self.file.runs or not self._open)
+            self._open = True
+            run.version = _word(start["version"]) or run.version
+            library = _LIBRARY.search(text)
+            run.library = _word(library["library"]) if library else run.library
+            run.program = _word(start["program"]) or run.program
+            return True
+        rank = _RANK.match(text)
+        if rank is not None:
+            run = self._run(new=bool(self.file.runs) and bool(self.file.runs[-1].rows))
+            if len(run.ranks) < _MOST_RANKS:
+                its = int(rank["rank"]), int(rank["group"] or 0), _word(rank["host"]) or "", int(rank["device"])
+                run.ranks.append((*its, _word(rank["name"]) or ""))
+            return True
+        if HEADER.match(text):
+            run = self._run(new=bool(self.file.runs) and bool(self.file.runs[-1].rows))
+            self._columns = text.decode("utf-8", "replace").lstrip("# ").split()
+            run.cpu_time = "cputime" in self._columns
+            self._open = False
+            return True
+        average = _AVERAGE.match(text)
+        if average is not None:
+            self._run().average = _number(average["average"].decode())
+            self._columns = []
+            self._open = False
+            return True
+        bounds = _BOUNDS.match(text)
+        if bounds is not None:
+            run = self._run()
+            run.out_of_bounds, run.failed = int(bounds["count"]), run.failed or bounds["verdict"] == b"FAILED"
+            return True
+        # a row has # in no place; any other comment says nothing that we need
+        if text[:2] in (b"#", b"# ", b"#\t", b"#\r"):
+            self.file.foreign += 1
+            return True
+        return False
+
+    def _row(self, text: str, number: int) -> None:
+        words = re.sub(r"\x1b\[[0-9;]*m", "", text).split()
+        # a launcher's prefix is one or two words before the size
+        for skip in range(min(4, len(words))):
+            row = _row_of(words[skip:], self._columns, number)
+            if row is not None:
+                self.file.table_rows += 1
+                self._run().rows.append(row)
+                return
+        if len(words) > 4 and sum(bool(_NUMBER.fullmatch(w)) for w in words) > len(words) / 2:
+            self.file.not_understood += 1
+            if len(self.file.samples) < _MOST_SAMPLES:
+                self.file.samples.append((number, text[:300]))
+        else:
+            self.file.foreign += 1
+
+
+def _row_of(words: list[str], columns: list[str], line: int) -> Row | None:
+    first = next(n for n, c in enumerate(columns) if c in ("time", "cputime"))
+    if len(words) < first + 3 or not words[0].isdigit() or not words[1].isdigit() or not words[2][:1].isalpha():
+        return None
+    left = dict(zip(columns[:first], words, strict=False))
+    second = next((n for n in range(first + 1, len(columns)) if columns[n] in ("time", "cputime")), None)
+    width = (second if second is not None else len(columns)) - first
+    out = _half(words[first : first + width])
+    if out is None:
+        return None
+    within = _half(words[second : second + width]) if second is not None and len(words) >= second + 3 else None
+    if second is not None and len(words) > second and within is None:
+        return None
+    # a row that ends within its first half may be cut within a number
+    if len(words) < first + min(width, 4):
+        return None
+    root = left.get("root")
+    if root is not None and not re.fullmatch(r"-?[0-9]{1,9}", root):
+        return None
+    return Row(int(words[0]), int(words[1]), words[2], left.get("redop"), None if root is None else int(root), out, within, line)
+
+
+def _half(words: list[str]) -> Half | None:
+    numbers = [_number(w) for w in words[:3]]
+    time, algbw, busbw = (*numbers, None, None, None)[:3]
+    if time is None or algbw is None or busbw is None:
+        return None
+    wrong = _number(words[3]) if len(words) > 3 else None
+    if len(words) > 3 and wrong is None and words[3] != "N/A":
+        return None
+    return Half(time, algbw, busbw, wrong)
+
+
+def _number(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _word(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def _from_json(path: str, data: bytes) -> TestsFile:
+    from alltrace.trace.errors import InputError
+
+    try:
+        root: Any = json.loads(data)
+        run = TestRun(path, 0, program=_program_of(str(root.get("config", {}).get("test", "")) or Path(path).name))
+        run.version = root.get("nccl_tests_version")
+        for n, device in enumerate(root.get("devices") or []):
+            run.ranks.append(
+                (
+                    int(device.get("rank", n)),
+                    int(device.get("group", 0)),
+                    str(device.get("host", "")),
+                    n,
+                    str(device.get("name", "")),
+                )
+            )
+        for n, row in enumerate(root["results"]):
+            halves = [
+                None if (h := row.get(place)) is None else Half(float(h["time"]), float(h["alg_bw"]), float(h["bus_bw"]), _wrong(h))
+                for place in ("out_of_place", "in_place")
+            ]
+            root_rank = row.get("root")
+            run.rows.append(
+                Row(
+                    int(row["size"]),
+                    int(row.get("count", 0)),
+                    str(row.get("type", "")),
+                    row.get("redop"),
+                    None if root_rank is None else int(root_rank),
+                    halves[0],
+                    halves[1],
+                    n,
+                )
+            )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InputError(path, found=f"its JSON is not that of nccl-tests ({error!r})", expected="the file of option -J") from error
+    return TestsFile(path, [run], lines=1, table_rows=len(run.rows))
+
+
+def _wrong(half: dict[str, Any]) -> float | None:
+    value = half.get("nwrong")
+    return float(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,1 @@
+"""Nsight Compute: reports (`.ncu-rep`) without an installed Nsight Compute."""

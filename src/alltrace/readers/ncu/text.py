@@ -1,0 +1,247 @@
+"""Reads what Nsight Compute printed: `--page raw` and `--page details`, with `--csv` or as plain text.
+
+A printed page has rounded numbers in units that fit; they are brought to base units (ns, bytes, per second) again, so that a page
+and the report that it was printed from give the same rows as far as the digits go. A page of details names its metrics in words:
+those that are known (`details.py`) get the metric's own name, others are kept as `details: SECTION: NAME`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from alltrace.readers.ncu.details import metric_of
+from alltrace.readers.ncu.units import base_factor
+from alltrace.trace.errors import InputError
+from alltrace.trace.launches import Launch, Metric, NcuReport, Sizes, short_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+_EXPECTED = "a report of Nsight Compute (.ncu-rep), or what `ncu --page raw` or `--page details` prints"
+_FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",
+          "Grid Size", "Device", "CC", "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
+_NUMBER = re.compile(r"[+-]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_SIZES = re.compile(r"\(?\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*\)?")
+_KERNEL = re.compile(
+    r"^\s{0,4}(?P<name>\S.*?) \((?P<grid>\d+, \d+, \d+)\)x\((?P<block>\d+, \d+, \d+)\)"
+    r", Context (?P<context>\d{1,18}), Stream (?P<stream>\d{1,18})"
+)
+_OLD_KERNEL = re.compile(
+    r"^\s{0,4}(?P<name>\S.*?), \d{4}-\w{3}-\d\d [\d:]+, Context (?P<context>\d{1,18}), Stream (?P<stream>\d{1,18})"
+)
+_PROCESS = re.compile(r"^\[(\d{1,18})\] ")
+_ABSENT = frozenset({"", "no data", "n/a", "N/A", "(!) n/a", "-"})
+_MOST_FIELD = 1 << 24
+_LONGEST = 18
+
+
+@dataclass
+class _Draft:
+    """A launch while its lines are read."""
+
+    name: str
+    grid: Sizes | None = None
+    block: Sizes | None = None
+    context: int | None = None
+    stream: int | None = None
+    process: int | None = None
+    metrics: dict[str, Metric] = field(default_factory=dict)
+
+    def launch(self, number: int) -> Launch:
+        grid = self.grid or _sizes_of(self.metrics, "launch__grid_dim")
+        block = self.block or _sizes_of(self.metrics, "launch__block_dim")
+        return Launch(
+            number, self.name, short_name(self.name), grid, block, self.context, self.stream, self.process, self.metrics
+        )  # fmt: skip
+
+    def add(self, name: str, unit: str, text: str) -> None:
+        value = _value(text, unit)
+        if value is not None and name:
+            self.metrics[name] = value
+
+
+def read_text(path: Path, data: bytes) -> NcuReport:
+    """Read a printed page.
+
+    Args:
+        path: The file, for messages.
+        data: What is in it.
+
+    Raises:
+        InputError: It is no page of Nsight Compute, has other columns, or no launch.
+    """
+    if b"\x00" in data[:4096]:
+        raise InputError(path, found="it does not begin like one", expected=_EXPECTED)
+    lines = data.decode("utf-8-sig", "replace").splitlines()
+    head = next((n for n, line in enumerate(lines) if _is_head(line)), None)
+    warnings: list[str] = []
+    drafts = _plain(lines) if head is None else _table(path, lines[head:], warnings)
+    if not drafts:
+        comma = next((line for line in lines if "," in line and not line.startswith("==")), "")
+        found = f"its columns are {comma[:80]!r}" if comma and head is None else "it has no kernel launch"
+        raise InputError(path, found=found, expected=_EXPECTED)
+    return NcuReport(0, tuple(d.launch(n) for n, d in enumerate(drafts)), tuple(warnings))
+
+
+def _is_head(line: str) -> bool:
+    return line.startswith(('"ID","', "ID,")) and "Kernel Name" in line
+
+
+def _table(path: Path, lines: list[str], warnings: list[str]) -> list[_Draft]:
+    """The launches of a page printed with `--csv`."""
+    full = [line for line in lines if line.strip()]
+    if full[0].startswith('"') and not full[-1].endswith(('"', ",")):  # all cells are quoted, so the last one was cut
+        full.pop()
+        warnings.append("the last line of the page is cut short: what is whole was read")
+    rows = _rows(path, full)
+    columns = next(rows)
+    of = {name: n for n, name in reversed(list(enumerate(columns)))}
+    if "Metric Name" in of:
+        needed = [n for n in ("Metric Unit", "Metric Value") if n not in of]
+        if needed:
+            raise InputError(path, found=f"it has no column {needed[0]!r}", expected=_EXPECTED)
+        return _details(rows, columns, of, warnings)
+    if not any("__" in name for name in columns):
+        raise InputError(path, found="it has neither a column 'Metric Name' nor a column of a metric", expected=_EXPECTED)
+    return _raw(rows, columns, of, warnings)
+
+
+def _rows(path: Path, lines: Iterable[str]) -> Iterator[list[str]]:
+    before = csv.field_size_limit(_MOST_FIELD)
+    try:
+        yield from (row for row in csv.reader(line for line in lines if not line.startswith("==")) if row)
+    except csv.Error as error:
+        raise InputError(path, found=f"it is no CSV ({error})", expected=_EXPECTED) from error
+    finally:
+        csv.field_size_limit(before)
+
+
+def _raw(rows: Iterator[list[str]], columns: Sequence[str], of: dict[str, int], warnings: list[str]) -> list[_Draft]:
+    """A row per launch, the units in a row above them."""
+    units: Sequence[str] = [""] * len(columns)
+    metrics = [(n, name) for n, name in enumerate(columns) if name not in _FACTS and not name.startswith("thread Domain")]
+    drafts: list[_Draft] = []
+    for row in rows:
+        if _is_repeat(row, columns):
+            continue
+        if not row[of["ID"]]:
+            units = row
+            continue
+        if len(row) != len(columns):
+            _cut(warnings, len(drafts))
+            break
+        draft = _begun(row, of)
+        for n, name in metrics:
+            draft.add(name, units[n] if n < len(units) else "", row[n])
+        drafts.append(draft)
+    return drafts
+
+
+def _details(rows: Iterator[list[str]], columns: Sequence[str], of: dict[str, int], warnings: list[str]) -> list[_Draft]:
+    """A row per launch and metric; what rules say stands in rows without a metric."""
+    drafts: list[_Draft] = []
+    last = None
+    for row in rows:
+        if _is_repeat(row, columns):
+            continue
+        if len(row) <= of["Metric Value"]:
+            _cut(warnings, len(drafts))
+            break
+        if row[of["ID"]] != last:
+            last = row[of["ID"]]
+            drafts.append(_begun(row, of))
+        section = row[of["Section Name"]] if "Section Name" in of else ""
+        name = row[of["Metric Name"]]
+        if name:
+            drafts[-1].add(metric_of(section, name), row[of["Metric Unit"]], row[of["Metric Value"]])
+    return drafts
+
+
+def _plain(lines: Iterable[str]) -> list[_Draft]:
+    """The launches of a page printed as text: a line for the kernel, then tables whose columns stand between dashes."""
+    drafts: list[_Draft] = []
+    process: int | None = None
+    section = ""
+    spans: list[tuple[int, int]] = []
+    last: tuple[str, str] | None = None
+    for line in lines:
+        if found := _PROCESS.match(line):
+            process = int(found[1])
+        elif found := _KERNEL.match(line) or _OLD_KERNEL.match(line):
+            facts = found.groupdict()
+            draft = _Draft(facts["name"], _sizes(facts.get("grid", "")), _sizes(facts.get("block", "")), process=process)
+            draft.context, draft.stream = int(facts["context"]), int(facts["stream"])
+            drafts.append(draft)
+            section, spans, last = "", [], None
+        elif line.strip().startswith("Section: "):
+            section, spans, last = line.strip().removeprefix("Section: "), [], None
+        elif re.fullmatch(r"\s*-+( -+)+\s*", line):
+            spans, last = [m.span() for m in re.finditer("-+", line)], None
+        elif not line.strip():
+            spans, last = ([], None) if section else (spans, None)
+        elif len(spans) >= 3 and drafts:
+            name, unit, text = (line[a:b].strip() for a, b in (spans[0], spans[-2], (spans[-1][0], len(line))))
+            if not name and last:  # a long text goes on in the next line
+                wide = len(last[1].rsplit("\n", 1)[-1]) >= spans[-1][1] - spans[-1][0]  # broken within a word
+                last = (last[0], f"{last[1]}{'' if wide else ' '}\n{text}")
+                drafts[-1].add(last[0], "", last[1].replace("\n", ""))
+            elif name and name != "Metric Name":
+                own = metric_of(section, name) if section else name
+                last = (own, text)
+                drafts[-1].add(own, unit, text)
+    return drafts
+
+
+def _begun(row: Sequence[str], of: dict[str, int]) -> _Draft:
+    def cell(name: str) -> str:
+        return row[of[name]] if name in of and of[name] < len(row) else ""
+
+    draft = _Draft(cell("Kernel Name"), _sizes(cell("Grid Size")), _sizes(cell("Block Size")))
+    draft.context, draft.stream, draft.process = (_whole(cell(n)) for n in ("Context", "Stream", "Process ID"))
+    return draft
+
+
+def _is_repeat(row: Sequence[str], columns: Sequence[str]) -> bool:
+    """Whether the head stands here again: pages that were put behind each other."""
+    return list(row[:2]) == list(columns[:2])
+
+
+def _cut(warnings: list[str], launches: int) -> None:
+    warnings.append(f"the page is cut short behind its launch {launches}: what is whole was read")
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
+
+
+def _sizes(text: str) -> Sizes | None:
+    found = _SIZES.fullmatch(text.strip())
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def _sizes_of(metrics: dict[str, Metric], name: str) -> Sizes | None:
+    found = [metrics.get(f"{name}_{axis}") for axis in "xyz"]
+    if not all(isinstance(v, (int, float)) and v == v and abs(v) < 2**53 for v in found):
+        return None
+    x, y, z = (int(float(v)) for v in found if v is not None)
+    return x, y, z
+
+
+def _value(text: str, unit: str) -> Metric | None:
+    """A printed value in base units; a text where it is none; None where there is no value."""
+    text = text.strip()
+    if text in _ABSENT:
+        return None
+    found = _NUMBER.match(text)
+    # values of instances stand in brackets behind the metric's own
+    if found is None or not (found.end() == len(text) or text[found.end() :].startswith(" (")):
+        return float("nan") if text.lower() in ("nan", "-nan", "+nan") else text
+    digits = found[0].replace(",", "")
+    factor = base_factor(unit)
+    if factor is None or factor == 1:
+        return int(digits) if digits.lstrip("+-").isdigit() and len(digits) <= _LONGEST else float(digits)
+    return float(digits) * factor

@@ -1,0 +1,77 @@
+"""The wire format of protocol buffers, as far as reports need it (https://protobuf.dev/programming-guides/encoding/)."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Value = int | float | memoryview
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_LAST_SHORT = 0x7F
+
+
+class WireError(ValueError):
+    """Bytes that are no message."""
+
+
+def varint(data: memoryview, at: int) -> tuple[int, int]:
+    """The number at `at` and the place after it.
+
+    Raises:
+        WireError: It does not end within the message or within ten bytes.
+    """
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise WireError("a number does not end")
+
+
+def fields(data: memoryview) -> Iterator[tuple[int, int, Value]]:
+    """Number, wire type and value of each field of a message, in the order of the bytes; messages and texts as they lie.
+
+    Raises:
+        WireError: The bytes are no message.
+    """
+    at, end = 0, len(data)
+    while at < end:
+        key = data[at]
+        at += 1
+        if key > _LAST_SHORT:  # numbers of one byte, which most are, need no call
+            key, at = varint(data, at - 1)
+        kind = key & 7
+        if kind in (_VARINT, _LENGTH):
+            if at == end:
+                raise WireError("a field is cut short")
+            size = data[at]
+            at += 1
+            if size > _LAST_SHORT:
+                size, at = varint(data, at - 1)
+            if kind == _VARINT:
+                yield key >> 3, kind, size
+                continue
+        elif kind in (_FIXED32, _FIXED64):
+            size = 8 if kind == _FIXED64 else 4
+        else:
+            raise WireError(f"a field of the unknown wire type {kind}")
+        if size > end - at:
+            raise WireError("a field is longer than its message")
+        yield key >> 3, kind, data[at : at + size]
+        at += size
+
+
+def number_of(part: Value, *, real: bool) -> int | float:
+    """The number in a field of four or eight bytes, a float where `real`, or in a varint."""
+    if not isinstance(part, memoryview):
+        return part
+    form = {4: "<f" if real else "<I", 8: "<d" if real else "<Q"}.get(len(part))
+    if form is None:
+        raise WireError("a number of neither four nor eight bytes")
+    return float(struct.unpack(form, part)[0]) if real else int(struct.unpack(form, part)[0])

@@ -1,0 +1,1 @@
+"""Nsight Systems: SQLite exports, parquet directories, and reports through an installed nsys."""

@@ -1,0 +1,227 @@
+"""Makes batches of a canonical table from batches of an export's table, as the mapping declares."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.readers.nsys.small import raw_type
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alltrace.readers.nsys.entities import Entities
+    from alltrace.readers.nsys.mapping import Field, Source
+    from alltrace.readers.nsys.source import RawSource
+    from alltrace.readers.nsys.strings import Strings
+
+_INVALID = 0xFFFF_FFFF
+_ORDER = {"thread": 0, "process": 1, "device": 2}
+
+
+def _having(batch: Any, column: str, number: int) -> Any:
+    """The rows of a batch with `number` in `column`."""
+    import pyarrow.compute as pc
+
+    keep = pc.fill_null(pc.equal(as_integers(batch.column(column)), number), False)
+    return batch if pc.all(keep, min_count=0).as_py() else batch.filter(keep)
+
+
+class Columns:
+    """What all tables share: the export, its strings, and its processes, threads and devices."""
+
+    def __init__(self, source: RawSource, strings: Strings, entities: Entities) -> None:
+        self.source = source
+        self.strings = strings
+        self.entities = entities
+
+    def stream(self, table: str, mapping: Source) -> Iterator[Any]:
+        """The rows of one table of the export as batches of the mapping's canonical table."""
+        types = self.source.tables[table]
+        target = TABLES[mapping.table]
+        wanted: dict[str, Any] = {}
+        for name, field in mapping.fields.items():
+            for column in self._columns(field, types):
+                wanted[column] = _wider(wanted.get(column), self._raw_type(field, types[column], target.column(name).type))
+        if target.order and target.order in mapping.fields and not self._columns(mapping.fields[target.order], types):
+            return  # without a time there is nothing to place
+        only = mapping.only if mapping.only is not None and mapping.only[0] in types else None
+        if only is not None:
+            wanted[only[0]] = _wider(wanted.get(only[0]), raw_type(types[only[0]]))
+        for batch in self.source.batches(table, wanted):
+            made = self._convert(batch if only is None else _having(batch, *only), mapping)
+            if made.num_rows:
+                yield made
+
+    @staticmethod
+    def _columns(field: Field, types: Any) -> list[str]:
+        present = [c for c in field.columns if c in types]
+        if field.otherwise_column in types:
+            present.append(str(field.otherwise_column))
+        return present
+
+    @staticmethod
+    def _raw_type(field: Field, declared: str, kind: str) -> Any:
+        import pyarrow as pa
+
+        narrow = {"int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32()}
+        if declared == "int64" and field.how == "copy" and kind in narrow:
+            return narrow[kind]
+        return raw_type(declared)
+
+    def _convert(self, batch: Any, mapping: Source) -> Any:
+        target = TABLES[mapping.table]
+        order = target.order or ""
+        if order in mapping.fields:
+            time = next(batch.column(c) for c in mapping.fields[order].columns if c in batch.schema.names)
+            if time.null_count:
+                batch = batch.filter(time.is_valid())
+        made: dict[str, Any] = {}
+        for name, field in sorted(mapping.fields.items(), key=lambda item: _ORDER.get(item[1].how, 3)):
+            made[name] = self._make(batch, field, target.column(name).type, made)
+        return record_batch(target.name, made, batch.num_rows)
+
+    def _make(self, batch: Any, field: Field, kind: str, made: dict[str, Any]) -> Any:
+        count = batch.num_rows
+        if field.how == "constant":
+            return words_array(np.full(count, field.words.index(field.word or ""), np.int32), field.words)
+        names = batch.schema.names
+        present = [batch.column(c) for c in field.columns if c in names]
+        if field.how == "string":
+            return self._string(batch, field, present)
+        if not present:
+            return None
+        values = present[0]
+        if field.how == "text":
+            return self.strings.from_texts(values)
+        if field.how in {"copy", "loose", "id"}:
+            return _number(values, field.how, kind)
+        return self._derived(as_integers(values), field, made)
+
+    def _derived(self, values: Any, field: Field, made: dict[str, Any]) -> Any:
+        import pyarrow as pa
+
+        if field.how == "words":
+            return words_from(values, field.words)
+        if field.how == "flag":
+            numbers, nothing = unpacked(values)
+            return pa.array(numbers != 0, mask=nothing)
+        if field.how == "thread":
+            return self.entities.thread_rows(values)
+        if field.how == "process":
+            if "thread" in made and made["thread"] is not None:
+                return self.entities.process_of_threads(made["thread"])
+            return self.entities.process_rows(values)
+        return self.entities.device_rows(made.get("process"), values)
+
+    def _string(self, batch: Any, field: Field, present: list[Any]) -> Any:
+        import pyarrow.compute as pc
+
+        result = None
+        for column in present:
+            found = self.strings.from_ids(as_integers(column))
+            result = found if result is None else pc.coalesce(result, found)
+        other = field.otherwise_column
+        if other in batch.schema.names and (result is None or result.null_count):
+            labels = words_from(as_integers(batch.column(other)), field.otherwise).cast("string")
+            interned = self.strings.from_texts(labels if result is None else pc.if_else(result.is_null(), labels, None))
+            result = interned if result is None else pc.coalesce(result, interned)
+        return result
+
+
+def _wider(one: Any, other: Any) -> Any:
+    return other if one is None or one.bit_width < other.bit_width else one
+
+
+def nulls(count: int, kind: Any) -> Any:
+    """`count` nulls of any type, dictionaries included."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(pa.nulls(count, kind.index_type), pa.array([], kind.value_type))
+    return pa.nulls(count, kind)
+
+
+def record_batch(table: str, made: dict[str, Any], count: int) -> Any:
+    """A batch of a canonical table of the columns made; the others are null."""
+    import pyarrow as pa
+
+    schema = TABLES[table].arrow_schema()
+    arrays = [nulls(count, f.type) if made.get(f.name) is None else made[f.name] for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def as_integers(values: Any) -> Any:
+    """An Arrow array as int64; null where a value is no integer."""
+    import pyarrow as pa
+
+    if values.type == pa.int64():
+        return values
+    if pa.types.is_integer(values.type) or pa.types.is_null(values.type):
+        return values.cast(pa.int64())
+    made = []
+    for value in values.to_pylist():
+        try:
+            number = int(value)
+        except (TypeError, ValueError, OverflowError):
+            number = None
+        made.append(number if number is not None and -(2**63) <= number < 2**63 else None)
+    return pa.array(made, pa.int64())
+
+
+def unpacked(values: Any) -> tuple[Any, Any]:
+    """An int64 Arrow array as numpy, 0 where null, and where it is null, or None where it nowhere is."""
+    if not values.null_count:
+        return values.to_numpy(), None
+    return values.fill_null(0).to_numpy(), values.is_null().to_numpy(zero_copy_only=False)
+
+
+@lru_cache(maxsize=256)
+def _word_list(words: tuple[str, ...]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(words, pa.string())
+
+
+def words_array(codes: Any, words: tuple[str, ...], nothing: Any = None) -> Any:
+    """Codes as an Arrow dictionary array of words; null where `nothing`."""
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=nothing), _word_list(words))
+
+
+def words_from(values: Any, words: tuple[str, ...]) -> Any:
+    """Numbers as words; a number that has none is `unknown`, or null where that is no word of them."""
+    codes, nothing = unpacked(values)
+    strange = (codes < 0) | (codes >= len(words))
+    if strange.any():
+        if "unknown" in words:
+            codes = np.where(strange, words.index("unknown"), codes)
+        else:
+            codes = np.where(strange, 0, codes)
+            nothing = strange if nothing is None else nothing | strange
+    return words_array(codes.astype(np.int32), words, nothing)
+
+
+def _number(values: Any, how: str, kind: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from alltrace.trace.schema import arrow_type
+
+    wanted = arrow_type("int64" if kind == "time" else kind)  # type: ignore[arg-type]
+    if wanted == pa.float64():
+        return values.cast(wanted) if not pa.types.is_string(values.type) else pa.nulls(len(values), wanted)
+    if values.type == wanted:
+        return pc.if_else(pc.not_equal(values, _INVALID), values, None) if how == "id" else values
+    values = as_integers(values)
+    try:
+        return values.cast(wanted)
+    except pa.ArrowInvalid:
+        numbers, nothing = unpacked(values)
+        limits = np.iinfo(str(wanted))
+        strange = (numbers < limits.min) | (numbers > limits.max)
+        return pa.array(np.where(strange, 0, numbers), wanted, mask=strange if nothing is None else nothing | strange)

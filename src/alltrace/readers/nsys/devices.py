@@ -1,0 +1,129 @@
+"""Which GPU a CUDA ordinal of a process is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from alltrace.readers.nsys.source import RawSource
+    from alltrace.readers.nsys.strings import Strings
+
+_NUMBERS = {
+    "sm_count": ("smCount", "numMultiprocessors"),
+    "memory_bytes": ("totalMemory", "globalMemorySize"),
+    "memory_bandwidth_bytes_per_s": ("memoryBandwidth", None),
+    "clock_hz": ("clockRate", None),
+    "compute_major": ("computeMajor", "computeCapabilityMajor"),
+    "compute_minor": ("computeMinor", "computeCapabilityMinor"),
+    "max_warps_per_sm": ("maxWarpsPerSm", "maxWarpsPerMultiprocessor"),
+    "max_blocks_per_sm": ("maxBlocksPerSm", "maxBlocksPerMultiprocessor"),
+    "max_registers_per_sm": ("maxRegistersPerSm", "maxRegistersPerMultiprocessor"),
+    "max_shared_memory_per_sm": ("maxShmemPerSm", "maxSharedMemoryPerMultiprocessor"),
+}
+"""Canonical column to the column of TARGET_INFO_GPU and that of TARGET_INFO_CUDA_GPU (2020)."""
+
+
+@dataclass
+class _Gpu:
+    gpu: int | None
+    ordinal: int | None
+    name: str | None
+    bus_id: str | None
+    uuid: str | None
+    numbers: dict[str, int | None]
+
+    @property
+    def identity(self) -> tuple[str, object]:
+        if self.uuid:
+            return "uuid", self.uuid.lower()
+        if self.bus_id:
+            return "bus", self.bus_id.lower()
+        return ("gpu", self.gpu) if self.gpu is not None else ("ordinal", self.ordinal)
+
+
+class Devices:
+    """The devices that rows refer to, one row for each GPU."""
+
+    def __init__(self, source: RawSource) -> None:
+        self._gpus = list(_gpus(source))
+        self._by_id = {g.gpu: g for g in reversed(self._gpus) if g.gpu is not None}
+        self._by_ordinal = {g.ordinal: g for g in reversed(self._gpus) if g.ordinal is not None}
+        self._by_process: dict[tuple[int, int], _Gpu] = {}
+        for pid, gpu in _old_gpus(source, self._gpus):
+            if gpu.ordinal is not None:
+                self._by_process.setdefault((pid, gpu.ordinal), gpu)
+        for gpu_id, ordinal, process, uuid in small_rows(source, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid", "uuid"):
+            known = next((g for g in self._gpus if uuid and g.uuid == uuid), None) or self._by_id.get(whole(gpu_id))
+            if known is None and uuid:
+                known = _Gpu(whole(gpu_id), whole(ordinal), None, None, str(uuid), {})
+            if known is not None and ordinal is not None and process is not None:
+                self._by_process.setdefault((process, ordinal), known)
+        self._rows: dict[tuple[str, object], int] = {}
+        self._listed: list[tuple[_Gpu, int | None]] = []
+
+    def row(self, pid: int | None, ordinal: int) -> int:
+        """The row of a CUDA ordinal of a process."""
+        gpu = self._by_process.get((pid, ordinal)) if pid is not None else None
+        gpu = gpu or self._by_ordinal.get(ordinal) or _Gpu(None, ordinal, None, None, None, {})
+        return self._list(gpu, ordinal)
+
+    def row_of_gpu(self, gpu_id: int) -> int:
+        """The row of a GPU by the profiler's own number."""
+        gpu = self._by_id.get(gpu_id) or _Gpu(gpu_id, None, None, None, None, {})
+        return self._list(gpu, None)
+
+    def _list(self, gpu: _Gpu, ordinal: int | None) -> int:
+        row = self._rows.setdefault(gpu.identity, len(self._listed))
+        if row == len(self._listed):
+            self._listed.append((gpu, ordinal))
+        elif self._listed[row][1] is None and ordinal is not None:
+            self._listed[row] = (gpu, ordinal)
+        return row
+
+    def table(self, strings: Strings) -> Any:
+        """The dictionary `devices`."""
+        import pyarrow as pa
+
+        rows = [
+            {
+                "device": row,
+                "ordinal": ordinal if ordinal is not None else gpu.ordinal,
+                "gpu": gpu.gpu,
+                "uuid": gpu.uuid,
+                "bus_id": gpu.bus_id,
+                "name": strings.add(gpu.name) if gpu.name else None,
+                **gpu.numbers,
+            }
+            for row, (gpu, ordinal) in enumerate(self._listed)
+        ]
+        return pa.Table.from_pylist(rows, schema=TABLES["devices"].arrow_schema())
+
+
+def _gpus(source: RawSource) -> Any:
+    columns = tuple(new for new, _ in _NUMBERS.values())
+    fields = ("id", "name", "busLocation", "uuid", "cuDevice", "deviceId", *columns)
+    for gpu, name, bus, uuid, ordinal, old_ordinal, *numbers in small_rows(source, "TARGET_INFO_GPU", *fields):
+        given = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
+        yield _Gpu(whole(gpu), whole(ordinal if ordinal is not None else old_ordinal), name, bus, uuid, given)
+
+
+def _old_gpus(source: RawSource, gpus: list[_Gpu]) -> Any:
+    columns = tuple(old or new for new, old in _NUMBERS.values())
+    fields = ("pid", "deviceId", "name", "pciBusId", *columns)
+    for pid, ordinal, name, bus, *numbers in small_rows(source, "TARGET_INFO_CUDA_GPU", *fields):
+        known = next((g for g in gpus if g.bus_id and bus and g.bus_id.lower() == bus.lower()), None)
+        given = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
+        if known is not None:
+            known.numbers = {k: v if v is not None else given.get(k) for k, v in known.numbers.items()}
+        if whole(pid) is not None:
+            yield whole(pid), known or _Gpu(None, whole(ordinal), name, bus, None, given)
+
+
+def _fitting(column: str, value: Any) -> int | None:
+    number = whole(value)
+    limit = 2**63 if TABLES["devices"].column(column).type == "int64" else 2**31
+    return number if number is not None and -limit <= number < limit else None

@@ -1,0 +1,75 @@
+"""The dictionaries that an export holds ready: CUDA streams and MPI communicators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.nsys.entities import TID_BITS
+from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from alltrace.readers.nsys.entities import Entities
+    from alltrace.readers.nsys.source import RawSource
+    from alltrace.readers.nsys.strings import Strings
+
+
+def stream_table(source: RawSource, entities: Entities, strings: Strings) -> Any:
+    """The dictionary `streams`: the streams of the processes that rows refer to."""
+    import pyarrow as pa
+
+    rows_by_pid = entities.rows_by_pid()
+    names: dict[tuple[Any, ...], str] = {}
+    for pid, context, stream, name in small_rows(
+        source, "TARGET_INFO_NVTX_CUDA_STREAM", "processId", "contextId", "streamId", "name"
+    ):
+        names.setdefault((pid, context, stream), name)
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for pid, context, stream, priority, flag in small_rows(
+        source, "TARGET_INFO_CUDA_STREAM", "processId", "contextId", "streamId", "priority", "flag"
+    ):
+        if pid not in rows_by_pid or stream is None:
+            continue
+        name = names.get((pid, context, stream))
+        rows.setdefault(
+            (pid, context, stream),
+            {
+                "process": rows_by_pid[pid],
+                "context": _small(context),
+                "stream": stream,
+                "priority": _small(priority),
+                "flag": _small(flag),
+                "name": strings.add(name) if name else None,
+            },
+        )
+    return pa.Table.from_pylist(list(rows.values()), schema=TABLES["streams"].arrow_schema())
+
+
+def communicator_table(source: RawSource, entities: Entities, ranks: dict[int, int]) -> Any:
+    """The dictionary `communicators`."""
+    import pyarrow as pa
+
+    process_of_rank: dict[int, int] = {}
+    for key, rank in ranks.items():
+        process_of_rank.setdefault(rank, entities.process_row(key << TID_BITS))
+    rows = []
+    for rank, handle, parent, local, size, uid, members in small_rows(
+        source, "MPI_COMMUNICATORS", "rank", "commHandle", "parentHandle", "localRank", "size", "commUid", "members"
+    ):
+        rows.append(
+            {
+                "communicator": whole(handle),
+                "uid": whole(uid),
+                "group_rank": _small(local),
+                "size": _small(size),
+                "parent": whole(parent),
+                "members": None if members is None else str(members),
+                "process": process_of_rank.get(rank),
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=TABLES["communicators"].arrow_schema())
+
+
+def _small(value: Any) -> int | None:
+    number = whole(value)
+    return number if number is not None and -(2**31) <= number < 2**31 else None

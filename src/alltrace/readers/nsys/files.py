@@ -1,0 +1,125 @@
+"""Accesses to files by name, which reports taken with `--osrt-file-access=true` hold.
+
+Events name an opened file by a number; a table of descriptors has its path and process. Both hold plain process and thread ids,
+while all other tables hold global ones, of which the rest is taken from the list of processes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked, words_array
+from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
+from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.small import raw_type, small_rows, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alltrace.readers.nsys.entities import Entities
+    from alltrace.readers.nsys.source import RawSource
+    from alltrace.readers.nsys.strings import Strings
+
+KINDS = ("read", "write", "open", "close", "other")
+_EVENTS, _DESCRIPTORS, _TYPES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS", "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE"
+_COLUMNS = ("startedAt", "endedAt", "fileAccessId", "threadId", "eventType", "apiCallId", "bytesProcessed")
+_VM = 1 << 48  # the first virtual machine of a host, as a report has it that lists no processes
+
+
+class Files:
+    """The accesses to files of an export.
+
+    Args:
+        source: The export.
+        strings: Its strings.
+        entities: Its processes and threads.
+    """
+
+    def __init__(self, source: RawSource, strings: Strings, entities: Entities) -> None:
+        self._source = source
+        self._strings = strings
+        self._entities = entities
+
+    def tables(self) -> list[str]:
+        """The table of the export that has them, if there is one."""
+        found = find_table(self._source.tables, _EVENTS)
+        return [found] if found and {"startedAt", "fileAccessId"} <= set(self._source.tables[found]) else []
+
+    def stream(self) -> Iterator[Any]:
+        """The rows of `file_accesses`, as batches."""
+        import pyarrow as pa
+
+        for table in self.tables():
+            types = self._source.tables[table]
+            paths, owners = self._descriptors()
+            kinds = self._kinds()
+            for batch in self._source.batches(table, {c: raw_type(types[c]) for c in _COLUMNS if c in types}):
+                if batch.column(0).null_count:
+                    batch = batch.filter(batch.column(0).is_valid())  # what was not timed has no place
+                if not batch.num_rows:
+                    continue
+                columns = {n: as_integers(c) for n, c in zip(batch.schema.names, batch.columns, strict=True)}
+                access = columns["fileAccessId"].dictionary_encode()
+                numbers = access.dictionary.to_pylist()
+                ids = self._strings.from_texts(pa.array([paths.get(n) for n in numbers], pa.string()))
+                owner = pa.array([owners.get(n) for n in numbers], pa.int64()).take(access.indices)
+                made: dict[str, Any] = {
+                    "start": columns["startedAt"],
+                    "end": columns.get("endedAt"),
+                    "file": ids.take(access.indices),
+                    "access": columns["fileAccessId"],
+                    "bytes": columns.get("bytesProcessed"),
+                    "process": self._entities.process_rows(owner),
+                }
+                if "threadId" in columns:
+                    made["thread"] = self._entities.thread_rows(_global(owner, columns["threadId"]))
+                if "apiCallId" in columns:
+                    made["name"] = self._strings.from_ids(columns["apiCallId"])
+                if "eventType" in columns:
+                    found, nothing = unpacked(columns["eventType"])
+                    codes = np.array([kinds.get(k, KINDS.index("other")) for k in found.tolist()], np.int32)
+                    made["kind"] = words_array(codes, KINDS, nothing)
+                yield record_batch("file_accesses", made, batch.num_rows)
+
+    def _descriptors(self) -> tuple[dict[int, str], dict[int, int]]:
+        """The path of each access, and the global id of its process."""
+        known: dict[int, int] = {}
+        for column in ("PROCESSES", "ThreadNames"):
+            for (number,) in small_rows(self._source, column, "globalPid" if column == "PROCESSES" else "globalTid"):
+                if isinstance(number, int):
+                    known.setdefault(pid_of(number), number & ~TID_MASK)
+        paths: dict[int, str] = {}
+        owners: dict[int, int] = {}
+        for access, process, path in small_rows(self._source, _DESCRIPTORS, "fileAccessId", "processId", "filePath"):
+            number, pid = whole(access), whole(process)
+            if number is None or number in paths:
+                continue
+            paths[number] = str(path or "")
+            if pid is not None:
+                owners[number] = pid & ~TID_MASK if pid > TID_MASK else known.get(pid, _VM | pid << TID_BITS)
+        return paths, owners
+
+    def _kinds(self) -> dict[int, int]:
+        """The place in `KINDS` of each number of an event's type, from what the export calls it."""
+        found = {}
+        for number, name, label in small_rows(self._source, _TYPES, "id", "name", "label"):
+            text = f"{name or ''} {label or ''}".lower()
+            kind = next((k for k in KINDS if k in text), "other")
+            if whole(number) is not None:
+                found[int(number)] = KINDS.index(kind)
+        return found
+
+
+def _global(processes: Any, threads: Any) -> Any:
+    """Global thread ids of threads of processes; one that is global already stays."""
+    import pyarrow as pa
+
+    owner, lost = unpacked(processes)
+    thread, missing = unpacked(threads)
+    made = np.where((thread >= 0) & (thread <= TID_MASK), owner | thread, thread)
+    nothing = np.zeros(len(made), bool)
+    for mask in (lost, missing):
+        nothing |= False if mask is None else mask
+    return pa.array(made, mask=nothing)

@@ -1,0 +1,254 @@
+"""Who an export is about: host, clock, processes, environment, warnings."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.readers.base import ENVIRONMENT_ALLOWED, ReportProcess
+from alltrace.readers.nsys.columns import as_integers, unpacked
+from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
+from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.small import raw_type, small_rows, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from alltrace.readers.nsys.entities import Entities
+    from alltrace.readers.nsys.source import RawSource
+    from alltrace.readers.nsys.strings import Strings
+
+NEWEST_SCHEMA = (3, 30)
+_GPU_WORK = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+)
+_CONTEXTS = ("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_STREAM", "TARGET_INFO_CUDA_NULL_STREAM")
+_MPI_THREAD = re.compile(r"MPI Rank (\d{1,9})")
+_HOST_WORK = ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "NVTXT_EVENTS", "MPI_OTHER_EVENTS", "OSRT_API")
+_LAST_RESORT = "PROFILER_OVERHEAD"
+_WORLD_SIZE = (
+    "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE",
+    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
+)  # fmt: skip
+_LONGEST_VALUE = 200
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+def metadata(source: RawSource) -> dict[str, str]:
+    """What the exporter says about itself; empty for exports before 2021."""
+    for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+        found = {str(k): str(v) for k, v in small_rows(source, table, "name", "value") if k is not None and v is not None}
+        if found:
+            return {k: v for k, v in found.items() if v.isprintable()}
+    return {}
+
+
+def host_name(source: RawSource) -> str | None:
+    """The name of the host, or None."""
+    for name, value in small_rows(source, "TARGET_INFO_SYSTEM_ENV", "name", "value"):
+        if name == "Hostname" and value and str(value).isprintable():
+            return str(value)[:_LONGEST_VALUE]
+    return None
+
+
+def environment(source: RawSource) -> tuple[dict[str, str], int]:
+    """The allow-listed variables, and how many others there are."""
+    kept: dict[str, str] = {}
+    removed: set[str] = set()
+    for name, value in small_rows(source, "META_DATA_CAPTURE", "name", "value"):
+        if name is not None and str(name).endswith(":ENVIRONMENT_VARIABLE") and value is not None:
+            _take(str(value), kept, removed, quoted=True)
+    for name, value in small_rows(source, "TARGET_INFO_SYSTEM_ENV", "name", "value"):
+        if name == "DeviceEnvironment" and value:
+            for part in str(value).split(";"):
+                _take(part, kept, removed, quoted=False)
+    return kept, len(removed - set(kept))
+
+
+def _take(assignment: str, kept: dict[str, str], removed: set[str], *, quoted: bool) -> None:
+    match = _ASSIGNMENT.fullmatch(assignment)
+    if match is None:
+        return
+    name, value = match.groups()
+    if quoted and len(value) > 1 and value[0] == value[-1] == '"':
+        value = value[1:-1]
+    if name not in ENVIRONMENT_ALLOWED or len(value) > _LONGEST_VALUE or not value.isprintable():
+        removed.add(name)
+    else:
+        kept.setdefault(name, value)
+
+
+def world_size(source: RawSource, variables: dict[str, str]) -> int | None:
+    """The number of ranks of the job: of the largest communicator, else of the launcher's variables."""
+    sizes = [whole(s) or 0 for (s,) in small_rows(source, "MPI_COMMUNICATORS", "size")]
+    largest = max(sizes, default=0)
+    if largest > 0:
+        return largest
+    for name in _WORLD_SIZE:
+        if variables.get(name, "").isdecimal() and int(variables[name]) > 0:
+            return int(variables[name])
+    return None
+
+
+def mpi_ranks(source: RawSource, strings: Strings) -> dict[int, int]:
+    """The rank in MPI_COMM_WORLD of each process, by its global id without the thread bits.
+
+    Exports before `MPI_RANKS` only have the name that nsys gave the thread which called MPI_Init: `MPI Rank <n>`.
+    """
+    ranks: dict[int, int] = {}
+    for global_tid, rank in small_rows(source, "MPI_RANKS", "globalTid", "rank"):
+        if whole(global_tid) is not None and whole(rank) is not None:
+            ranks.setdefault(global_tid >> TID_BITS, int(rank))
+    if ranks or find_table(source.tables, "MPI_RANKS") or not _may_be_mpi(source):
+        return ranks
+    for global_tid, name in small_rows(source, "ThreadNames", "globalTid", "nameId"):
+        if whole(global_tid) is None or whole(name) is None or global_tid & TID_MASK != pid_of(global_tid):
+            continue
+        match = _MPI_THREAD.fullmatch(strings.text(name) or "")
+        if match:
+            ranks.setdefault(global_tid >> TID_BITS, int(match[1]))
+    return ranks
+
+
+def _may_be_mpi(source: RawSource) -> bool:
+    if any(t.startswith("MPI_") for t in source.tables):
+        return True
+    version = re.match(r"(\d+)\.", metadata(source).get("EXPORT_SCHEMA_VERSION", ""))
+    return version is None or int(version[1]) < 3  # before 3.0, MPI calls were NVTX ranges
+
+
+def processes(source: RawSource, entities: Entities, ranks: dict[int, int]) -> tuple[ReportProcess, ...]:
+    """The processes with GPU work or an MPI rank; where there are none, all with events of the host, the busiest first."""
+    gpu = _gpu_processes(source)
+    keys = sorted({*gpu, *ranks}) or _busiest(source)
+    found = []
+    for key in keys:
+        row = entities.process_row(key << TID_BITS)
+        found.append(
+            ReportProcess(
+                process=row,
+                pid=pid_of(key << TID_BITS),
+                name=entities.process_name(row),
+                mpi_rank=ranks.get(key),
+                gpu=key in gpu,
+                device_ordinal=gpu.get(key),
+            )
+        )
+    return tuple(found)
+
+
+def _gpu_processes(source: RawSource) -> dict[int, int | None]:
+    """The processes with work on a GPU, each with the lowest CUDA ordinal it used."""
+    tables = [t for t in (find_table(source.tables, name) for name in _GPU_WORK) if t and source.count_about(t)]
+    if not tables:
+        return {}
+    only = next((pids for table in _CONTEXTS if len(pids := _pids(source, table)) == 1), set())
+    if only:  # reading every row for what is known already would take long
+        for table in tables:
+            for batch in _process_batches(source, table, 64):
+                found = _ordinals(batch)
+                if {pid_of(key << TID_BITS) for key in found} == only:
+                    key = next(iter(found))
+                    return {key: _lowest([found[key], *_context_ordinals(source, only)])}
+                break
+    found = {}
+    for table in tables:
+        for batch in _process_batches(source, table, 131_072):
+            for key, ordinal in _ordinals(batch).items():
+                found[key] = _lowest([ordinal, found.get(key)])
+    return found
+
+
+def _pids(source: RawSource, table: str) -> set[int]:
+    return {p for (p,) in small_rows(source, table, "processId") if whole(p)}
+
+
+def _context_ordinals(source: RawSource, pids: set[int]) -> list[int | None]:
+    rows = (r for table in _CONTEXTS for r in small_rows(source, table, "processId", "deviceId"))
+    return [whole(ordinal) for pid, ordinal in rows if pid in pids]
+
+
+def _lowest(ordinals: list[int | None]) -> int | None:
+    return min((o for o in ordinals if o is not None), default=None)
+
+
+def _process_batches(source: RawSource, table: str, rows: int) -> Iterator[Any]:
+    types = source.tables[table]
+    columns = {c: raw_type(types[c]) for c in ("globalPid", "deviceId") if c in types}
+    if "globalPid" in columns:
+        yield from source.batches(table, columns, rows)
+
+
+def _ordinals(batch: Any) -> dict[int, int | None]:
+    """The processes of a batch, each with its lowest CUDA ordinal."""
+    values, nothing = unpacked(as_integers(batch.column(0)))
+    keys = values >> TID_BITS
+    ordinals = unpacked(as_integers(batch.column(1)))[0] if batch.num_columns > 1 else None
+    if nothing is not None:
+        keys = keys[~nothing]
+        ordinals = ordinals[~nothing] if ordinals is not None else None
+    if not len(keys):
+        return {}
+    distinct = keys[:1] if (keys == keys[0]).all() else np.unique(keys)
+    return {int(k): int(ordinals[keys == k].min()) if ordinals is not None else None for k in distinct.tolist()}
+
+
+def _busiest(source: RawSource) -> list[int]:
+    """The processes with events on the host, the one with the most first."""
+    counts: Counter[int] = Counter()
+    for name in (*_HOST_WORK, _LAST_RESORT):
+        table = find_table(source.tables, name)
+        if (name == _LAST_RESORT and counts) or table is None or "globalTid" not in source.tables[table]:
+            continue
+        for batch in source.batches(table, {"globalTid": raw_type(source.tables[table]["globalTid"])}):
+            values, _ = unpacked(as_integers(batch.column(0)).drop_null())
+            keys, times = np.unique(values >> TID_BITS, return_counts=True)
+            counts.update(dict(zip(keys.tolist(), times.tolist(), strict=True)))
+    return [key for key, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def warnings(source: RawSource, tables: Iterable[str], schema_version: str | None) -> tuple[str, ...]:
+    """What a user should know about the report."""
+    found: list[str] = []
+    have = set(tables)
+    if "graphs" in have:
+        found.append(
+            "CUDA graphs were traced as a whole, so the kernels inside them are not known (capture with --cuda-graph-trace=node)."
+        )
+    if not have & {"kernels", "copies", "api", "graphs"}:
+        found.append("The report has no CUDA events.")
+    if not have & {"ranges", "marks"}:
+        found.append("The report has no NVTX events.")
+    version = re.match(r"(\d+)\.(\d+)", schema_version or "")
+    if version and (int(version[1]), int(version[2])) > NEWEST_SCHEMA:
+        found.append(
+            f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest one known here."
+        )
+    found.extend(_diagnostics(source))
+    return tuple(found)
+
+
+_DIAGNOSED = (
+    (re.compile(r"\b(dropped|lost|discarded|overflow)", re.IGNORECASE), "events or samples were lost"),
+    (re.compile(r"buffer.*(full|exhaust|exceed)", re.IGNORECASE), "a buffer was full"),
+    (re.compile(r"\bnot supported\b", re.IGNORECASE), "something traced is not supported by this version of the profiler"),
+)
+
+
+def _diagnostics(source: RawSource) -> list[str]:
+    """Counts by kind of the profiler's own complaints; never their text, which can hold paths and secrets."""
+    counts: dict[str, int] = {}
+    for severity, text in small_rows(source, "DIAGNOSTIC_EVENT", "severity", "text"):
+        if (whole(severity) or 0) < 2:  # 1 is information
+            continue
+        for pattern, kind in _DIAGNOSED:
+            if text and pattern.search(str(text)[:4096]):
+                counts[kind] = counts.get(kind, 0) + 1
+                break
+    return [f"The profiler reported {n} time{'s' if n > 1 else ''} that {kind}." for kind, n in counts.items()]

@@ -1,0 +1,85 @@
+"""The vocabulary of the mapping: from which source columns, and how, a canonical column is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+How = Literal["copy", "loose", "id", "string", "text", "thread", "process", "device", "words", "flag", "constant"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """How one canonical column is made.
+
+    Attributes:
+        how: `copy`: the value, which must fit the canonical type. `loose`: the value, null where it does not fit. `id`: the value,
+            null where it is 2^32-1, with which CUPTI marks what does not apply. `string`: the
+            name whose id in `StringIds` the column holds. `text`: the name that the column holds itself. `thread` and
+            `process`: the row of a global thread or process id. `device`: the row of a CUDA ordinal. `words`: the word at
+            the number in `words`. `flag`: whether the number is not 0. `constant`: always `word`.
+        columns: The source columns, the first that exists (for `string`, `text`: that is not null) wins.
+        words: The words of an enum.
+        word: The constant.
+        otherwise: For `string`: words for the number in the column `otherwise_column` where the name is null.
+        otherwise_column: See `otherwise`.
+    """
+
+    how: How
+    columns: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    word: str | None = None
+    otherwise: tuple[str, ...] = ()
+    otherwise_column: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """How the rows of one table of the export become rows of one canonical table.
+
+    Attributes:
+        table: The canonical table.
+        source: The table of the export; one that ends in `*` stands for all tables with that beginning.
+        fields: Canonical column to field; the columns not named are null.
+        only: Column of the export and number: only rows with that number there are events, unless the column is missing.
+    """
+
+    table: str
+    source: str
+    fields: dict[str, Field] = field(default_factory=dict)
+    only: tuple[str, int] | None = None
+
+
+def copy(*columns: str) -> Field:
+    """The value itself."""
+    return Field("copy", columns)
+
+
+def loose(*columns: str) -> Field:
+    """The value where it fits; an id that CUPTI marks as invalid has all bits set and does not."""
+    return Field("loose", columns)
+
+
+def identifier(*columns: str) -> Field:
+    """The value where CUPTI does not mark it as invalid."""
+    return Field("id", columns)
+
+
+def string(*columns: str) -> Field:
+    """The name whose id the column holds."""
+    return Field("string", columns)
+
+
+def words(choice: tuple[str, ...], *columns: str) -> Field:
+    """The word at the number."""
+    return Field("words", columns, words=choice)
+
+
+def constant(word: str, choice: tuple[str, ...] = ()) -> Field:
+    """Always the same word."""
+    return Field("constant", words=choice or (word,), word=word)
+
+
+THREAD = {"thread": Field("thread", ("globalTid",)), "process": Field("process", ("globalTid",))}
+PROCESS = {"process": Field("process", ("globalPid",))}
+TIMES = {"start": copy("start"), "end": copy("end")}

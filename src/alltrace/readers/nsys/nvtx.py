@@ -1,0 +1,219 @@
+"""NVTX events as `ranges` and `marks`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked, words_array
+from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.payload import Payloads, payload_texts
+from alltrace.readers.nsys.small import raw_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alltrace.readers.nsys.entities import Entities
+    from alltrace.readers.nsys.source import RawSource
+    from alltrace.readers.nsys.strings import Strings
+
+RANGE_KINDS = ("pushpop", "startend")
+_KIND_OF_TYPE = {59: 0, 60: 1, 70: 0, 71: 1}
+_MARKS = (34, 65)
+_THREAD_NAME = 39
+_DOMAIN = 75
+_TABLES = ("NVTX_EVENTS", "NVTXT_EVENTS")
+_COLUMNS = (
+    "start end eventType category color text globalTid endGlobalTid textId domainId uint64Value int64Value doubleValue "
+    "uint32Value int32Value floatValue jsonTextId jsonText binaryData"
+).split()
+_HELD_ROWS = 1_000_000  # marks kept back while ranges are streamed; past it the table is read a second time
+
+
+class Nvtx:
+    """Streams the NVTX events of an export."""
+
+    def __init__(self, source: RawSource, strings: Strings, entities: Entities) -> None:
+        self._source = source
+        self._strings = strings
+        self._entities = entities
+        self._domains: dict[tuple[int, int], int | None] = {}
+        self._scanned = False
+        self._payloads = Payloads(source, strings)
+        self._held: list[Any] | None = None
+
+    def tables(self) -> list[str]:
+        """The tables of the export that hold NVTX events."""
+        found = [find_table(self._source.tables, t) for t in _TABLES]
+        return [t for t in found if t is not None and {"start", "eventType"} <= set(self._source.tables[t])]
+
+    def stream(self, wanted: str, *, hold_marks: bool = False) -> Iterator[Any]:
+        """The batches of `ranges` or `marks`.
+
+        Args:
+            wanted: The canonical table.
+            hold_marks: Whether the marks will be asked for next, so that they are worth keeping.
+        """
+        if wanted == "marks" and self._held is not None:
+            yield from self._held
+            self._held = None
+            return
+        held: list[Any] | None = [] if hold_marks else None
+        rows = 0
+        for table in self.tables():
+            for numbers, batch in self._batches(table):
+                types, _ = unpacked(as_integers(batch.column("eventType")))
+                self._note(batch, types)
+                if wanted == "ranges" and (made := self._ranges(batch, types, numbers)) is not None:
+                    yield made
+                if (wanted == "marks" or held is not None) and (made := self._marks(batch, types)) is not None:
+                    if wanted == "marks":
+                        yield made
+                    elif held is not None:
+                        held.append(made)
+                        rows += made.num_rows
+                        held = held if rows <= _HELD_ROWS else None
+        self._held = held
+
+    def _batches(self, table: str) -> Iterator[tuple[Any, Any]]:
+        """The events of a table, with their row numbers in it, from 1: an export numbers its rows without gaps."""
+        import pyarrow as pa
+
+        types = self._source.tables[table]
+        columns = {c: raw_type(types[c]) for c in _COLUMNS if c in types}
+        if types.get("binaryData") == "string":  # declared as text, but the values are bytes
+            columns["binaryData"] = pa.binary()
+        before = 0
+        for batch in self._source.batches(table, columns):
+            numbers = np.arange(before + 1, before + 1 + batch.num_rows, dtype=np.int64)
+            before += batch.num_rows
+            for needed in ("start", "eventType"):
+                if batch.column(needed).null_count:
+                    valid = batch.column(needed).is_valid()
+                    batch, numbers = batch.filter(valid), numbers[valid.to_numpy(zero_copy_only=False)]
+            yield numbers, batch
+
+    def _ranges(self, batch: Any, types: Any, numbers: Any) -> Any:
+        import pyarrow as pa
+
+        keep = np.isin(types, tuple(_KIND_OF_TYPE)) if (types != 59).any() else None
+        if keep is not None:
+            batch, types, numbers = batch.filter(_mask(keep)), types[keep], numbers[keep]
+        if not batch.num_rows:
+            return None
+        common = self._common(batch)
+        common["start"] = as_integers(batch.column("start"))
+        common["end"] = as_integers(batch.column("end")) if "end" in batch.schema.names else None
+        common["source_row"] = pa.array(numbers)
+        common["kind"] = words_array(np.isin(types, (60, 71)).astype(np.int32), RANGE_KINDS)
+        if "endGlobalTid" in batch.schema.names and batch.column("endGlobalTid").null_count < batch.num_rows:
+            common["end_thread"] = self._entities.thread_rows(as_integers(batch.column("endGlobalTid")))
+        return record_batch("ranges", common, batch.num_rows)
+
+    def _marks(self, batch: Any, types: Any) -> Any:
+        keep = np.isin(types, _MARKS)
+        if not keep.any():
+            return None
+        batch = batch.filter(_mask(keep))
+        common = self._common(batch)
+        common["time"] = as_integers(batch.column("start"))
+        return record_batch("marks", common, batch.num_rows)
+
+    def _common(self, batch: Any) -> dict[str, Any]:
+        import pyarrow.compute as pc
+
+        names = batch.schema.names
+        made: dict[str, Any] = {}
+        if "globalTid" in names:
+            made["thread"] = self._entities.thread_rows(as_integers(batch.column("globalTid")))
+            made["process"] = self._entities.process_of_threads(made["thread"])
+            made["domain"] = self._domain_names(batch)
+        if "text" in names and batch.column("text").null_count < batch.num_rows:
+            made["name"] = self._strings.from_texts(batch.column("text"))
+        if "textId" in names and (made.get("name") is None or made["name"].null_count):
+            registered = self._strings.from_ids(as_integers(batch.column("textId")))
+            made["name"] = registered if made.get("name") is None else pc.coalesce(made["name"], registered)
+        for column in ("category", "color"):
+            if column in names:
+                made[column] = as_integers(batch.column(column))
+        made["payload"] = payload_texts(batch, self._strings, self._payloads)
+        return made
+
+    def _domain_names(self, batch: Any) -> Any:
+        import pyarrow as pa
+
+        if "domainId" not in batch.schema.names:
+            return None
+        domains, nothing = unpacked(as_integers(batch.column("domainId")))
+        tids, lost = unpacked(as_integers(batch.column("globalTid")))
+        none = domains == 0
+        if not self._domains and self._scanned:
+            return None
+        for mask in (nothing, lost):
+            none = none if mask is None else none | mask
+        if none.all() and not any(d == 0 for _, d in self._domains):
+            return None
+        processes = tids >> 24
+        # a pair of process and domain in one number; domain ids are small, and a clash of hashes would need 2^20 of them
+        pairs, inverse = _unique_pairs(processes, domains)
+        ids = np.zeros(len(pairs), np.int64)
+        lacking = np.ones(len(pairs), np.bool_)
+        for i, pair in enumerate(pairs):
+            found = self._domain(pair)
+            if found is not None:
+                ids[i], lacking[i] = found, False
+        missing = lacking[inverse]
+        for mask in (nothing, lost):
+            missing = missing if mask is None else missing | mask
+        return pa.array(ids[inverse], pa.int64(), mask=missing)
+
+    def _domain(self, pair: tuple[int, int]) -> int | None:
+        if pair not in self._domains and pair[1] != 0 and not self._scanned:
+            self._scan()
+        return self._domains.get(pair)
+
+    def _scan(self) -> None:
+        """Read all domain names: a file need not have them before their use."""
+        self._scanned = True
+        for table in self.tables():
+            types = self._source.tables[table]
+            columns = {c: raw_type(types[c]) for c in ("eventType", "globalTid", "domainId", "text", "textId") if c in types}
+            for batch in self._source.batches(table, columns):
+                self._note(batch, unpacked(as_integers(batch.column("eventType")))[0])
+
+    def _note(self, batch: Any, types: Any) -> None:
+        """Take down the domains and the threads' names that events of a batch declare."""
+        for kind in (_DOMAIN, _THREAD_NAME):
+            at = np.flatnonzero(types == kind)
+            if not len(at):
+                continue
+            import pyarrow as pa
+
+            names = set(batch.schema.names)
+            for row in batch.take(pa.array(at)).to_pylist():
+                text = row.get("text")
+                if text is None and row.get("textId") is not None:
+                    text = self._strings.text(row["textId"])
+                tid = row.get("globalTid")
+                if text is None or tid is None:
+                    continue
+                if kind == _THREAD_NAME:
+                    self._entities.thread_names.setdefault(tid, text)
+                elif "domainId" in names and row["domainId"] is not None:
+                    self._domains.setdefault((tid >> 24, row["domainId"]), self._strings.add(text))
+
+
+def _unique_pairs(first: Any, second: Any) -> tuple[list[tuple[int, int]], Any]:
+    if (first == first[0]).all() and (second == second[0]).all():
+        return [(int(first[0]), int(second[0]))], np.zeros(len(first), np.int64)
+    ones, first_at = np.unique(first, return_inverse=True)
+    twos, second_at = np.unique(second, return_inverse=True)
+    joined, inverse = np.unique(first_at * len(twos) + second_at, return_inverse=True)
+    return [(int(ones[j // len(twos)]), int(twos[j % len(twos)])) for j in joined.tolist()], inverse
+
+
+def _mask(keep: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(keep)

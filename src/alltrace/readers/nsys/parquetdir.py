@@ -1,0 +1,150 @@
+"""The export as a folder of Parquet files, one for each table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.nsys.source import rows_per_batch
+from alltrace.trace.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_SUFFIX = ".parquet"
+
+
+class ParquetFolder:
+    """A `RawSource` over `<table>.parquet` files; the tables are the same as those of the SQLite of the same report."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.path = path
+        self.tables: dict[str, dict[str, str]] = {}
+        self._files: dict[str, Any] = {}
+        file = path
+        try:
+            for file in sorted(path.iterdir()):
+                if file.name.endswith(_SUFFIX) and file.is_file():
+                    table = file.name[: -len(_SUFFIX)]
+                    self._files[table] = pq.ParquetFile(file)
+                    self.tables[table] = {f.name: _type(f.type) for f in self._files[table].schema_arrow}
+        except (OSError, pa.ArrowException) as error:
+            self.close()
+            raise InputError(
+                file,
+                found=f"it cannot be read as Parquet ({_first_line(error)})",
+                expected="a table of an nsys export",
+                advice="export the report again",
+            ) from error
+        if not self._files:
+            raise InputError(path, found="the folder has no .parquet files", expected="an export by nsys export -t parquetdir")
+
+    def count(self, table: str) -> int:
+        """The number of rows of `table`."""
+        return int(self._files[table].metadata.num_rows)
+
+    def count_about(self, table: str) -> int:
+        """The number of rows of `table`, which the file's footer has."""
+        return self.count(table)
+
+    def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
+        """The rows of `table` in batches; see `RawSource.batches`.
+
+        The row groups that nsys writes have 2,048 rows; they are put together to full batches.
+        """
+        import pyarrow as pa
+
+        schema = pa.schema(list(columns.items()))
+        batch_rows = batch_rows or rows_per_batch(columns)
+        held: list[Any] = []
+        rows = 0
+        try:
+            for batch in self._files[table].iter_batches(batch_size=batch_rows, columns=list(columns)):
+                held.append(self._delivered(table, batch, schema))
+                rows += batch.num_rows
+                while rows >= batch_rows:
+                    whole, held, rows = _split(held, rows, batch_rows)
+                    yield whole
+            if rows:
+                yield _split(held, rows, rows)[0]
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(
+                self.path / f"{table}{_SUFFIX}",
+                found=f"the table cannot be read ({_first_line(error)})",
+                advice="export the report again",
+            ) from error
+
+    def _delivered(self, table: str, batch: Any, schema: Any) -> Any:
+        import pyarrow as pa
+
+        arrays = []
+        for wanted in schema:
+            values = batch.column(wanted.name)
+            try:
+                arrays.append(_converted(values, wanted.type))
+            except pa.ArrowInvalid as error:
+                raise InputError(
+                    self.path, found=f"table {table}, column {wanted.name}: a value does not fit {wanted.type}"
+                ) from error
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+
+
+def _split(held: list[Any], rows: int, wanted: int) -> tuple[Any, list[Any], int]:
+    """The first `wanted` rows as one batch, and what is left."""
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(held).combine_chunks()
+    first = pa.RecordBatch.from_arrays(
+        [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.slice(0, wanted).columns], schema=table.schema
+    )
+    rest = table.slice(wanted).to_batches()
+    return first, rest, rows - wanted
+
+
+def _type(kind: Any) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return "int64"
+    if pa.types.is_floating(kind):
+        return "float64"
+    return "binary" if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else "string"
+
+
+def _converted(values: Any, wanted: Any) -> Any:
+    import pyarrow as pa
+
+    if values.type == wanted:
+        return _sound(values)
+    if values.type == pa.uint64() and pa.types.is_integer(wanted):
+        values = values.view(pa.int64())  # ids with the highest bit set are negative in SQLite as well
+        return values if wanted == pa.int64() else values.cast(wanted)
+    if pa.types.is_string(values.type) and pa.types.is_binary(wanted):
+        return values.view(wanted)
+    return _sound(values.cast(wanted))
+
+
+def _sound(values: Any) -> Any:
+    """Strings with what is not UTF-8 replaced, as the Parquet file may claim UTF-8 falsely."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(values.type):
+        return values
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = values.view(pa.binary()).to_pylist()
+        return pa.array([None if b is None else b.decode("utf-8", "replace") for b in raw], pa.string())
+    return values
+
+
+def _first_line(error: BaseException) -> str:
+    return printable((str(error).splitlines() or [type(error).__name__])[0][:200])

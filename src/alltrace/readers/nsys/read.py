@@ -1,0 +1,168 @@
+"""Opens a report of Nsight Systems as canonical tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.base import Report
+from alltrace.readers.nsys import identity
+from alltrace.readers.nsys.columns import Columns
+from alltrace.readers.nsys.dictionaries import communicator_table, stream_table
+from alltrace.readers.nsys.entities import Entities
+from alltrace.readers.nsys.files import Files
+from alltrace.readers.nsys.mapping import sources_of
+from alltrace.readers.nsys.metrics import Metrics
+from alltrace.readers.nsys.nvtx import Nvtx
+from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.readers.nsys.strings import Strings
+from alltrace.trace.errors import InputError
+from alltrace.trace.schema import EVENT_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from alltrace.readers.nsys.source import RawSource
+    from alltrace.readers.nsys.tool import Exported
+
+_NVTX = ("ranges", "marks")
+_FILES = "file_accesses"
+_METRICS = ("gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics", "samples")
+
+
+class NsysReader:
+    """A report of Nsight Systems, opened; see `alltrace.readers.base.ReportReader`."""
+
+    def __init__(self, source: RawSource, report_format: str, path: Path, exported: Exported | None = None) -> None:
+        self._source = source
+        self._exported = exported
+        if "StringIds" not in source.tables and not any(_is_event_table(t) for t in source.tables):
+            raise InputError(path, found="none of its tables is one of an nsys export", expected="an export of Nsight Systems")
+        self._strings = Strings(source)
+        self._entities = Entities(source, self._strings)
+        self._columns = Columns(source, self._strings, self._entities)
+        self._nvtx = Nvtx(source, self._strings, self._entities)
+        self._metrics = Metrics(source, self._strings, self._entities)
+        self._files = Files(source, self._strings, self._entities)
+        self._ranks = identity.mpi_ranks(source, self._strings)
+        self.report = self._identify(report_format, path)
+
+    def _identify(self, report_format: str, path: Path) -> Report:
+        source = self._source
+        about = identity.metadata(source)
+        version = about.get("EXPORT_SCHEMA_VERSION")
+        product = about.get("EXPORT_PRODUCT_VERSION")
+        variables, removed = identity.environment(source)
+        tables = tuple(t for t in EVENT_TABLES if any(source.count_about(r) for r in self._raw_tables(t)))
+        duration = next((whole(d) for (d,) in small_rows(source, "ANALYSIS_DETAILS", "duration")), None)
+        return Report(
+            path=str(path),
+            format=report_format,
+            profiler=f"Nsight Systems {product}" if product else "Nsight Systems",
+            schema_version=version,
+            host=identity.host_name(source),
+            utc_ns=_session_start(source, "utcEpochNs"),
+            system_clock_ns=_session_start(source, "systemClockNs"),
+            start_ns=0 if duration is not None else None,
+            stop_ns=duration,
+            processes=identity.processes(source, self._entities, self._ranks),
+            environment=variables,
+            environment_removed=removed,
+            world_size=identity.world_size(source, variables),
+            tables=tables,
+            warnings=identity.warnings(source, tables, version),
+        )
+
+    def _raw_tables(self, table: str) -> list[str]:
+        if table in _NVTX:
+            return self._nvtx.tables()
+        if table in _METRICS:
+            return self._metrics.tables(table)
+        if table == _FILES:
+            return self._files.tables()
+        return [found for found, _ in sources_of(table, self._source.tables)]
+
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """The rows of the wanted canonical tables; see `ReportReader.stream`."""
+        for table in (t for t in EVENT_TABLES if t in tables):
+            for batch in self._stream(table, hold_marks="marks" in tables):
+                yield table, batch
+
+    def _stream(self, table: str, *, hold_marks: bool) -> Iterator[Any]:
+        if table in _NVTX:
+            yield from self._nvtx.stream(table, hold_marks=hold_marks and table == "ranges")
+        elif table in _METRICS:
+            yield from self._metrics.stream(table)
+        elif table == _FILES:
+            yield from self._files.stream()
+        else:
+            for found, mapping in sources_of(table, self._source.tables):
+                yield from self._columns.stream(found, mapping)
+
+    def dictionaries(self) -> dict[str, Any]:
+        """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
+        made = {
+            "communicators": communicator_table(self._source, self._entities, self._ranks),
+            "streams": stream_table(self._source, self._entities, self._strings),
+            "threads": self._entities.thread_table(),
+            "processes": self._entities.process_table(),
+            "devices": self._entities.devices.table(self._strings),
+        }
+        made["names"] = self._strings.table()
+        return made
+
+    def warnings(self) -> tuple[str, ...]:
+        """Nothing: opening tells all; see `ReportReader.warnings`."""
+        return ()
+
+    def rows_estimate(self, tables: Collection[str]) -> int:
+        """About how many rows `stream` will give."""
+        raw = {r for t in tables if t in EVENT_TABLES for r in self._raw_tables(t)}
+        return sum(self._source.count_about(r) for r in raw)
+
+    def close(self) -> None:
+        """Release the report, and remove what was made to read it."""
+        self._source.close()
+        if self._exported is not None:
+            self._exported.close()
+
+
+def _session_start(source: RawSource, column: str) -> int | None:
+    return next((whole(value) for (value,) in small_rows(source, "TARGET_INFO_SESSION_START_TIME", column)), None)
+
+
+def _is_event_table(table: str) -> bool:
+    return table in {"NVTX_EVENTS", "TARGET_INFO_SESSION_START_TIME"} or table.startswith("CUPTI_ACTIVITY_KIND_")
+
+
+def open_report(path: Path) -> NsysReader:
+    """Open a report: an export as SQLite or as a folder of Parquet files, or a `.nsys-rep` where an nsys is installed.
+
+    Raises:
+        InputError: It is damaged or no such report.
+    """
+    name = path.name.lower()
+    if path.is_dir():
+        from alltrace.readers.nsys.parquetdir import ParquetFolder
+
+        return _reader(ParquetFolder(path), "nsys-parquet", path)
+    from alltrace.readers.nsys.sqlite import open_sqlite  # its decoder loads slowly
+
+    if not name.endswith((".nsys-rep", ".qdrep", ".qdstrm")):
+        return _reader(open_sqlite(path), "nsys-sqlite", path)
+    from alltrace.readers.nsys.tool import Exported
+
+    exported = Exported(path)
+    try:
+        return _reader(open_sqlite(exported.sqlite), "nsys-rep", path, exported)
+    except BaseException:
+        exported.close()
+        raise
+
+
+def _reader(source: RawSource, report_format: str, path: Path, exported: Exported | None = None) -> NsysReader:
+    try:
+        return NsysReader(source, report_format, path, exported)
+    except BaseException:
+        source.close()
+        raise

@@ -1,0 +1,61 @@
+"""What an nsys export looks like to the reader, whatever its container: tables of typed columns, read in batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+BATCH_BYTES = 2 << 20
+_MOST_ROWS = 65_536
+_TEXT_BYTES = 32  # a guess
+
+
+def rows_per_batch(columns: Mapping[str, Any]) -> int:
+    """How many rows of columns of the given Arrow types make a batch of about `BATCH_BYTES`."""
+    widths = (_TEXT_BYTES if str(kind) in {"string", "binary"} else kind.bit_width // 8 for kind in columns.values())
+    return min(_MOST_ROWS, BATCH_BYTES // max(1, sum(widths)) + 1)
+
+
+class RawSource(Protocol):
+    """An export of Nsight Systems, opened.
+
+    A column's type is one of `int64`, `float64`, `string` and `binary` (Arrow types by name), by its declaration: INTEGER, REAL,
+    TEXT or none, BLOB. Text that is not UTF-8 has its bad bytes replaced by U+FFFD.
+    """
+
+    path: Path
+
+    @property
+    def tables(self) -> Mapping[str, Mapping[str, str]]:
+        """Column name to type name, for each table, in the order of the file."""
+        ...
+
+    def count(self, table: str) -> int:
+        """The number of rows of `table`."""
+        ...
+
+    def count_about(self, table: str) -> int:
+        """About the number of rows of `table`, found quickly; 0 only if it has none."""
+        ...
+
+    def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
+        """The rows of `table`, in the order of the file, as `pyarrow.RecordBatch` of at most `batch_rows` rows.
+
+        Args:
+            table: A key of `tables`.
+            columns: The columns wanted, in order, each with the `pyarrow.DataType` to deliver: the column's own type, or for
+                `int64` a narrower signed integer, and for `string` also `binary` (the bytes as they are).
+            batch_rows: The most rows of a batch; None for `rows_per_batch`.
+
+        Raises:
+            InputError: The file is corrupt or cut short, or a value does not fit its column's type; the message names the table
+                and the column.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the file; batches handed out stay valid."""
+        ...

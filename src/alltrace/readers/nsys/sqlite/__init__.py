@@ -1,0 +1,36 @@
+"""SQLite exports of Nsight Systems: pages decoded directly, with the `sqlite3` module for whatever is out of the ordinary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from typing import Literal
+
+    from alltrace.readers.nsys.source import RawSource
+
+
+def open_sqlite(path: str | PathLike[str], engine: Literal["auto", "fast", "sqlite3"] = "auto") -> RawSource:
+    """Open an SQLite export of Nsight Systems; nothing is ever written beside it.
+
+    Args:
+        path: The file.
+        engine: `auto` decodes the pages of a table directly, and reads with `sqlite3` from where that cannot go on (a table
+            WITHOUT ROWID, UTF-16, a value of another type than declared); `sqlite3` always reads with `sqlite3`; `fast` never
+            does and gives an error instead. They answer the same.
+
+    Raises:
+        InputError: The file cannot be read, is not an SQLite database or not whole, is being written, or is not an export of
+            Nsight Systems.
+    """
+    from alltrace.readers.nsys.sqlite.read import SqliteSource
+
+    return SqliteSource(path, engine)
+
+
+def looks_like_sqlite(path: str | PathLike[str]) -> bool:
+    """Whether the file at `path` begins as an SQLite database does; false for one that cannot be read."""
+    from alltrace.readers.nsys.sqlite.detect import begins_like_sqlite
+
+    return begins_like_sqlite(path)

@@ -1,0 +1,147 @@
+"""The columns of one batch while they are filled by the kernels, and the Arrow batch that they become."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.readers.nsys.sqlite import kernels
+from alltrace.trace.blocks import Blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+_BLOCKS = Blocks(8 << 20)
+_ALIGN = 64
+_MOST_TEXT = 2**31 - 1  # of one column of one batch: Arrow's offsets are 32-bit
+
+KINDS = {
+    pa.int8(): (kernels.INT8, 1),
+    pa.int16(): (kernels.INT16, 2),
+    pa.int32(): (kernels.INT32, 4),
+    pa.int64(): (kernels.INT64, 8),
+    pa.float64(): (kernels.FLOAT64, 8),
+    pa.string(): (kernels.BYTES, 0),
+    pa.binary(): (kernels.BYTES, 0),
+}
+
+
+class Columns:
+    """The columns of one batch of at most `capacity` rows, in one block of memory.
+
+    Args:
+        types: The Arrow type of each column, by name, in order.
+        capacity: The most rows.
+    """
+
+    def __init__(self, types: Mapping[str, pa.DataType], capacity: int) -> None:
+        self._types = dict(types)
+        self.capacity = capacity
+        self.rows = 0
+        self.outputs = np.zeros((3, len(types)), np.int64)
+        self._begins: list[tuple[int, int]] = []
+        size = texts = 0
+        for column, wanted in enumerate(types.values()):
+            kind, width = KINDS[wanted]
+            bits_at = size
+            size += _padded((capacity + 7) // 8)
+            values_at = size
+            size += _padded(capacity * width)
+            place = texts if kind == kernels.BYTES else values_at // width
+            texts += kind == kernels.BYTES
+            self.outputs[:, column] = kind, place, bits_at
+            self._begins.append((bits_at, values_at))
+        self._lent = _BLOCKS.lend(size)
+        block = self._lent.bytes[:size]
+        for bits_at, _ in self._begins:
+            block[bits_at : bits_at + (capacity + 7) // 8] = 0xFF
+        self.views: tuple[Any, ...] = tuple(
+            block.view(kind) for kind in (np.int8, np.int16, np.int32, np.int64, np.float64, np.uint8)
+        )
+        self.nulls = np.zeros(len(types), np.int64)
+        self._texts = [_Text(capacity) for _ in range(texts)]
+
+    def text_bytes(self) -> int:
+        """Bytes of text so far, of all columns."""
+        return sum(text.used for text in self._texts)
+
+    def room_for(self, sizes: NDArray[np.int64]) -> bool:
+        """Whether text of `sizes` bytes, one for each text column, still fits."""
+        return all(text.used + int(size) <= _MOST_TEXT for text, size in zip(self._texts, sizes, strict=True))
+
+    def take_text(self, buffer: NDArray[np.uint8], at: NDArray[np.int64], size: NDArray[np.int64], count: int) -> None:
+        """Copy the text of the `count` rows after `rows` out of `buffer`.
+
+        Args:
+            buffer: Where it lies.
+            at: Where each value begins; shape (text columns, at least count).
+            size: The bytes of each; the same shape.
+            count: Rows.
+        """
+        for index, text in enumerate(self._texts):
+            text.take(buffer, at[index], size[index], count, self.rows)
+
+    def fill(self, output: int, values: NDArray[np.int64]) -> None:
+        """Write the numbers of the rows after `rows` into an int64 column."""
+        begin = int(self.outputs[1, output]) + self.rows
+        self.views[3][begin : begin + len(values)] = values
+
+    def batch(self) -> pa.RecordBatch:
+        """The rows so far; nothing may be added afterwards."""
+        arrays = []
+        for column, wanted in enumerate(self._types.values()):
+            bits_at, values_at = self._begins[column]
+            valid = None
+            if self.nulls[column]:
+                valid = self._lent.buffer(bits_at, (self.rows + 7) // 8)
+            if self.outputs[0, column] == kernels.BYTES:
+                text = self._texts[self.outputs[1, column]]
+                arrays.append(text.array(wanted, self.rows, valid))
+            else:
+                values = self._lent.buffer(values_at, self.rows * KINDS[wanted][1])
+                arrays.append(pa.Array.from_buffers(wanted, self.rows, [valid, values]))
+        return pa.RecordBatch.from_arrays(arrays, names=list(self._types))
+
+
+class _Text:
+    """One text column: offsets, and bytes that grow."""
+
+    def __init__(self, capacity: int) -> None:
+        self.used = 0
+        self._offsets = np.zeros(capacity + 1, np.int32)
+        self._data = np.empty(0, np.uint8)
+        self._ascii = True
+
+    def take(self, buffer: NDArray[np.uint8], at: NDArray[np.int64], size: NDArray[np.int64], count: int, row: int) -> None:
+        more = int(size[:count].sum())
+        if self.used + more > len(self._data):
+            grown = np.empty(max(self.used + more, min(2 * len(self._data), _MOST_TEXT)), np.uint8)
+            grown[: self.used] = self._data[: self.used]
+            self._data = grown
+        self._ascii &= bool(kernels.gather(buffer, at, size, count, self._offsets, row, self._data))
+        self.used += more
+
+    def array(self, wanted: pa.DataType, rows: int, valid: Any) -> pa.Array:
+        offsets, data = pa.py_buffer(self._offsets[: rows + 1]), pa.py_buffer(self._data[: self.used])
+        made = pa.Array.from_buffers(wanted, rows, [valid, offsets, data])
+        if wanted == pa.binary() or self._ascii:
+            return made
+        try:
+            made.validate(full=True)
+        except pa.ArrowInvalid:
+            raw = pa.Array.from_buffers(pa.binary(), rows, [valid, offsets, data])
+            return as_text(raw.to_pylist())
+        return made
+
+
+def as_text(values: list[bytes | None]) -> pa.Array:
+    """A string column of `values`, with U+FFFD for what is not UTF-8."""
+    return pa.array([None if value is None else value.decode("utf-8", "replace") for value in values], pa.string())
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN

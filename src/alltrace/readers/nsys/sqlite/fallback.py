@@ -1,0 +1,152 @@
+"""Rows of a table by the `sqlite3` module: slow, and able to read whatever SQLite can."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from alltrace.readers.nsys.sqlite.columns import as_text
+from alltrace.readers.nsys.sqlite.database import Watch, connection, quoted
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from alltrace.readers.nsys.sqlite.database import Access
+    from alltrace.readers.nsys.sqlite.detect import Header
+    from alltrace.readers.nsys.sqlite.schema import Table
+
+_FETCH_ROWS = 512
+_FETCH_BYTES = 1 << 20
+_FLUSH_BYTES = 64 << 20
+_SMALLEST_ROW = 6  # bytes in a page, with its pointer
+
+
+def fallback_batches(
+    access: Access,
+    header: Header,
+    table: Table,
+    types: Mapping[str, pa.DataType],
+    batch_rows: int,
+    after: int | None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a table, in its own order.
+
+    Args:
+        access: How to open the database.
+        header: Of the file.
+        table: The table or view.
+        types: The columns wanted, with the type to deliver.
+        batch_rows: The most rows of a batch.
+        after: Only rows whose number is larger; None for all.
+
+    Raises:
+        InputError: SQLite finds the file broken, or a value does not fit its column's type.
+    """
+    # A tree that goes in circles gives rows for ever; one that does not can only give so many
+    limit = header.page_count * header.page_size // _SMALLEST_ROW if table.root else None
+    rows: list[tuple[Any, ...]] = []
+    size = given = 0
+    fetch = 1  # rows at a time: many short ones, or one long one
+    with connection(access, f"table {table.name!r}") as opened:
+        watch = Watch(opened)
+        query = _query(table, types, after)
+        cursor = opened.execute(query, () if after is None else (after,))
+        while some := cursor.fetchmany(min(fetch, batch_rows - len(rows))):
+            watch.progress()
+            given += len(some)
+            if limit is not None and given > limit:
+                raise InputError(access.path, found=f"table {table.name!r} is corrupt: it has more rows than the file has room for")
+            rows += some
+            more = sum(len(value) for row in some for value in row if isinstance(value, bytes))
+            size += more
+            fetch = min(2 * fetch, _FETCH_ROWS) if more < _FETCH_BYTES else max(fetch // 2, 1)
+            if len(rows) == batch_rows or size >= _FLUSH_BYTES:
+                yield _batch(access.path, table.name, types, rows)
+                rows, size = [], 0
+        if rows:
+            yield _batch(access.path, table.name, types, rows)
+
+
+def fallback_count(access: Access, table: Table) -> int:
+    """The number of rows of a table or view."""
+    with connection(access, f"table {table.name!r}") as opened:
+        watch = Watch(opened)
+        watch.progress()
+        return int(opened.execute(f"SELECT count(*) FROM {quoted(table.name)}").fetchone()[0])
+
+
+def _query(table: Table, types: Mapping[str, pa.DataType], after: int | None) -> str:
+    query = f"SELECT {', '.join(map(quoted, types))} FROM {quoted(table.name)}"
+    if table.root:
+        query += " NOT INDEXED"  # an index that has all columns would give the rows in its own order
+    if table.rowid:
+        if after is not None:
+            query += f" WHERE {table.rowid} > ?"
+        query += f" ORDER BY {table.rowid}"
+    return query
+
+
+def _batch(path: Path, table: str, types: Mapping[str, pa.DataType], rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    arrays = []
+    for (name, wanted), values in zip(types.items(), zip(*rows, strict=True), strict=True):
+        try:
+            arrays.append(_array(wanted, list(values)))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError):
+            found = f"table {table!r}, column {name!r} holds {_misfit(wanted, values)}"
+            raise InputError(path, found=found, expected=f"values that fit {wanted}", advice="leave this column out") from None
+    return pa.RecordBatch.from_arrays(arrays, names=list(types))
+
+
+def _array(wanted: pa.DataType, values: list[Any]) -> pa.Array:
+    if wanted == pa.string():
+        return as_text([_as_bytes(value) for value in values])
+    if wanted == pa.binary():
+        return pa.array([_only_bytes(value) for value in values], wanted)
+    if wanted == pa.float64():
+        return pa.array([_as_real(value) for value in values], wanted)
+    return pa.array([_as_integer(value) for value in values], pa.int64()).cast(wanted)
+
+
+def _as_integer(value: Any) -> int | None:
+    if value is None or type(value) is int:
+        return value
+    if type(value) is float and value.is_integer():
+        return int(value)
+    raise TypeError
+
+
+def _as_real(value: Any) -> float | None:
+    if value is None or isinstance(value, (int, float)):
+        return None if value is None else float(value)
+    raise TypeError
+
+
+def _only_bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    raise TypeError
+
+
+def _as_bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, int):
+        return str(value).encode()
+    with closing(sqlite3.connect(":memory:")) as memory:  # a number as text, just as SQLite writes it
+        return str(memory.execute("SELECT CAST(? AS TEXT)", (value,)).fetchone()[0]).encode()
+
+
+def _misfit(wanted: pa.DataType, values: tuple[Any, ...]) -> str:
+    """The kind of the first value that does not fit."""
+    for value in values:
+        try:
+            _array(wanted, [value])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError):
+            kind = {int: "the integer", float: "the number"}.get(type(value))
+            return f"{kind} {value}" if kind else "text or bytes"
+    return "values of several kinds"

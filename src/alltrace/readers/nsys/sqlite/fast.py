@@ -1,0 +1,171 @@
+"""Rows of a table by decoding its pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.readers.nsys.sqlite import kernels
+from alltrace.readers.nsys.sqlite.columns import Columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from alltrace.readers.nsys.sqlite.pages import TreePages
+    from alltrace.readers.nsys.sqlite.schema import Table
+
+_FLUSH_BYTES = 64 << 20  # of text in a batch, or of long rows at a time
+_UNUSUAL_ROWS = 256  # that are decoded one by one where one is not usual: the next ones may be like it
+
+
+class Scan:
+    """One pass over a table.
+
+    Args:
+        tree: Its pages.
+        table: Its columns.
+        types: The columns wanted, with the type to deliver.
+        batch_rows: The most rows of a batch.
+
+    Attributes:
+        stopped: After `batches` has ended: whether a row came that only SQLite can read.
+        last_rowid: The number of the last row handed out; None before the first.
+    """
+
+    def __init__(self, tree: TreePages, table: Table, types: Mapping[str, pa.DataType], batch_rows: int) -> None:
+        self.stopped = False
+        self.last_rowid: int | None = None
+        self._tree = tree
+        self._types = types
+        self._batch_rows = batch_rows
+        self._rowid_output = -1
+        wanted = [table.columns[name] for name in types]
+        last = max((column.field for column in wanted if not column.is_rowid), default=-1)
+        self._fields = np.full((2, last + 1), -1, np.int64)
+        self._fields[1] = 0
+        for output, column in enumerate(wanted):
+            if column.is_rowid:
+                self._rowid_output = output
+            else:
+                self._fields[:, column.field] = output, column.has_default
+        self._columns = Columns(types, 1)
+        # an odd number of cache lines, so that columns do not compete for them
+        self._places = np.empty((len(types), kernels.BLOCK + 8), np.int64)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, until the end or the first that only SQLite can read.
+
+        Raises:
+            InputError: The table is corrupt.
+        """
+        tree, header = self._tree, self._tree.header
+        leaves = tree.leaves()
+        most = (header.usable - 8) // 6
+        capacity = min(self._batch_rows, len(leaves) * most)
+        rows = np.empty((4, min(tree.chunk_pages, len(leaves)) * most), np.int64)
+        start, size, rowid, overflow = rows
+        self._columns = Columns(self._types, capacity)
+        info = tree.info
+        info[:] = 0
+        for pages, buffer in tree.chunks(leaves):
+            count = kernels.cells(buffer, len(pages), header.page_size, header.usable, start, size, rowid, overflow, info)
+            if count < 0:
+                raise tree.corrupt_page(pages)
+            low = 0
+            while low < count:
+                high, whole = self._with_overflow(buffer, start, size, overflow, low, count)
+                yield from self._decode(whole, start, size, rowid, low, high)
+                if self.stopped:
+                    return
+                low = high
+        if self._columns.rows:
+            yield self._columns.batch()
+
+    def _with_overflow(
+        self,
+        buffer: NDArray[np.uint8],
+        start: NDArray[np.int64],
+        size: NDArray[np.int64],
+        overflow: NDArray[np.int64],
+        low: int,
+        count: int,
+    ) -> tuple[int, NDArray[np.uint8]]:
+        """Put together the long rows from `low` on, up to some size.
+
+        Returns:
+            One past the last row that is now whole, and the buffer with them, into which their `start` points.
+        """
+        long = np.flatnonzero(overflow[low:count]) + low
+        if not len(long):
+            return count, buffer
+        parts, used, high = [buffer], len(buffer), count
+        for row in long.tolist():
+            length, begin = int(size[row]), int(start[row])
+            if used > len(buffer) and used - len(buffer) + length > _FLUSH_BYTES:
+                high = row
+                break
+            local = kernels.local_size(length, self._tree.header.usable)
+            whole = self._tree.overflowing(buffer[begin : begin + local], length, int(overflow[row]))
+            parts.append(np.frombuffer(whole, np.uint8))
+            start[row] = used
+            used += length
+        parts.append(np.zeros(kernels.PADDING, np.uint8))
+        return high, np.concatenate(parts)
+
+    def _decode(
+        self,
+        buffer: NDArray[np.uint8],
+        start: NDArray[np.int64],
+        size: NDArray[np.int64],
+        rowid: NDArray[np.int64],
+        low: int,
+        high: int,
+    ) -> Iterator[pa.RecordBatch]:
+        info = self._tree.info
+        texts = int((self._columns.outputs[0] == kernels.BYTES).sum())
+        text_at, text_size = np.empty((2, texts, min(high - low, self._columns.capacity)), np.int64)
+        while low < high:
+            columns = self._columns
+            end = min(high, low + columns.capacity - columns.rows)
+            done, stopped = 0, False
+            if self._rowid_output < 0 or columns.outputs[0, self._rowid_output] == kernels.INT64:
+                done = kernels.decode_usual(
+                    buffer, start, size, low, end, self._fields, columns.outputs, columns.rows,
+                    text_at, text_size, columns.nulls, self._places, *columns.views,
+                )  # fmt: skip
+            if done and self._rowid_output >= 0:
+                columns.fill(self._rowid_output, rowid[low : low + done])
+            elif not done:
+                end = min(end, low + _UNUSUAL_ROWS)
+                done = kernels.decode(
+                    buffer, start, size, rowid, low, end, self._fields, columns.outputs, self._rowid_output, columns.rows,
+                    text_at, text_size, columns.nulls, info, *columns.views,
+                )  # fmt: skip
+                stopped = done < end - low
+                if stopped and info[0] != kernels.SURPRISE:
+                    problem = kernels.CORRUPT[int(info[0])]
+                    raise self._tree.corrupt(f"row {rowid[low + done]} {problem}")
+            if done and not columns.room_for(text_size[:, :done].sum(axis=1)):
+                # A batch with nothing in it has room: a chunk and its long rows are fewer bytes than Arrow can count
+                yield from self._flush()
+                continue
+            columns.take_text(buffer, text_at, text_size, done)
+            columns.rows += done
+            if done:
+                self.last_rowid = int(rowid[low + done - 1])
+            low += done
+            self.stopped = stopped
+            if columns.rows == columns.capacity or columns.text_bytes() >= _FLUSH_BYTES or self.stopped:
+                yield from self._flush()
+            if self.stopped:
+                return
+
+    def _flush(self) -> Iterator[pa.RecordBatch]:
+        full = self._columns
+        if full.rows:
+            yield full.batch()
+        self._columns = Columns(self._types, full.capacity)

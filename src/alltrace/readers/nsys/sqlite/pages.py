@@ -1,0 +1,192 @@
+"""The pages of one table: which they are, and what lies in them, read in pieces into one buffer.
+
+The file is read, not mapped: memory stays the same whatever its size, and a file cut short meanwhile is an error, not a crash.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.readers.nsys.sqlite import kernels
+from alltrace.readers.nsys.sqlite.detect import COPY, error_text
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.readers.nsys.sqlite.detect import Header
+
+_CHUNK_BYTES = 1 << 20
+_SAMPLED_LEAVES = 64
+_MAX_DEPTH = 20  # SQLite's own limit of a tree's depth
+_LOCK_BYTE = 1 << 30  # the page here is never used (section 1.3 of the file format)
+
+
+class TreePages:
+    """The tree of one table.
+
+    Args:
+        path: For messages.
+        descriptor: The open file.
+        header: Of the file.
+        table: Name of the table, for messages.
+        root: Its first page.
+    """
+
+    def __init__(self, path: Path, descriptor: int, header: Header, table: str, root: int) -> None:
+        self.header = header
+        self.chunk_pages = max(1, _CHUNK_BYTES // header.page_size)
+        self._path = path
+        self._descriptor = descriptor
+        self._table = table
+        self._root = root
+        self._lock_page = _LOCK_BYTE // header.page_size + 1
+        self._seen = np.zeros(header.page_count + 1, np.uint8)
+        self._buffer = np.empty(self.chunk_pages * header.page_size + kernels.PADDING, np.uint8)
+        self.info = np.zeros(4, np.int64)
+
+    def root_kind(self) -> int:
+        """The first byte of the table's first page: what kind of tree it is."""
+        if self._root < 2 or self._root > self.header.page_count or self._root == self._lock_page:
+            raise self.corrupt(f"its first page, {self._root}, is not in the file")
+        return self._kind(self._root)
+
+    def leaves(self) -> NDArray[np.uint32]:
+        """The numbers of the leaf pages, in key order; the leaves are not read.
+
+        Raises:
+            InputError: The tree is broken.
+        """
+        self.root_kind()
+        self._seen[:] = 0
+        self._seen[self._root] = 1
+        level = np.array([self._root], np.uint32)
+        for _ in range(_MAX_DEPTH):
+            # All leaves of a tree are at one depth, so the first page of a level tells for all; `cells` finds a liar
+            if self._kind(int(level[0])) != kernels.INTERIOR:
+                return level
+            level = self._below(level)
+        raise self.corrupt(f"its tree is deeper than {_MAX_DEPTH} pages")
+
+    def count(self) -> int:
+        """The number of rows, from the heads of the leaves.
+
+        Raises:
+            InputError: The tree is broken.
+        """
+        return self._count(self.leaves())
+
+    def count_about(self) -> int:
+        """About the number of rows, from the heads of some leaves; exact for a small table, and 0 only if there is no row.
+
+        Raises:
+            InputError: The tree is broken.
+        """
+        leaves = self.leaves()
+        if len(leaves) <= _SAMPLED_LEAVES:
+            return self._count(leaves)
+        sample = leaves[np.linspace(0, len(leaves) - 1, _SAMPLED_LEAVES).astype(np.int64)]
+        return self._count(sample) * len(leaves) // _SAMPLED_LEAVES or self._count(leaves)
+
+    def _count(self, leaves: NDArray[np.uint32]) -> int:
+        total, size = 0, self.header.page_size
+        for pages, buffer in self.chunks(leaves):
+            heads = buffer[: len(pages) * size].reshape(len(pages), size)
+            counts = heads[:, 3].astype(np.int64) << 8 | heads[:, 4]
+            wrong = np.flatnonzero((heads[:, 0] != kernels.LEAF) | (counts > (self.header.usable - 8) // 6))
+            if len(wrong):
+                raise self.corrupt(f"page {pages[wrong[0]]} {kernels.CORRUPT[1]}")
+            total += int(counts.sum())
+        return total
+
+    def chunks(self, pages: NDArray[np.uint32]) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.uint8]]]:
+        """The given pages, some at a time: their numbers, and a buffer with them one after the other, which is used again."""
+        size = self.header.page_size
+        for low in range(0, len(pages), self.chunk_pages):
+            some = pages[low : low + self.chunk_pages]
+            breaks = np.flatnonzero(np.diff(some.astype(np.int64)) != 1) + 1
+            bounds = [0, *breaks.tolist(), len(some)]
+            view = self._buffer.data
+            for begin, end in pairwise(bounds):
+                self._read(view[begin * size : end * size], int(some[begin]))
+            yield some, self._buffer
+
+    def overflowing(self, local: NDArray[np.uint8], size: int, page: int) -> bytearray:
+        """A whole record of which only `local` lies in its leaf.
+
+        Args:
+            local: The beginning.
+            size: Bytes of the whole.
+            page: The first overflow page.
+        """
+        usable = self.header.usable
+        need = -((len(local) - size) // (usable - 4))
+        if need > self.header.page_count:
+            raise self.corrupt(f"a row of {size} bytes is larger than the file")
+        whole = bytearray(local.tobytes())
+        content = bytearray(usable)
+        while len(whole) < size:
+            if page < 2 or page > self.header.page_count or page == self._lock_page:
+                raise self.corrupt(f"a long row goes on in page {page}, which the file does not have")
+            if self._seen[page]:
+                raise self.corrupt(f"a long row goes on in page {page}, which is already in use")
+            self._seen[page] = 1
+            self._read(memoryview(content), page)
+            page = int.from_bytes(content[:4], "big")
+            whole += content[4 : 4 + size - len(whole)]
+        return whole
+
+    def corrupt(self, what: str) -> InputError:
+        """The error for a table that is not as a table must be."""
+        return InputError(self._path, found=f"table {self._table!r} is corrupt: {what}", advice=COPY)
+
+    def corrupt_page(self, pages: NDArray[np.uint32]) -> InputError:
+        """The error that a kernel left in `info`, for one of `pages`."""
+        return self.corrupt(f"page {pages[self.info[1]]} {kernels.CORRUPT[int(self.info[0])]}")
+
+    def _below(self, level: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        header = self.header
+        room = min(self.chunk_pages, len(level))
+        out = np.empty(room * ((header.usable - 12) // 2 + 1), np.uint32)
+        found = []
+        for pages, buffer in self.chunks(level):
+            count = kernels.children(
+                buffer,
+                len(pages),
+                header.page_size,
+                header.usable,
+                header.page_count,
+                self._lock_page,
+                self._seen,
+                out,
+                self.info,
+            )
+            if count < 0:
+                raise self.corrupt_page(pages)
+            found.append(out[:count].copy())
+        return np.concatenate(found)
+
+    def _kind(self, page: int) -> int:
+        one = bytearray(1)
+        self._read(memoryview(one), page)
+        return one[0]
+
+    def _read(self, into: memoryview, page: int) -> None:
+        at, done = (page - 1) * self.header.page_size, 0
+        while done < len(into):
+            try:
+                got = os.preadv(self._descriptor, [into[done:]], at + done)
+            except OSError as error:
+                raise InputError(
+                    self._path, found=f"cannot be read ({error_text(error)})", advice="check the disk it is on"
+                ) from None
+            if not got:
+                raise self.corrupt(f"page {page} is past the end of the file")
+            done += got

@@ -1,0 +1,236 @@
+"""An SQLite export, opened: tables, counts and rows, by whichever way can read them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import weakref
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.nsys.source import rows_per_batch
+from alltrace.readers.nsys.sqlite.database import Access, changed, plan_access
+from alltrace.readers.nsys.sqlite.detect import Header, check_export, open_file, read_header
+from alltrace.readers.nsys.sqlite.schema import Table, read_schema
+from alltrace.trace.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from os import PathLike
+
+    from alltrace.readers.nsys.sqlite.pages import TreePages
+
+_ENGINES = ("auto", "fast", "sqlite3")
+_TABLE_KINDS = (0x05, 0x0D)  # first byte of a tree of rows by number
+_INDEX_KINDS = (0x02, 0x0A)  # of a tree by key: a table WITHOUT ROWID
+
+
+class SqliteSource:
+    """A `RawSource` over an SQLite export; safe to use from several threads at once.
+
+    Args:
+        path: The file.
+        engine: See `open_sqlite`.
+
+    Raises:
+        InputError: See `open_sqlite`.
+    """
+
+    def __init__(self, path: str | PathLike[str], engine: str = "auto") -> None:
+        if engine not in _ENGINES:
+            raise UsageError.unknown("engine", engine, _ENGINES)
+        self.path = Path(path)
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._descriptor = -1
+        self._release: weakref.finalize[..., SqliteSource] | None = None
+        self._header, self._access = self._open()
+        try:
+            self._stamp = self._file_stamp(self._descriptor)
+            self._schema = read_schema(self._access)
+            check_export(self.path, self._schema)
+        except BaseException:
+            self.close()
+            raise
+        self._tables = MappingProxyType(
+            {
+                name: MappingProxyType({column.name: column.type for column in table.columns.values()})
+                for name, table in self._schema.items()
+            }
+        )
+
+    @property
+    def tables(self) -> Mapping[str, Mapping[str, str]]:
+        """Column name to type name, for each table and view, in the order of the file."""
+        return self._tables
+
+    def count(self, table: str) -> int:
+        """The number of rows of `table`; reads its pages, not its rows.
+
+        Raises:
+            InputError: The file is corrupt or cut short.
+        """
+        return self._count(table, lambda tree: tree.count())
+
+    def count_about(self, table: str) -> int:
+        """About the number of rows of `table`, from a sample of its pages; 0 only if it has none.
+
+        Raises:
+            InputError: The file is corrupt or cut short.
+        """
+        return self._count(table, lambda tree: tree.count_about())
+
+    def _count(self, table: str, how: Callable[[TreePages], int]) -> int:
+        from alltrace.readers.nsys.sqlite.fallback import fallback_count
+
+        found = self._table(table)
+        with self._handle() as descriptor:
+            tree = self._tree(found, descriptor)
+            if tree is None or self._why_not_fast(found) is not None:
+                return fallback_count(self._access, found)
+            return how(tree)
+
+    def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
+        """The rows of `table`, in the order of the file, as `pyarrow.RecordBatch` of at most `batch_rows` rows.
+
+        Args:
+            table: A key of `tables`.
+            columns: The columns wanted, in order, each with the `pyarrow.DataType` to deliver: the column's own type, or for
+                `int64` a narrower signed integer.
+            batch_rows: The most rows of a batch; a batch has fewer where its text is long.
+
+        Raises:
+            InputError: The file is corrupt or cut short or changes meanwhile, or a value does not fit its column's type; the
+                message names the table and the column.
+            UsageError: There is no such table or column.
+        """
+        found = self._table(table)
+        if batch_rows is not None and batch_rows < 1:
+            raise UsageError(f"a batch has at least one row, not {batch_rows}")
+        if not columns:
+            raise UsageError(f"no column of table {table!r} is asked for")
+        for name, wanted in columns.items():
+            self._check_column(found, name, wanted)
+        return self._rows(found, dict(columns), batch_rows or rows_per_batch(columns))
+
+    def close(self) -> None:
+        """Release the file; batches handed out stay valid, and those still being read come to their end."""
+        with self._lock:
+            if self._release is not None:
+                self._release()
+            self._descriptor = -1
+
+    def _open(self) -> tuple[Header, Access]:
+        descriptor = open_file(self.path)
+        try:
+            header = read_header(self.path, descriptor)
+            access = plan_access(self.path, header)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if access.scratch is not None:
+            os.close(descriptor)
+            try:
+                descriptor = open_file(access.file)
+                header = read_header(self.path, descriptor)
+            except BaseException:
+                shutil.rmtree(access.scratch, ignore_errors=True)
+                raise
+        self._descriptor = descriptor
+        self._release = weakref.finalize(self, _release, descriptor, access.scratch)
+        return header, access
+
+    def _table(self, name: str) -> Table:
+        if name not in self._schema:
+            raise UsageError.unknown("table", name, self._schema)
+        return self._schema[name]
+
+    def _check_column(self, table: Table, name: str, wanted: Any) -> None:
+        import pyarrow as pa
+
+        if name not in table.columns:
+            raise UsageError.unknown(f"column of table {table.name!r}", name, table.columns)
+        own = table.columns[name].type
+        # a column declared as text can hold bytes all the same
+        more = {"int64": [pa.int32(), pa.int16(), pa.int8()], "string": [pa.binary()]}
+        allowed = [getattr(pa, own)(), *more.get(own, [])]
+        if wanted not in allowed:
+            raise InputError(
+                self.path,
+                found=f"table {table.name!r}, column {name!r} is declared as {own}",
+                expected=str(wanted),
+                advice="leave this column out",
+            )
+
+    def _rows(self, table: Table, columns: dict[str, Any], batch_rows: int) -> Iterator[Any]:
+        with self._handle() as descriptor:
+            tree = self._tree(table, descriptor)
+            reason = "it is no table of rows" if tree is None else self._why_not_fast(table)
+            after: int | None = None
+            if reason is None and tree is not None and self._engine != "sqlite3":
+                from alltrace.readers.nsys.sqlite.fast import Scan
+
+                scan = Scan(tree, table, columns, batch_rows)
+                yield from scan.batches()
+                self._check_unchanged(descriptor)
+                if not scan.stopped:
+                    return
+                reason, after = "a value is not of the declared type, or is left to a default", scan.last_rowid
+            if self._engine == "fast":
+                raise InputError(self.path, found=f"table {table.name!r} needs sqlite3: {reason}", advice="use engine 'auto'")
+            from alltrace.readers.nsys.sqlite.fallback import fallback_batches
+
+            yield from fallback_batches(self._access, self._header, table, columns, batch_rows, after)
+            self._check_unchanged(descriptor)
+
+    def _tree(self, table: Table, descriptor: int) -> TreePages | None:
+        if not table.root:
+            return None
+        from alltrace.readers.nsys.sqlite.pages import TreePages
+
+        tree = TreePages(self.path, descriptor, self._header, table.name, table.root)
+        if tree.root_kind() not in (_TABLE_KINDS if table.rowid else _TABLE_KINDS + _INDEX_KINDS):
+            raise tree.corrupt(f"page {table.root} is not the first page of a table")
+        return tree
+
+    def _why_not_fast(self, table: Table) -> str | None:
+        """What about a table only SQLite can read, or None."""
+        if self._access.journal:
+            return "a journal lies beside the file"
+        if not self._header.utf8:
+            return "its text is not UTF-8"
+        if not table.plain:
+            return "it has generated columns"
+        if table.rowid is None:
+            return "it is WITHOUT ROWID, or its columns hide the numbers of the rows"
+        return None
+
+    @contextmanager
+    def _handle(self) -> Iterator[int]:
+        """A file descriptor for one pass, so that closing the source does not pull it away."""
+        with self._lock:
+            if self._descriptor < 0:
+                raise UsageError(f"{self.path} is closed already")
+            descriptor = os.dup(self._descriptor)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _check_unchanged(self, descriptor: int) -> None:
+        if self._file_stamp(descriptor) != self._stamp:
+            raise changed(self.path)
+
+    @staticmethod
+    def _file_stamp(descriptor: int) -> tuple[int, int]:
+        status = os.fstat(descriptor)
+        return status.st_size, status.st_mtime_ns
+
+
+def _release(descriptor: int, scratch: Path | None) -> None:
+    os.close(descriptor)
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)

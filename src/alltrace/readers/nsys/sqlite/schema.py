@@ -1,0 +1,145 @@
+"""The tables of a database and their declared columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from alltrace.readers.nsys.sqlite.database import connection, quoted
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from alltrace.readers.nsys.sqlite.database import Access
+
+_ROWID_NAMES = ("rowid", "_rowid_", "oid")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A declared column.
+
+    Attributes:
+        name: Its name.
+        type: `int64`, `float64`, `string` or `binary`.
+        field: Its place in a record.
+        has_default: Whether a record that is too short to have it stands for something else than NULL.
+        is_rowid: Whether it stands for the row's number (an INTEGER PRIMARY KEY), which the record does not repeat.
+    """
+
+    name: str
+    type: str
+    field: int
+    has_default: bool
+    is_rowid: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, or a view.
+
+    Attributes:
+        name: Its name.
+        root: The page its tree begins at; 0 for a view or a virtual table.
+        columns: By name, in order of declaration.
+        rowid: A name for the row's number; None in a view and in a table WITHOUT ROWID, or where columns hide it.
+        plain: Whether the records hold just the declared columns in order.
+    """
+
+    name: str
+    root: int
+    columns: dict[str, Column]
+    rowid: str | None
+    plain: bool
+
+
+def read_schema(access: Access) -> dict[str, Table]:
+    """All tables and views of the database, by name, but SQLite's own and those whose names are not UTF-8.
+
+    Raises:
+        InputError: The schema cannot be read.
+    """
+    tables: dict[str, Table] = {}
+    with connection(access) as opened:
+        rows = opened.execute("SELECT type, name, rootpage FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
+        for kind, raw, root in rows:
+            name = _text(raw)
+            if name is None or name.lower().startswith("sqlite_"):
+                continue
+            number = root if kind == b"table" and isinstance(root, int) and root > 0 else 0
+            table = _table(opened, name, number)
+            if table is not None and table.columns:
+                tables[name] = table
+    return tables
+
+
+def declared_type(declaration: str) -> str:
+    """The type that a declaration stands for, by SQLite's rules of affinity, with text where nothing is declared.
+
+    Source: https://www.sqlite.org/datatype3.html, section 3.1; a declaration that gives "numeric" is read as `float64`.
+    """
+    upper = declaration.upper()
+    if "INT" in upper:
+        return "int64"
+    if not upper or any(word in upper for word in ("CHAR", "CLOB", "TEXT")):
+        return "string"
+    if "BLOB" in upper:
+        return "binary"
+    return "float64"
+
+
+def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:
+    import sqlite3
+
+    try:
+        rows = opened.execute("SELECT cid, name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?)", (name,)).fetchall()
+    except sqlite3.OperationalError:
+        if root:
+            raise
+        return None  # a view of what is not there, or a virtual table of a module that SQLite here does not have
+    keys = [row for row in rows if row[4]]
+    # "INTEGER PRIMARY KEY DESC" is no alias of the row's number, and shows by the index that it needs
+    alias = len(keys) == 1 and keys[0][2].upper() == b"INTEGER" and not _has_key_index(opened, name)
+    names = {(_text(row[1]) or "").lower() for row in rows}
+    columns = {}
+    for cid, raw, declaration, default, key, hidden in rows:
+        column = _text(raw)
+        if column is not None and hidden != 1:  # 1: an argument of a virtual table, no column
+            columns[column] = Column(
+                name=column,
+                type=declared_type(declaration.decode("utf-8", "replace") if declaration else ""),
+                field=cid,
+                has_default=default is not None,
+                is_rowid=bool(alias and key and root),
+            )
+    return Table(
+        name=name,
+        root=root,
+        columns=columns,
+        rowid=next((word for word in _ROWID_NAMES if word not in names and root and _is_column(opened, name, word)), None),
+        plain=not any(row[5] for row in rows),  # generated columns are not, or not all, in the record
+    )
+
+
+def _is_column(opened: sqlite3.Connection, table: str, column: str) -> bool:
+    import sqlite3
+
+    try:
+        opened.execute(f"SELECT {column} FROM {quoted(table)} LIMIT 0")
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
+def _has_key_index(opened: sqlite3.Connection, name: str) -> bool:
+    query = "SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk' LIMIT 1"
+    return opened.execute(query, (name,)).fetchone() is not None
+
+
+def _text(raw: object) -> str | None:
+    if not isinstance(raw, bytes):
+        return None
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,131 @@
+"""The strings of an export: from the ids of `StringIds`, and from text in place, to ids of interned names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.small import raw_type
+from alltrace.trace.names import name_id
+
+if TYPE_CHECKING:
+    from alltrace.readers.nsys.source import RawSource
+
+_DENSE_SLACK = 1 << 20  # ids up to this far above the number of strings are looked up in a plain array
+
+
+class Strings:
+    """Interns the strings that rows refer to, and remembers which they were.
+
+    A string of `StringIds` is kept once, as Arrow has it; there can be millions.
+    """
+
+    def __init__(self, source: RawSource) -> None:
+        self._source = source
+        self._values: Any = None
+        self._texts: dict[int, str] = {}
+
+    def _load(self) -> None:
+        import pyarrow as pa
+
+        ids: list[Any] = []
+        values: list[Any] = []
+        table = find_table(self._source.tables, "StringIds")
+        if table is not None:
+            types = self._source.tables[table]
+            if "id" in types and "value" in types:
+                for batch in self._source.batches(table, {"id": pa.int64(), "value": raw_type(types["value"])}):
+                    ids.append(batch.column(0).fill_null(-1).to_numpy(zero_copy_only=False))
+                    values.append(batch.column(1).cast(pa.large_string()))
+        self._values = pa.chunked_array(values, pa.large_string()).combine_chunks()
+        if isinstance(self._values, pa.ChunkedArray):
+            self._values = pa.array([], pa.large_string())
+        keys = np.concatenate(ids) if ids else np.empty(0, np.int64)
+        count = len(keys)
+        top = int(keys.max(initial=-1))
+        self._dense: Any = None
+        self._sorted: Any = None
+        if top < 4 * count + _DENSE_SLACK:
+            self._dense = np.full(top + 2, -1, np.int32 if count < 2**31 else np.int64)  # the last place is for ids too large
+            good = keys >= 0
+            self._dense[keys[good]] = np.flatnonzero(good)
+        else:
+            self._order = np.argsort(keys, kind="stable")
+            self._sorted = keys[self._order]
+        self._hashes = np.zeros(count + 1, np.int64)
+        self._known = np.zeros(count + 1, np.bool_)
+        self._known[count] = True  # the place of ids that are not there
+
+    def _places(self, ids: Any) -> Any:
+        """The rows of `StringIds` that hold the ids; one past the last where none does."""
+        missing = len(self._hashes) - 1
+        if self._dense is not None:
+            # as unsigned numbers, negative ids are too large as well
+            places = self._dense[np.minimum(ids.view(np.uint64), np.uint64(len(self._dense) - 1)).view(np.int64)]
+            return np.where(places < 0, missing, places) if (places < 0).any() else places
+        if not len(self._sorted):
+            return np.full(len(ids), missing, np.int64)
+        at = np.minimum(np.searchsorted(self._sorted, ids), len(self._sorted) - 1)
+        return np.where(self._sorted[at] == ids, self._order[at], missing)
+
+    def from_ids(self, ids: Any) -> Any:
+        """Interned ids for an int64 Arrow array of `StringIds.id`; null where the id is null or not there."""
+        import pyarrow as pa
+
+        if self._values is None:
+            self._load()
+        if ids.null_count == len(ids):
+            return pa.nulls(len(ids), pa.int64())
+        numbers = ids.fill_null(-1) if ids.null_count else ids
+        places = self._places(numbers.to_numpy(zero_copy_only=False))
+        if not self._known[places].all():
+            self._intern(np.unique(places[~self._known[places]]))
+        missing = places == len(self._hashes) - 1
+        return pa.array(self._hashes[places], pa.int64(), mask=missing if missing.any() else None)
+
+    def _intern(self, places: Any) -> None:
+        import pyarrow as pa
+
+        texts = self._values.take(pa.array(places)).to_pylist()
+        self._hashes[places] = [name_id(t or "") for t in texts]
+        self._known[places] = True
+
+    def text(self, string_id: int) -> str | None:
+        """The string with the id, or None."""
+        if self._values is None:
+            self._load()
+        place = int(self._places(np.array([string_id], np.int64))[0])
+        return self._values[place].as_py() if place < len(self._values) else None
+
+    def from_texts(self, texts: Any) -> Any:
+        """Interned ids for an Arrow array of strings; null where the text is."""
+        import pyarrow as pa
+
+        if texts.null_count == len(texts):
+            return pa.nulls(len(texts), pa.int64())
+        encoded = texts.dictionary_encode()
+        ids = pa.array([None if t is None else self.add(t) for t in encoded.dictionary.to_pylist()], pa.int64())
+        return ids.take(encoded.indices)
+
+    def add(self, text: str) -> int:
+        """Intern one string; its id."""
+        key = name_id(text)
+        self._texts[key] = text
+        return key
+
+    def table(self) -> Any:
+        """The dictionary `names` of all strings interned so far."""
+        import pyarrow as pa
+
+        ids = pa.array(self._texts.keys(), pa.int64())
+        values = pa.array(self._texts.values(), pa.large_string())
+        if self._values is not None:
+            places = np.flatnonzero(self._known[:-1])
+            ids = pa.concat_arrays([ids, pa.array(self._hashes[places])])
+            values = pa.concat_arrays([values, self._values.take(pa.array(places)).fill_null("")])
+            _, first = np.unique(ids.to_numpy(), return_index=True)  # a string can be there under two ids
+            keep = pa.array(np.sort(first))
+            ids, values = ids.take(keep), values.take(keep)
+        return pa.table({"id": ids, "value": pa.chunked_array([values]).cast(pa.string())})

@@ -1,0 +1,199 @@
+"""Reports in the profiler's own formats, exported by an installed nsys.
+
+The export goes to a temporary folder that lives as long as the reader; nothing is written beside the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+TOOL_VARIABLE = "ALLTRACE_NSYS"
+_PLACES = (
+    "/opt/nvidia/nsight-systems*/*/bin/nsys",
+    "/opt/nvidia/nsight-systems*/*/target-linux-*/nsys",
+    "/opt/nvidia/nsight-systems*/bin/nsys",
+    "/usr/local/cuda*/bin/nsys",
+    "/opt/nvidia/hpc_sdk/*/*/profilers/Nsight_Systems/bin/nsys",
+    "/usr/lib/nsight-systems*/bin/nsys",
+    "/usr/lib/nsight-systems*/target-linux-*/nsys",
+)
+_TABLES = (
+    "StringIds", "ThreadNames", "PROCESSES", "META_DATA.*", "EXPORT_META_DATA.*", "ANALYSIS_DETAILS.*", "TARGET_INFO.*",
+    "CUPTI.*", "CUDA_GPU_MEMORY_USAGE.*", "CUDA_UM.*", "NVTX.*", "MPI.*", "UCP.*", "OSRT_API.*", "OSRT_FILE_ACCESS.*",
+    "ENUM_OSRT.*", "SYSCALL.*", "OPENMP.*", "PROFILER_OVERHEAD.*", "SCHED_EVENTS.*", "COMPOSITE_EVENTS.*",
+    "SAMPLING_CALLCHAINS.*", "GPU_METRICS.*", "GENERIC_EVENT.*", "NET_.*", "NIC_ID_MAP.*", "DIAGNOSTIC_EVENT.*",
+)  # fmt: skip
+"""What the reader reads, as patterns of `nsys export --tables`; call chains and graphics are left out."""
+
+_LIMIT_S = 4 * 3600
+_VERSION = re.compile(r"(\d{4})[.@](\d+)[.@](\d+)(?:[.@](\d+))?")
+
+
+def find_nsys() -> Path | None:
+    """The nsys to use: the one that `ALLTRACE_NSYS` names, else the one on the path, else the newest one installed."""
+    given = os.environ.get(TOOL_VARIABLE)
+    if given:
+        path = Path(given)
+        return path / "nsys" if path.is_dir() else path
+    found = shutil.which("nsys")
+    if found:
+        return Path(found)
+    everywhere = [p for place in _PLACES for p in Path("/").glob(place[1:]) if os.access(p, os.X_OK)]
+    return max(everywhere, key=lambda p: (_numbers(str(p)), str(p)), default=None)
+
+
+def tool_version(nsys: Path) -> str | None:
+    """The version of an nsys, such as `2023.4.4.54`, or None where it does not say."""
+    try:
+        answer = subprocess.run([str(nsys), "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(answer.stdout)
+    return match[0] if match else None
+
+
+def report_version(path: Path) -> str | None:
+    """The version of the profiler that wrote a `.nsys-rep`, from its first line, or None."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(256).decode("latin-1")
+    except OSError:
+        return None
+    match = _VERSION.search(head)
+    return ".".join(n for n in match.groups() if n is not None) if match else None
+
+
+class Exported:
+    """The SQLite export of a report, in a temporary folder.
+
+    Args:
+        path: A `.nsys-rep`, `.qdrep` or `.qdstrm`.
+
+    Raises:
+        InputError: There is no nsys, or it cannot export the report.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise InputError(path, found="there is no such file")
+        if not path.stat().st_size:
+            raise InputError(path, found="the file is empty", expected="a report of Nsight Systems", advice="capture it again")
+        nsys = find_nsys()
+        if nsys is None or not os.access(nsys, os.X_OK):
+            where = f"{TOOL_VARIABLE} names {nsys}, which cannot be run" if nsys else "no nsys was found on this machine"
+            raise InputError(
+                path,
+                found=f"this format is readable by Nsight Systems alone, and {where}",
+                advice=f"install Nsight Systems, or set {TOOL_VARIABLE} to its nsys, or export the report where it is "
+                f"installed: nsys export -t sqlite {printable(path.name)}",
+            )
+        self._folder = tempfile.TemporaryDirectory(prefix="alltrace-nsys-")
+        try:
+            self.sqlite = self._export(nsys, Path(self._folder.name))
+        except BaseException:
+            self.close()
+            raise
+
+    def _export(self, nsys: Path, folder: Path) -> Path:
+        report = self.path
+        if report.name.lower().endswith(".qdstrm"):
+            report = self._import(nsys, folder)
+        target = folder / "export.sqlite"
+        command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true", f"--output={target}"]
+        partial = [f"--tables={','.join(_TABLES)}"]
+        code, said = _run([*command, *partial, str(report.resolve())])
+        if code and re.search(r"tables|option|argument", said):  # an nsys that cannot export some tables alone
+            target.unlink(missing_ok=True)
+            code, said = _run([*command, str(report.resolve())])
+        if code or not target.is_file():
+            raise self._failure(nsys, report, said)
+        return target
+
+    def _import(self, nsys: Path, folder: Path) -> Path:
+        importer = next((p for p in _importers(nsys) if os.access(p, os.X_OK)), None)
+        if importer is None:
+            raise InputError(
+                self.path,
+                found="it is a raw capture, and there is no QdstrmImporter beside the nsys found",
+                advice="install the full Nsight Systems, or import it elsewhere with QdstrmImporter",
+            )
+        target = folder / "imported.nsys-rep"
+        code, said = _run([str(importer), "--input-file", str(self.path.resolve()), "--output-file", str(target)])
+        if code or not target.is_file():
+            raise self._failure(importer, self.path, said)
+        return target
+
+    def _failure(self, tool: Path, report: Path, said: str) -> InputError:
+        wrote = report_version(report)
+        ours = tool_version(tool) or tool_version(find_nsys() or tool)
+        reason = printable(said)[:300] or "without a word"
+        if wrote and ours and _numbers(wrote)[:3] > _numbers(ours)[:3]:
+            return InputError(
+                self.path,
+                found=f"it was written by Nsight Systems {wrote}, and the one installed here is {ours} ({tool})",
+                expected=f"Nsight Systems {wrote} or newer",
+                advice=f"set {TOOL_VARIABLE} to a newer nsys, or export the report with one: nsys export -t sqlite",
+            )
+        return InputError(
+            self.path,
+            found=f"{tool.name} {ours or ''} could not read it: {reason}".replace("  ", " "),
+            expected="a whole report of Nsight Systems",
+            advice="capture it again, or export it with the version that wrote it: nsys export -t sqlite",
+        )
+
+    def close(self) -> None:
+        """Remove the export."""
+        self._folder.cleanup()
+
+
+def _importers(nsys: Path) -> Iterator[Path]:
+    yield nsys.parent / "QdstrmImporter"
+    real = nsys.resolve()
+    for root in (real.parent, real.parent.parent):
+        yield from sorted(root.glob("host-linux-*/QdstrmImporter"))
+        yield root / "QdstrmImporter"
+
+
+def _run(command: Sequence[str]) -> tuple[int, str]:
+    """Run a tool in a process group of its own; its exit code and the last line it said. An interrupt ends it, too."""
+    try:
+        process = subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    except OSError as error:
+        return 127, str(error)
+    try:
+        said, _ = process.communicate(timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        return 124, f"it took longer than {_LIMIT_S // 3600} hours"
+    except BaseException:
+        _end(process)
+        raise
+    lines = [line.strip() for line in re.split(r"[\r\n]+", said.decode("utf-8", "replace")) if line.strip()]
+    return process.returncode, lines[-1] if lines else ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = _VERSION.search(version)
+    return tuple(int(n) for n in match.groups() if n is not None) if match else ()

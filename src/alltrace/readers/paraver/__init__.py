@@ -1,0 +1,1 @@
+"""Reads back the Paraver traces that `alltrace export paraver` writes."""

@@ -1,0 +1,155 @@
+"""Who a Paraver trace is about: tasks as ranks, threads as host threads and streams, from its beginning and its .row file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from alltrace.readers.base import Report, ReportProcess
+from alltrace.readers.paraver import labels as ev
+from alltrace.readers.paraver.header import Header, parse_header
+from alltrace.readers.paraver.parsing import head_lines
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXPECTED = "a .prv or .prv.gz that `alltrace export paraver` wrote"
+TABLES = (
+    "kernels", "copies", "graphs", "api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp",
+)  # fmt: skip
+"""What is read back."""
+
+_MOST_THREADS = 65_535
+_TASK = re.compile(r"# task ([0-9]{1,6}): rank ([0-9]{1,9}), process (-?[0-9]{1,12})")
+_STREAM = re.compile(r"CUDA-D([0-9]{1,9})(?:\.S([0-9]{1,18}))?-.*")
+_LEVEL = re.compile(r"LEVEL ([A-Z]+) SIZE ([0-9]{1,6})\s*")
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One thread of a Paraver trace.
+
+    Attributes:
+        task: Its task, 0-based.
+        name: The name of a host thread, or an empty string.
+        ordinal: The CUDA ordinal of a stream's device, None for a host thread.
+        stream: The stream; None for a host thread, and where the streams of a device are one thread.
+    """
+
+    task: int
+    name: str
+    ordinal: int | None
+    stream: int | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the beginning of a trace and its .row file say.
+
+    Attributes:
+        header: The first line.
+        version: Of the alltrace that wrote it.
+        ranks: For each task its rank and its process id.
+        hosts: For each task its host.
+        threads: All threads, task by task.
+        cpus: The labels of the GPUs, by global number less one.
+    """
+
+    header: Header
+    version: str
+    ranks: tuple[tuple[int, int], ...]
+    hosts: tuple[str, ...]
+    threads: tuple[Thread, ...]
+    cpus: tuple[str, ...]
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file of a trace that has the other suffix."""
+    return path.with_name(re.sub(r"\.prv(\.gz)?$", "", path.name, flags=re.IGNORECASE) + suffix)
+
+
+def look_at(path: Path) -> Facts:
+    """Read the beginning of a trace and its .row file.
+
+    Raises:
+        InputError: It is damaged, not one of ours, or its .row file is not beside it.
+    """
+    first, *comments = head_lines(path)
+    if not comments or not comments[0].startswith(ev.ABOUT):
+        raise InputError(
+            path,
+            found="a Paraver trace that something else wrote, such as Extrae or nsys2prv",
+            expected=EXPECTED,
+            advice="give the reports of the profiler that it was made from",
+        )
+    try:
+        header = parse_header(first)
+    except ValueError as error:
+        raise InputError(path, found=str(error), expected=EXPECTED) from error
+    found = {int(m[1]): (int(m[2]), int(m[3])) for line in comments if (m := _TASK.fullmatch(line))}
+    tasks = [t for appl in header.tasks for t in appl]
+    if sum(n for n, _ in tasks) > _MOST_THREADS or len(header.tasks) != 1 or sorted(found) != list(range(1, len(tasks) + 1)):
+        raise InputError(path, found="its first lines do not name a rank for each task", expected=EXPECTED)
+    labels = _rows(beside(path, ".row"), header)
+    threads = []
+    named = iter(labels["THREAD"])
+    for task, (count, _) in enumerate(tasks):
+        threads += [_thread(task, next(named)) for _ in range(count)]
+    version = comments[0].removeprefix(ev.ABOUT).partition(":")[0]
+    hosts = tuple(labels["NODE"][node - 1] for _, node in tasks)
+    return Facts(header, version, tuple(found[n] for n in sorted(found)), hosts, tuple(threads), tuple(labels["CPU"]))
+
+
+def _rows(path: Path, header: Header) -> dict[str, list[str]]:
+    try:
+        lines = iter(path.read_text(encoding="utf-8", errors="replace").split("\n"))
+    except OSError as error:
+        raise InputError(
+            path, found=f"it cannot be read ({error.strerror})", expected="the .row file of the trace beside it"
+        ) from error
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        level = _LEVEL.fullmatch(line)
+        if level is not None:
+            found[level[1]] = [label for _, label in zip(range(int(level[2])), lines, strict=False)]
+    sizes = header.sizes()
+    for name in ("CPU", "NODE", "THREAD"):
+        if len(found.get(name, ())) != sizes[name]:
+            raise InputError(path, found=f"it has not the {sizes[name]} labels of level {name}", expected="the trace's .row")
+    return found
+
+
+def _thread(task: int, label: str) -> Thread:
+    stream = _STREAM.fullmatch(label)
+    if stream is not None:
+        return Thread(task, "", int(stream[1]), None if stream[2] is None else int(stream[2]))
+    name = re.fullmatch(r"THREAD [0-9.]+ \((.*)\)", label)
+    return Thread(task, name[1] if name else "", None, None)
+
+
+def report_of(path: Path, facts: Facts) -> Report:
+    """The identity of a trace."""
+    gpu = {t.task: t.ordinal for t in reversed(facts.threads) if t.ordinal is not None}
+    processes = tuple(
+        ReportProcess(
+            task,
+            pid,
+            gpu=task in gpu,
+            device_ordinal=gpu.get(task),
+            rank_hint=rank,
+            rank_hint_source="Paraver",
+            host=facts.hosts[task],
+        )
+        for task, (rank, pid) in enumerate(facts.ranks)
+    )
+    return Report(
+        str(path),
+        "paraver",
+        f"alltrace {facts.version}",
+        host=facts.hosts[0] if len(set(facts.hosts)) == 1 else None,
+        processes=processes,
+        tables=TABLES,
+        warnings=("read back from a Paraver trace: names are as it shows them, and it has no samples and no allocations",),
+    )

@@ -1,0 +1,177 @@
+"""Numbers and labels of events and states, and the .pcf file that tells them, as read.
+
+Numbers of well-known types are those of Extrae 5.1 or of nsys2prv 0.5.8, the states and their colours those of Extrae.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IDLE, RUNNING, SYNCHRONISATION, GROUP, MEMORY = 0, 1, 5, 13, 17
+"""States, besides those of MPI."""
+
+MPI_RECEIVE, MPI_SEND, MPI_WAIT, MPI_ISEND, MPI_IRECEIVE, MPI_OTHER, MPI_SENDRECV = 3, 4, 8, 10, 11, 15, 16
+
+STATES = {
+    IDLE: ("Idle", (117, 195, 255)),
+    RUNNING: ("Running", (0, 0, 255)),
+    MPI_RECEIVE: ("Waiting a message", (255, 0, 0)),
+    MPI_SEND: ("Blocking Send", (255, 0, 174)),
+    SYNCHRONISATION: ("Synchronization", (179, 0, 0)),
+    MPI_WAIT: ("Wait/WaitAll", (235, 0, 0)),
+    MPI_ISEND: ("Immediate Send", (255, 0, 255)),
+    MPI_IRECEIVE: ("Immediate Receive", (100, 100, 177)),
+    GROUP: ("Group Communication", (255, 144, 26)),
+    MPI_OTHER: ("Others", (192, 224, 0)),
+    MPI_SENDRECV: ("Send Receive", (66, 66, 66)),
+    MEMORY: ("Memory transfer", (255, 0, 96)),
+}
+
+TAG_KERNEL, TAG_COPY, TAG_WAIT, TAG_NCCL = 55001, 55002, 55003, 55004
+"""Tags of communications that are no MPI messages."""
+
+CALL, MEMORY_OP, MEMORY_BYTES, KERNEL = 63000000, 63000001, 63000002, 63000006
+GRAPH_ID, MPI_P2P, MPI_COLLECTIVE, MPI_REST, MPI_SENT, MPI_RECEIVED = 63000100, 50000001, 50000002, 50000003, 50100001, 50100002
+RANGE_STARTEND, MARK, CORRELATION = 9004, 9005, 9200
+OPENACC_OTHER, OPENACC_DATA, OPENACC_LAUNCH, OPENMP = 66000000, 66000001, 66000002, 60000200
+OSRT, UCX, SYSCALL = 66400000, 66600000, 66700000
+NCCL_OP, NCCL_BYTES, NCCL_COUNT, NCCL_SEQUENCE = 63000210, 63000211, 63000212, 63000213
+LENGTH = 63000220
+"""On a begin: the length of an interval that overlaps another one of its kind and thread, whose end would not be known."""
+
+GEOMETRY = {
+    9101: ("grid_x", "Grid X"),
+    9102: ("grid_y", "Grid Y"),
+    9103: ("grid_z", "Grid Z"),
+    9104: ("block_x", "Block X"),
+    9105: ("block_y", "Block Y"),
+    9106: ("block_z", "Block Z"),
+    9107: ("static_shared_memory", "Static shared memory (bytes)"),
+    9108: ("dynamic_shared_memory", "Dynamic shared memory (bytes)"),
+    9110: ("registers", "Registers per thread"),
+}
+
+COPIES = {
+    "HtoD": (1, "CUDA memcpy Host-to-Device"),
+    "DtoH": (2, "CUDA memcpy Device-to-Host"),
+    "DtoD": (3, "CUDA memcpy Device-to-Device"),
+    "HtoH": (4, "CUDA memcpy Host-to-Host"),
+    "PtoP": (5, "CUDA memcpy Peer-to-Peer"),
+    "memset": (6, "CUDA memset"),
+    "HtoA": (7, "CUDA memcpy Host-to-Array"),
+    "AtoH": (8, "CUDA memcpy Array-to-Host"),
+    "AtoA": (9, "CUDA memcpy Array-to-Array"),
+    "AtoD": (10, "CUDA memcpy Array-to-Device"),
+    "DtoA": (11, "CUDA memcpy Device-to-Array"),
+    "UvmHtoD": (12, "CUDA Unified Memory memcpy Host-to-Device"),
+    "UvmDtoH": (13, "CUDA Unified Memory memcpy Device-to-Host"),
+    "UvmDtoD": (14, "CUDA Unified Memory memcpy Device-to-Device"),
+    "unknown": (15, "CUDA memcpy of unknown kind"),
+}
+"""Value and label of each kind of copy."""
+
+MPI_VALUES = {
+    "MPI_Send": 1, "MPI_Recv": 2, "MPI_Isend": 3, "MPI_Irecv": 4, "MPI_Wait": 5, "MPI_Waitall": 6, "MPI_Bcast": 7,
+    "MPI_Barrier": 8, "MPI_Reduce": 9, "MPI_Allreduce": 10, "MPI_Alltoall": 11, "MPI_Alltoallv": 12, "MPI_Gather": 13,
+    "MPI_Gatherv": 14, "MPI_Scatter": 15, "MPI_Scatterv": 16, "MPI_Allgather": 17, "MPI_Allgatherv": 18,
+    "MPI_Comm_rank": 19, "MPI_Comm_size": 20, "MPI_Init": 31, "MPI_Finalize": 32,
+}  # fmt: skip
+"""Extrae's values of MPI calls; others are numbered from 200."""
+
+OTHER_MPI = 200
+LARGEST_LABELLED = 2**31 - 1
+END = "End"
+ABOUT = "# alltrace "
+TASK = "# task {task}: rank {rank}, process {pid}"
+"""Comment lines at the beginning of a .prv: that it is one of ours, and who the tasks are."""
+
+OUTSIDE = "Outside"
+PRECISION = 2
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Whose numbers of event types are used.
+
+    Attributes:
+        nccl: NCCL kernels.
+        graph: Launches of whole graphs.
+        ranges: The first NVTX domain; the others follow at `range_step`.
+        range_step: From one domain to the next.
+        metrics: The first GPU metric.
+        exact: Whether values of metrics keep decimals by `PRECISION`, which some tools other than Paraver do not know.
+    """
+
+    nccl: int
+    graph: int
+    ranges: int
+    range_step: int
+    metrics: int
+    exact: bool
+
+
+PROFILES = {
+    "extrae": Profile(63000207, 63000208, 64000000, 1, 66800000, exact=True),
+    "nsys2prv": Profile(63000007, 63000008, 9600, 100, 9400, exact=False),
+}
+DEPTH, NIC_METRICS = 64100000, 66900000
+"""The first NVTX domain's depth, the first metric of network adapters."""
+
+
+@dataclass
+class EventType:
+    """Types of events that share a table of values.
+
+    Attributes:
+        types: Label of each type.
+        values: Label of each value; empty for plain numbers.
+        precision: Decimals of the values.
+    """
+
+    types: dict[int, str]
+    values: dict[int, str] = field(default_factory=dict)
+    precision: int = 0
+
+
+def label_of(name: str | None) -> str:
+    """A name as a label: one line without control characters, never empty."""
+    return " ".join(printable(name or "").split()) or "(no name)"
+
+
+_SECTIONS = re.compile(r"[A-Z_]+")
+
+
+def read_pcf(path: Path) -> list[EventType]:
+    """The event types of a .pcf file.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="a .pcf file") from error
+    found: list[EventType] = []
+    section = ""
+    for line in text.splitlines():
+        words = line.split(None, 2)
+        if not words or line.startswith("#"):
+            continue
+        if words[0] == "PRECISION" and found and len(words) == 2 and words[1].isdigit():
+            found[-1].precision = int(words[1])
+        elif _SECTIONS.fullmatch(words[0]):
+            section = words[0]
+            if section == "EVENT_TYPE":
+                found.append(EventType({}))
+        elif section == "EVENT_TYPE" and len(words) >= 2 and words[1].isdigit():
+            found[-1].types[int(words[1])] = words[2].strip() if len(words) > 2 else ""
+        elif section == "VALUES" and found and re.fullmatch(r"-?[0-9]{1,18}", words[0]):
+            found[-1].values[int(words[0])] = line.split(None, 1)[1].strip() if len(words) > 1 else ""
+    return found

@@ -1,0 +1,224 @@
+"""The one pass over a Paraver trace of ours: every interval into its table, on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.readers.paraver import labels as ev
+from alltrace.readers.paraver import pairing as pr
+from alltrace.readers.paraver.identity import beside
+from alltrace.readers.paraver.parsing import read_lines
+from alltrace.readers.paraver.slots import CALL_SLOT, KEPT, LAST_WORK, slots_of
+from alltrace.readers.spool import Spool, record_batch
+from alltrace.trace.names import name_id
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.readers.paraver.identity import Facts
+    from alltrace.readers.paraver.parsing import Lines
+    from alltrace.readers.paraver.slots import Slot
+
+    Int64 = NDArray[np.int64]
+
+_OPEN = 1 << 12
+_GPU = ("kernels", "copies", "graphs")
+_COPIES = {label: kind for kind, (_, label) in ev.COPIES.items()}
+
+
+class Parsed:
+    """A trace whose rows lie ready, table by table."""
+
+    def __init__(self, path: Path, facts: Facts) -> None:
+        self._facts = facts
+        self._names: dict[int, str] = {}
+        self._known = slots_of(ev.read_pcf(beside(path, ".pcf")))
+        self._devices: dict[tuple[int, int], int] = {}
+        self._streams = [t.ordinal is not None for t in facts.threads]
+        self._device_of = np.full(len(facts.threads), -1, np.int64)
+        tasks = np.array([t.task for t in facts.threads], np.int64)
+        self._tasks = tasks
+        self._first = np.searchsorted(tasks, np.arange(len(facts.ranks) + 1)).astype(np.int64)
+        self._spool = Spool()
+        try:
+            self._read(path)
+            self._spool.finish()
+        except BaseException:
+            self._spool.close()
+            raise
+
+    def _read(self, path: Path) -> None:
+        known = self._known
+        slots = known.slots
+        threads = len(self._facts.threads)
+        heads, waiting = np.full((threads, len(slots)), -1, np.int64), np.full((threads, 2), -1, np.int64)
+        nodes = _places(_OPEN)
+        numbers = np.zeros(4, np.int64)
+        sizes = np.zeros(threads * len(slots), np.int64)
+        kinds = np.array([s.kind for s in slots], np.int64)
+        for lines in read_lines(path)[1]:
+            self._note_devices(lines)
+            out = np.full((len(lines.values) // 2 + 1, pr.MORE_ + len(KEPT)), -1, np.int64)
+            numbers[pr.ROWS] = 0
+            line = 0
+            while True:
+                line = pr.pair(
+                    line, lines.values, lines.offsets, lines.wrong, self._first, known.types, known.slot_of, kinds,
+                    known.place_of, heads, waiting, nodes, out, numbers, ev.LENGTH, CALL_SLOT, LAST_WORK, ev.TAG_KERNEL, sizes,
+                )  # fmt: skip
+                if line == len(lines.wrong):
+                    break
+                more = _places(len(nodes), len(nodes))
+                more[-1, pr.UNDER] = numbers[pr.FREE]
+                numbers[pr.FREE] = len(nodes)
+                nodes = np.concatenate((nodes, more))
+            self._keep(out[: numbers[pr.ROWS]])
+
+    def _note_devices(self, lines: Lines) -> None:
+        """On which GPU each stream is, by the first record of it."""
+        sizes = np.diff(lines.offsets)
+        rows = lines.offsets[:-1][(sizes >= 8) & ~lines.wrong]
+        kind, cpu, task, thread = (lines.values[rows + n] for n in (0, 1, 3, 4))
+        kept = (kind <= 2) & (cpu > 0) & (task > 0) & (task < len(self._first)) & (thread > 0)
+        at = self._first[task[kept] - 1] + thread[kept] - 1
+        cpu = cpu[kept]
+        inside = at < len(self._tasks)
+        places, first = np.unique(at[inside], return_index=True)
+        for place, number in zip(places.tolist(), cpu[inside][first].tolist(), strict=True):
+            ordinal = self._facts.threads[place].ordinal
+            if ordinal is not None and self._device_of[place] < 0:
+                self._device_of[place] = self._devices.setdefault((number, ordinal), len(self._devices))
+
+    def _device(self, places: Int64) -> Int64:
+        for place in np.unique(places[self._device_of[places] < 0]).tolist():
+            ordinal = self._facts.threads[place].ordinal
+            self._device_of[place] = self._devices.setdefault((0, -1 if ordinal is None else ordinal), len(self._devices))
+        found: Int64 = self._device_of[places]
+        return found
+
+    def _keep(self, rows: Int64) -> None:
+        for number in np.unique(rows[:, pr.SLOT]).tolist():
+            slot = self._known.slots[number]
+            mine = np.ascontiguousarray(rows[rows[:, pr.SLOT] == number].T)
+            self._spool.append(slot.table, _strict(slot.table, self._columns(slot, mine)))
+
+    def _columns(self, slot: Slot, rows: Int64) -> dict[str, Any]:
+        import pyarrow as pa
+
+        places = rows[pr.THREAD]
+        values, inverse = np.unique(rows[pr.VALUE_], return_inverse=True)
+        texts = [slot.values.get(v, f"value {v}") for v in values.tolist()]
+        kept = {name: rows[pr.MORE_ + n] for n, name in enumerate(KEPT.values())}
+        columns: dict[str, Any] = {"process": self._tasks[places]}
+        if slot.table == "marks":
+            columns["time"] = rows[pr.BEGIN]
+        else:
+            columns |= {"start": rows[pr.BEGIN], "end": rows[pr.END_]}
+        if slot.table in (*_GPU, "api"):
+            columns["correlation"] = _known(np.where(kept["correlation"] > 0, kept["correlation"], rows[pr.CALL_]), 1)
+        if slot.table in _GPU:
+            columns["device"] = self._device(places)
+            streams = np.array([-1 if t.stream is None else t.stream for t in self._facts.threads], np.int64)
+            columns["stream"] = _known(streams[places])
+        else:
+            columns["thread"] = places
+        if slot.table == "copies":
+            columns["kind"] = pa.array([_COPIES.get(t, "unknown") for t in texts]).dictionary_encode().take(pa.array(inverse))
+            columns["bytes"] = _known(kept["bytes"])
+        elif slot.table == "graphs":
+            columns["graph"] = _known(kept["graph"])
+        else:
+            names = pa.array(np.array([self._name(t) for t in texts], np.int64)[inverse])
+            columns["name"] = names
+            if slot.table == "kernels":
+                columns["short_name"] = names
+                columns |= {c: _known(kept[c]) for c, _ in ev.GEOMETRY.values()}
+            word = self._word(slot, texts)
+            if word is not None:
+                columns["kind"] = pa.array(word).dictionary_encode().take(pa.array(inverse))
+        if slot.table == "ranges" and slot.word is not None:
+            columns["domain"] = pa.array(np.full(len(places), self._name(slot.word)))
+        if slot.table == "mpi":
+            columns |= {"bytes": _known(kept["sent"]), "recv_bytes": _known(kept["received"])}
+        return columns
+
+    @staticmethod
+    def _word(slot: Slot, texts: list[str]) -> list[str] | None:
+        """The `kind` of rows with these names."""
+        if slot.table == "api":
+            return ["driver" if t[:2] == "cu" and t[2:3].isupper() else "runtime" for t in texts]
+        if slot.table == "ranges":
+            return ["pushpop" if slot.kind == pr.CHANGES else "startend"] * len(texts)
+        if slot.table == "mpi":
+            return ["start-wait" if slot.word == "p2p" and "Wait" in t else slot.word or "other" for t in texts]
+        return [slot.word or "other"] * len(texts) if slot.table == "openacc" else None
+
+    def _name(self, text: str) -> int:
+        key = name_id(text)
+        self._names[key] = text
+        return key
+
+    def batches(self, table: str) -> Iterator[Any]:
+        """The rows of a canonical table."""
+        for columns in self._spool.read(table):
+            yield record_batch(table, columns)
+
+    def dictionaries(self) -> dict[str, Any]:
+        """The dictionaries of all rows."""
+        import pyarrow as pa
+
+        facts = self._facts
+        processes = [{"process": n, "pid": pid} for n, (_, pid) in enumerate(facts.ranks)]
+        threads = [
+            {"thread": place, "process": t.task, "name": self._name(t.name) if t.name else None}
+            for place, t in enumerate(facts.threads)
+            if not self._streams[place]
+        ]
+        streams = [{"process": t.task, "stream": t.stream} for t in facts.threads if t.stream is not None]
+        devices = [
+            {"device": row, "ordinal": max(ordinal, 0), "gpu": max(cpu - 1, 0), "uuid": self._uuid(cpu)}
+            for (cpu, ordinal), row in self._devices.items()
+        ]
+        made = {"processes": processes, "threads": threads, "streams": streams, "devices": devices}
+        names = [{"id": key, "value": text} for key, text in self._names.items()]
+        made["names"] = names
+        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+
+    def _uuid(self, cpu: int) -> str | None:
+        """What the trace calls a GPU, less its host's name."""
+        if not 0 < cpu <= len(self._facts.cpus):
+            return None
+        label = self._facts.cpus[cpu - 1]
+        host = next((h for h in sorted(set(self._facts.hosts), key=len, reverse=True) if label.startswith(f"{h}.")), None)
+        name = label if host is None else label[len(host) + 1 :]
+        return None if name.startswith("ordinal ") or name == "no GPU" else name
+
+    def close(self) -> None:
+        """Remove the rows."""
+        self._spool.close()
+
+
+def _places(count: int, first: int = 0) -> Int64:
+    """Free places, each linked to the one after it."""
+    found = np.full((count, pr.MORE + len(KEPT)), -1, np.int64)
+    found[:-1, pr.UNDER] = np.arange(first + 1, first + count)
+    return found
+
+
+def _known(values: Int64, least: int = 0) -> Any:
+    """Numbers as an Arrow array, those below `least` as null."""
+    import pyarrow as pa
+
+    return pa.array(values, mask=values < least)
+
+
+def _strict(table: str, columns: dict[str, Any]) -> dict[str, Any]:
+    """The columns with the types of their table, so that all batches of it have one schema."""
+    batch = record_batch(table, {c: v for c, v in columns.items() if c in TABLES[table].column_names})
+    return dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -1,0 +1,152 @@
+"""The lines of a .prv as numbers, block by block."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numba as nb
+import numpy as np
+
+from alltrace.trace.errors import InputError
+from alltrace.trace.jit import kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+
+_BLOCK = 4 << 20
+_LONGEST_LINE = 64 << 20
+_READ = nb.types.Array(nb.uint8, 1, "C", readonly=True)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """n lines.
+
+    Attributes:
+        first: Number of the first line in the file, from 1.
+        values: int64 array of all numbers, line by line.
+        offsets: int64 array of n + 1: where the numbers of each line start.
+        wrong: Boolean array of n: lines that are not whole numbers between colons. Empty lines and comments have no numbers.
+    """
+
+    first: int
+    values: Int64
+    offsets: Int64
+    wrong: NDArray[np.bool_]
+
+
+@kernel(nb.int64(_READ, nb.int64[:], nb.int64[:], nb.boolean[:]))
+def _parse(text: Any, values: Any, offsets: Any, wrong: Any) -> int:
+    """Fills the arrays of `Lines`; returns how many numbers there are."""
+    line = 0
+    count = 0
+    at = 0
+    while at < text.size:
+        offsets[line] = count
+        if text[at] == 35 or text[at] == 10:  # a comment, or nothing
+            while text[at] != 10:
+                at += 1
+            at += 1
+            line += 1
+            continue
+        bad = False
+        while True:
+            negative = text[at] == 45
+            if negative:
+                at += 1
+            digits = 0
+            number = 0
+            while 48 <= text[at] <= 57:
+                number = number * 10 + (text[at] - 48)
+                digits += 1
+                at += 1
+            if digits == 0 or digits > 19 or number < 0:
+                bad = True
+            values[count] = -number if negative else number
+            count += 1
+            if text[at] == 58:
+                at += 1
+                continue
+            if text[at] != 10:
+                bad = True
+            while text[at] != 10:
+                at += 1
+            break
+        wrong[line] = bad
+        at += 1
+        line += 1
+    offsets[line] = count
+    return count
+
+
+def read_lines(path: Path) -> tuple[str, Iterator[Lines]]:
+    """The header of a .prv or .prv.gz, and its other lines in blocks.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    blocks = _blocks(path)
+    first = next(blocks, b"")
+    header, _, rest = first.partition(b"\n")
+    return header.decode("utf-8", "replace"), _lines(rest, blocks)
+
+
+def head_lines(path: Path) -> list[str]:
+    """The first line of a .prv or .prv.gz and the comment lines right after it.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    found: list[str] = []
+    for block in _blocks(path):
+        lines = block.split(b"\n")
+        for line in lines[:-1]:
+            if found and not line.startswith(b"#"):
+                return found
+            found.append(line.decode("utf-8", "replace"))
+    return found or [""]
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Blocks of whole lines; a last line without an end gets one."""
+    try:
+        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+            left = b""
+            while block := file.read(_BLOCK):
+                left += block
+                end = left.rfind(b"\n") + 1
+                if end:
+                    yield left[:end]
+                    left = left[end:]
+                elif len(left) > _LONGEST_LINE:
+                    raise InputError(path, found="a line is longer than 64 MB", expected="a .prv file")
+            if left:
+                yield left + b"\n"
+    except (OSError, EOFError) as error:
+        found = getattr(error, "strerror", None) or error
+        raise InputError(path, found=f"it cannot be read ({found})", expected="a .prv or .prv.gz file") from error
+
+
+def _lines(rest: bytes, blocks: Iterator[bytes]) -> Iterator[Lines]:
+    number = 2
+    while True:
+        if rest:
+            text = np.frombuffer(rest, np.uint8)
+            count = int(np.count_nonzero(text == ord("\n")))
+            # a number takes at least a character and what ends it; a line that holds something else counts once more
+            values = np.empty(len(text) + count, np.int64)
+            offsets, wrong = np.empty(count + 1, np.int64), np.zeros(count, bool)
+            filled = _parse(text, values, offsets, wrong)
+            yield Lines(number, values[:filled], offsets, wrong)
+            number += count
+        found = next(blocks, None)
+        if found is None:
+            return
+        rest = found

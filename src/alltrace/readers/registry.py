@@ -1,0 +1,44 @@
+"""Which reader opens which report: a literal list, asked in order."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from alltrace.readers.base import ReportReader
+
+READERS = ("alltrace.readers.nsys", "alltrace.readers.kineto")
+"""Packages with a module `detect` (`is_report(path) -> bool`, `SUFFIXES`) and a module `read` (`open_report(path)`)."""
+
+NAMED = ("alltrace.readers.paraver",)
+"""Such packages for what alltrace itself wrote: in a folder of reports it is no report, so it is read only when it is named."""
+
+KNOWN = (
+    "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
+    "a trace of the PyTorch profiler (.json, .json.gz, .json.zst), or a .prv that alltrace wrote"
+)
+
+
+def is_report(path: Path) -> bool:
+    """Whether some reader takes `path` for one of its reports, by its name and its first bytes."""
+    return any(import_module(f"{package}.detect").is_report(path) for package in READERS)
+
+
+def reader_for(path: Path) -> ReportReader:
+    """Open `path` with the first reader that takes it for one of its reports.
+
+    Raises:
+        InputError: It does not exist, no reader takes it, or its reader finds it damaged.
+    """
+    for package in (*READERS, *NAMED):
+        if import_module(f"{package}.detect").is_report(path):
+            reader: ReportReader = import_module(f"{package}.read").open_report(path)
+            return reader
+    if not path.exists():
+        raise InputError(path, found="there is no such file or folder")
+    raise InputError(path, found="no reader knows this format", expected=KNOWN)

@@ -1,0 +1,76 @@
+"""Rows on disk between the one pass over a trace and the tables that are asked for one after the other."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Spool:
+    """Batches of several tables, in a folder of its own that goes with it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="alltrace-rows-")
+        self._writers: dict[str, Any] = {}
+        self._rows: dict[str, int] = {}
+
+    def _path(self, table: str) -> Path:
+        return Path(self._folder.name) / f"{table}.arrows"
+
+    def append(self, table: str, columns: dict[str, Any]) -> None:
+        """Write some rows of a table."""
+        import pyarrow as pa
+
+        batch = pa.RecordBatch.from_pydict(columns)
+        if table not in self._writers:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            self._writers[table] = pa.ipc.new_stream(str(self._path(table)), batch.schema, options=options)
+        self._writers[table].write_batch(batch)
+        self._rows[table] = self._rows.get(table, 0) + batch.num_rows
+
+    def finish(self) -> None:
+        """Close what was written."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def read(self, table: str) -> Iterator[dict[str, Any]]:
+        """The rows of a table, in batches as they were written."""
+        import pyarrow as pa
+
+        if table not in self._writers:
+            return
+        with pa.OSFile(str(self._path(table))) as file, pa.ipc.open_stream(file) as batches:
+            for batch in batches:
+                yield dict(zip(batch.schema.names, batch.columns, strict=True))
+
+    def rows(self, table: str) -> int:
+        """The rows of a table."""
+        return self._rows.get(table, 0)
+
+    def close(self) -> None:
+        """Remove everything."""
+        self._folder.cleanup()
+
+
+def record_batch(table: str, columns: dict[str, Any]) -> Any:
+    """The canonical batch of the columns given, the others null."""
+    import pyarrow as pa
+
+    from alltrace.trace.schema import TABLES
+
+    schema = TABLES[table].arrow_schema()
+    count = len(next(iter(columns.values())))
+    arrays = []
+    for field in schema:
+        given = columns.get(field.name)
+        if given is None:
+            arrays.append(pa.nulls(count, field.type))
+        elif isinstance(given, pa.Array):
+            arrays.append(given if given.type == field.type else given.cast(field.type))
+        else:
+            arrays.append(pa.array(given, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,104 @@
+"""Text logs as blocks of whole lines: plain, gzip or zstd, of any size, in constant memory; binary garbage is just bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+BLOCK_BYTES = 4 << 20
+LONGEST_LINE = 1 << 20
+_PIECE = 1 << 16
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+@final
+class TextLog:
+    """A log file, opened; use it as a context manager.
+
+    Attributes:
+        path: The file.
+        damage: What is wrong with the end of a compressed file, or None; what came before it was read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        self.path = path
+        self.damage: str | None = None
+        if path.is_dir():
+            raise InputError(path, found="it is a folder", expected="a log file")
+        if not path.exists():
+            raise InputError(path, found="there is no such file")
+        try:
+            with path.open("rb") as file:
+                magic = file.read(4)
+            source: Any = pa.OSFile(str(path), "rb")
+        except OSError as error:
+            raise InputError(path, found=f"it cannot be opened ({error.strerror or error})") from error
+        self.codec = "gzip" if magic[:2] == _GZIP else "zstd" if magic == _ZSTD else None
+        self._file = pa.CompressedInputStream(source, self.codec) if self.codec else source
+
+    def __enter__(self) -> TextLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def blocks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[bytes, bool]]:
+        """The bytes of the file in order, as blocks that end with a line's end.
+
+        A line longer than `LONGEST_LINE`, which no log has but a binary file may, is handed out in pieces.
+
+        Yields:
+            The block, and whether its last line is known to be whole: False only for the end of a file that ends within a line.
+        """
+        rest = b""
+        while True:
+            data = self._read(block_bytes)
+            if not data:
+                break
+            data = rest + data if rest else data
+            end = data.rfind(b"\n") + 1
+            if end == 0 and len(data) < LONGEST_LINE:
+                rest = data
+                continue
+            if len(data) - end >= LONGEST_LINE:
+                end = len(data)
+            rest = data[end:]
+            yield data[:end], True
+        if rest:
+            yield rest, False
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the file without their ends."""
+        for block, _whole in self.blocks():
+            yield from block.splitlines()
+
+    def _read(self, size: int) -> bytes:
+        import pyarrow as pa
+
+        pieces: list[bytes] = []
+        # compressed data in small pieces: where they break off, the piece that was being read is lost
+        at_once = size if self.codec is None else _PIECE
+        while self.damage is None and size > 0:
+            try:
+                piece = self._file.read(min(size, at_once))
+            except (OSError, EOFError, pa.ArrowException) as error:
+                if self.codec is None:
+                    raise InputError(self.path, found=f"it cannot be read ({error})") from error
+                self.damage = f"the {self.codec} data end or break off early; what lies before was read"
+                break
+            if not piece:
+                break
+            pieces.append(piece)
+            size -= len(piece)
+            if self.codec is None:
+                break
+        return b"".join(pieces)

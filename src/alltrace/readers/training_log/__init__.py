@@ -1,0 +1,1 @@
+"""Reader of the step lines of training frameworks."""

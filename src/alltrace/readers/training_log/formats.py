@@ -1,0 +1,277 @@
+"""A step's line in the form of each framework.
+
+Megatron-LM and its relatives, nanotron, NeMo 1 and 2, TorchTitan, DeepSpeed, Lightning, Hugging Face, and plain FSDP scripts.
+
+Sources: megatron/training/training.py, nemo/lightning/pytorch/callbacks/progress_printer.py, torchtitan/components/metrics.py,
+deepspeed/runtime/engine.py and utils/timer.py, lightning's TQDMProgressBar, transformers/trainer_callback.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+_LONGEST = 20_000
+_NUMBER = r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_VALUE = re.compile(rf"\s*({_NUMBER})\s*([KMGT]i?B?\b|%)?")
+_ITERATION = re.compile(
+    r"(?:\bTraining epoch (?P<epoch>[0-9]+),"
+    r" )?\biteration:?\s+(?P<step>[0-9]+)\s*/\s*(?P<total>[0-9]+|infinity)\s*\|"
+)
+_TITAN = re.compile(rf"\bstep:\s*(?P<step>[0-9]+)\s+loss:\s*(?P<loss>{_NUMBER})(?P<rest>.*)")
+_DEEPSPEED_TIMER = re.compile(r"\bglobal_step=(?P<step>[0-9]+), RunningAvgSamplesPerSec=(?P<rest>.*)")
+_DEEPSPEED_STEPS = re.compile(
+    rf"\bsteps: (?P<step>[0-9]+) loss: (?P<loss>{_NUMBER}) iter time \(s\): (?P<time>{_NUMBER})(?:"
+    rf" samples/sec: (?P<rate>{_NUMBER}))?"
+)
+_DEEPSPEED_STEP = re.compile(r"\bstep=(?P<step>[0-9]+), skipped=(?P<skipped>[0-9]+), lr=\[(?P<lr>[^\],]*)")
+_FSDP = re.compile(
+    rf"\bBatch (?P<step>[0-9]+) Loss: (?P<loss>{_NUMBER}), Speed: (?P<rate>{_NUMBER}) samples/sec(?:,"
+    rf" lr: (?P<lr>{_NUMBER}))?"
+)
+_BAR = re.compile(
+    rf"(?P<percent>[0-9]{{1,3}})%\|[^|]*\|\s*(?P<step>[0-9]+)/(?P<total>[0-9]+)\s*\[(?P<elapsed>[0-9:]+)<[^,\]]*(?:,\s*(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it))?(?P<rest>[^\n]*"
+    rf")"
+)
+_BAR_PAIR = re.compile(rf"([A-Za-z_][A-Za-z0-9_./ ]*?)=({_NUMBER})")
+_HUGGING_FACE = re.compile(r"\{'(?:loss|train_loss|train_runtime|eval_loss)':[^{}]*\}")
+_QUOTED_PAIR = re.compile(rf"'(\w+)': '?({_NUMBER}|nan|inf)")
+_NEMO_LIST = re.compile(r"train_step_timing in s: \[([0-9., eE+-]*)\]")
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_PREFIX_RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+): |\[\d+,(\d+)\]<std(?:out|err)>:?|\S+ \[default(\d+)\]:)")
+_STAMP = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?")
+_FRACTION = re.compile(r"[.,](\d+)$")
+_SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+METRICS = {
+    "step_time_s": "s",
+    "tflops_per_gpu": "TFLOP/s",
+    "tokens_per_s": "1/s",
+    "tokens_per_s_per_gpu": "1/s",
+    "samples_per_s": "1/s",
+    "memory_bytes": "bytes",
+    "loss": None,
+    "loss_scale": None,
+    "grad_norm": None,
+    "learning_rate": None,
+    "global_batch": None,
+    "mfu_percent": "%",
+    "skipped": None,
+}
+"""What a step's line may tell, with its unit."""
+
+
+@dataclass
+class Step:
+    """A step's line: the framework, the step, what it tells by `METRICS`, and the rank of its prefix."""
+
+    framework: str
+    step: int | None
+    values: dict[str, float] = field(default_factory=dict)
+    total: int | None = None
+    rank: int | None = None
+    stamp: str | None = None
+    smoothed: bool = False
+
+
+_KEYS: tuple[tuple[str, re.Pattern[str], float], ...] = tuple(
+    (metric, re.compile(pattern), scale)
+    for metric, pattern, scale in (
+        ("step_time_s", r"elapsed time per iteration \(ms\)", 1e-3),
+        ("step_time_s", r"elapsed time per iteration \(s\)", 1.0),
+        ("step_time_s", r"elapsed_time_per_iteration_ms", 1e-3),
+        ("step_time_s", r"train_step_timing in s|iter time \(s\)|iteration time", 1.0),
+        ("tflops_per_gpu", r"throughput per GPU \(TFLOP/s/GPU\)|TFLOPS_per_GPU|TFLOPs|model_tflops_per_gpu|tflops", 1.0),
+        ("tokens_per_s_per_gpu", r"tokens per GPU \(tokens/s/GPU\)|tokens_per_sec_per_gpu|tokens-per-second-per-gpu|tps", 1.0),
+        ("tokens_per_s", r"tokens_per_sec|tokens per second|tokens/sec", 1.0),
+        ("samples_per_s", r"samples/sec|samples per second|samples_per_sec|CurrSamplesPerSec", 1.0),
+        ("memory_bytes", r"peak_memory_usage|memory|hip mem usage/free/total/usage_ratio|MaxMemAllocated|mem usages", 1.0),
+        ("loss_scale", r"loss scale|loss_scale", 1.0),
+        ("loss", r"lm loss|lm_loss|reduced_train_loss|train_loss|loss", 1.0),
+        ("grad_norm", r"grad norm|grad_norm", 1.0),
+        ("learning_rate", r"learning rate|learning_rate|lr", 1.0),
+        ("global_batch", r"global batch size|global_batch_size", 1.0),
+        ("mfu_percent", r"mfu", 1.0),
+        ("skipped", r"number of skipped iterations", 1.0),
+    )
+)
+
+
+def parse(text: str) -> Step | None:
+    """The step that a line tells of, or None.
+
+    Args:
+        text: One line, without its end.
+    """
+    if len(text) > _LONGEST:
+        text = text[:_LONGEST]
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    for words, read in _FORMATS:
+        if any(word in text for word in words):
+            step = read(text)
+            if step is not None:
+                prefix = _PREFIX_RANK.match(text)
+                step.rank = None if prefix is None else int(next(g for g in prefix.groups() if g is not None))
+                stamp = _STAMP.search(text)
+                step.stamp = None if stamp is None else stamp[0]
+                return step
+    return None
+
+
+def stamp_ns(step: Step) -> int | None:
+    """When a step's line was written, ns since 1970 as if its local time were UTC; None where the line does not tell."""
+    if step.stamp is None:
+        return None
+    try:
+        time = datetime.fromisoformat(_FRACTION.sub(lambda f: f".{f[1][:6]:0<6}", step.stamp)).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1_000
+
+
+def parse_list(text: str) -> list[float] | None:
+    """The step times of NeMo's summary at the end, `train_step_timing in s: [11.85, 6.98]`, or None."""
+    found = _NEMO_LIST.search(text)
+    if found is None:
+        return None
+    try:
+        return [float(part) for part in found[1].split(",") if part.strip()]
+    except ValueError:
+        return None
+
+
+def number(text: str) -> tuple[float, bool] | None:
+    """The number at the beginning of `text` and whether bytes were its unit: `11.5K`, `6,123`, `40.12GiB`, `1234.5/1230.1`."""
+    found = _VALUE.match(text)
+    if found is None:
+        return None
+    value = float(found[1].replace(",", ""))
+    unit = (found[2] or "").upper()
+    if not unit or unit == "%":
+        return value, False
+    stem = unit.removesuffix("B")
+    factor = _BINARY.get(stem) or _SCALE[stem[0]]
+    return value * factor, unit.endswith("B")
+
+
+def _pairs(step: Step, text: str, separator: str) -> Step:
+    """Fill in `key: value` pairs that `separator` parts."""
+    for part in text.split(separator):
+        key, colon, value = part.partition(":" if ":" in part else "=")
+        if colon:
+            _put(step, key.strip(), value)
+    return step
+
+
+def _put(step: Step, key: str, text: str) -> None:
+    for metric, pattern, scale in _KEYS:
+        if metric not in step.values and pattern.fullmatch(key):
+            value = number(text)
+            if value is not None:
+                step.values[metric] = value[0] * (2**30 if metric == "memory_bytes" and not value[1] and value[0] < 1e5 else scale)
+            return
+
+
+def _iteration(text: str) -> Step | None:
+    found = _ITERATION.search(text)
+    if found is None:
+        return None
+    nemo = "train_step_timing" in text or found["epoch"] is not None
+    step = Step(
+        "NeMo" if nemo else "nanotron" if "elapsed_time_per_iteration_ms" in text else "Megatron",
+        int(found["step"]),
+        total=None if found["total"] == "infinity" else int(found["total"]),
+    )
+    # `iteration time: 270.125 s samples/sec: 3.8` is one field of two
+    return _pairs(step, re.sub(r" s (samples/sec:)", r" | \1", text[found.end() :]), "|")
+
+
+def _titan(text: str) -> Step | None:
+    found = _TITAN.search(text)
+    if found is None:
+        return None
+    step = Step("TorchTitan", int(found["step"]))
+    step.values["loss"] = float(found["loss"].replace(",", ""))
+    for part in re.finditer(rf"([A-Za-z_]+):\s*({_NUMBER}[A-Za-z%]*)", found["rest"]):
+        _put(step, part[1], part[2])
+    return step
+
+
+def _deepspeed_timer(text: str) -> Step | None:
+    found = _DEEPSPEED_TIMER.search(text)
+    return None if found is None else _pairs(Step("DeepSpeed", int(found["step"])), found["rest"], ",")
+
+
+def _deepspeed_steps(text: str) -> Step | None:
+    found = _DEEPSPEED_STEPS.search(text)
+    if found is None:
+        return None
+    step = Step("DeepSpeed", int(found["step"]), {"loss": float(found["loss"]), "step_time_s": float(found["time"])})
+    if found["rate"]:
+        step.values["samples_per_s"] = float(found["rate"])
+    return step
+
+
+def _deepspeed_step(text: str) -> Step | None:
+    found = _DEEPSPEED_STEP.search(text)
+    if found is None:
+        return None
+    step = Step("DeepSpeed", int(found["step"]), {"skipped": float(found["skipped"])})
+    _put(step, "lr", found["lr"])
+    return step
+
+
+def _fsdp(text: str) -> Step | None:
+    found = _FSDP.search(text)
+    if found is None:
+        return None
+    step = Step("FSDP", int(found["step"]), {"loss": float(found["loss"]), "samples_per_s": float(found["rate"])})
+    if found["lr"]:
+        step.values["learning_rate"] = float(found["lr"])
+    return step
+
+
+def _bar(text: str) -> Step | None:
+    found = None
+    for found in _BAR.finditer(text):  # noqa: B007  a bar is drawn anew behind the old one; the last counts
+        pass
+    if found is None or "iteration" in text[: found.start()].lower():
+        return None
+    nemo = "train_step_timing" in found["rest"] or "global_step" in found["rest"]
+    lightning = text[: found.start()].lstrip().startswith("Epoch")
+    step = Step("NeMo" if nemo else "Lightning" if lightning else "Hugging Face", int(found["step"]), total=int(found["total"]))
+    for key, value in _BAR_PAIR.findall(found["rest"]):
+        _put(step, key.strip(), value)
+    if found["rate"] and "step_time_s" not in step.values:
+        rate = float(found["rate"].replace(",", ""))
+        if rate > 0:
+            step.values["step_time_s"] = rate if found["unit"] == "s/it" else 1 / rate
+            step.smoothed = True
+    return step if step.values else None
+
+
+def _hugging_face(text: str) -> Step | None:
+    found = _HUGGING_FACE.search(text)
+    if found is None or "'eval_loss'" in found[0] or "'train_runtime'" in found[0]:
+        return None
+    step = Step("Hugging Face", None)
+    for key, value in _QUOTED_PAIR.findall(found[0]):
+        if value not in ("nan", "inf"):
+            _put(step, key, value)
+    return step
+
+
+_FORMATS = (
+    (("iteration",), _iteration),
+    (("step:",), _titan),
+    (("global_step=",), _deepspeed_timer),
+    (("iter time (s):",), _deepspeed_steps),
+    (("skipped=",), _deepspeed_step),
+    (("samples/sec",), _fsdp),
+    (("%|",), _bar),
+    (("{'",), _hugging_face),
+)

@@ -1,0 +1,141 @@
+"""Reads one training log: its steps in order, one for each step, whatever ranks printed it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.readers.text import TextLog
+from alltrace.readers.training_log.formats import Step, parse, parse_list, stamp_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_HINTS = (b"iteration", b"step", b"%|", b"{'", b"samples/sec")
+_MOST_STEPS = 20_000_000
+_MOST_SAMPLES = 50
+
+
+@dataclass
+class TrainingLog:
+    """A training log.
+
+    Attributes:
+        path: The file.
+        steps: (step, values by metric, line, copies) in the order of steps; values are means over the ranks that printed the step.
+        frameworks: Lines by framework.
+        restarts: How often the steps went back, as after a restart; the later values count.
+        smoothed: Whether step times are a progress bar's moving averages.
+        lines: Lines of the file.
+        step_lines: Lines that tell of a step.
+        stamps: When the line of a step was written, ns since 1970 as if its local time were UTC, for steps whose line tells.
+        not_understood: Lines that look like a step's, and are not of a form that is known.
+    """
+
+    path: str
+    steps: list[tuple[int, dict[str, float], int, int]] = field(default_factory=list)
+    frameworks: Counter[str] = field(default_factory=Counter)
+    restarts: int = 0
+    smoothed: bool = False
+    lines: int = 0
+    step_lines: int = 0
+    stamps: dict[int, int] = field(default_factory=dict)
+    not_understood: int = 0
+    samples: list[tuple[int, str]] = field(default_factory=list)
+    damage: str | None = None
+
+
+def read_training(path: str, advance: Callable[[int], None] = lambda _n: None) -> TrainingLog:
+    """Read a training log.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    reading = _Reading(path)
+    with TextLog(Path(path)) as log:
+        for block, whole in log.blocks():
+            lines = block.splitlines()
+            for number, line in enumerate(lines):
+                # a line without an end may lack the last digits of a number
+                reading.line(line, cut=not whole and number == len(lines) - 1)
+            advance(len(block))
+        reading.log.damage = log.damage
+    return reading.close()
+
+
+class _Reading:
+    def __init__(self, path: str) -> None:
+        self.log = TrainingLog(path)
+        self._by_step: dict[int, dict[int | None, tuple[Step, int]]] = {}
+        self._last: dict[int | None, int] = {}
+        self._bar: int | None = None
+        self._listed: list[list[float]] = []
+
+    def line(self, raw: bytes, *, cut: bool) -> None:
+        number = self.log.lines
+        self.log.lines += 1
+        if not any(hint in raw for hint in _HINTS):
+            return
+        text = raw.decode("utf-8", "replace")
+        listed = parse_list(text)
+        if listed:
+            self._listed.append(listed)
+            self.log.step_lines += 1
+            return
+        step = parse(text)
+        if step is None:
+            if b"iteration" in raw and b"|" in raw and b"/" in raw:
+                self.log.not_understood += 1
+                if len(self.log.samples) < _MOST_SAMPLES:
+                    self.log.samples.append((number, text[:300]))
+            return
+        if cut and step.values:
+            step.values.pop(next(reversed(step.values)))
+        self._take(step, number)
+        written = stamp_ns(step)
+        if written is not None and step.step is not None:
+            self.log.stamps[step.step] = written
+
+    def _take(self, step: Step, number: int) -> None:
+        log = self.log
+        log.step_lines += 1
+        log.frameworks[step.framework] += 1
+        log.smoothed |= step.smoothed
+        if step.step is None:  # a line of values, of the step that the progress bar shows
+            step.step = self._bar if self._bar is not None else (max(self._by_step, default=-1) + 1)
+        elif step.smoothed or step.framework in ("Hugging Face", "Lightning"):
+            self._bar = step.step
+        last = self._last.get(step.rank)
+        if last is not None and step.step < last and step.framework != "Lightning":
+            log.restarts += 1
+            for later in [s for s in self._by_step if s >= step.step]:
+                self._by_step[later].pop(step.rank, None)
+        self._last[step.rank] = step.step
+        if len(self._by_step) >= _MOST_STEPS and step.step not in self._by_step:
+            return
+        copies = self._by_step.setdefault(step.step, {})
+        old = copies.get(step.rank)
+        if old is not None:
+            old[0].values.update({k: v for k, v in step.values.items() if k not in old[0].values or step.smoothed})
+        else:
+            copies[step.rank] = step, number
+
+    def close(self) -> TrainingLog:
+        if self._listed and not any("step_time_s" in s.values for its in self._by_step.values() for s, _n in its.values()):
+            longest = self._listed[0]
+            for times in self._listed:
+                longest = times if len(times) > len(longest) else longest
+            for n, seconds in enumerate(longest):
+                self._by_step.setdefault(n, {})[None] = Step("NeMo", n, {"step_time_s": seconds}), 0
+            self.log.frameworks["NeMo"] += 1
+        for step, copies in sorted(self._by_step.items()):
+            values: dict[str, list[float]] = {}
+            for its, _line in copies.values():
+                for metric, value in its.values.items():
+                    values.setdefault(metric, []).append(value)
+            if copies:
+                means = {metric: sum(v) / len(v) for metric, v in values.items()}
+                self.log.steps.append((step, means, min(line for _s, line in copies.values()), len(copies)))
+        return self.log

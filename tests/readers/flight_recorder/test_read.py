@@ -1,0 +1,151 @@
+"""Dumps of the flight recorder, pickles with code in them, Inspector's files."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+
+from alltrace.readers.flight_recorder.detect import is_flight_record
+from alltrace.readers.flight_recorder.plain_pickle import PickleRefusedError, decode
+from alltrace.readers.flight_recorder.read import read_recording
+from alltrace.trace.errors import InputError
+
+PLAIN = {
+    "a": [1, -1, 255, 256, 70000, 1 << 40, -(1 << 70), 1.5, None, True, False],
+    "b": ("x", "é" * 300, (), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)),
+    "c": {1: {"x": [[]]}, "shared": ["s"] * 3},
+    "long": list(range(3000)),
+}
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch /tmp/never",)
+
+
+def dump(entries, version="2.10", groups=None):
+    return {
+        "version": version,
+        "pg_config": groups or {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+        "entries": entries,
+    }
+
+
+def entry(sequence, op="nccl:all_reduce", state="completed", **more):
+    return {
+        "record_id": sequence,
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": sequence,
+        "p2p_seq_id": 0,
+        "profiling_name": op,
+        "time_created_ns": 1_700_000_000_000_000_000 + sequence,
+        "input_sizes": [[2, 3]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[2, 3]],
+        "output_dtypes": ["Float"],
+        "state": state,
+        "time_discovered_completed_ns": None,
+        "retired": state == "completed",
+        "is_p2p": False,
+        "frames": [{"name": "step", "filename": "train.py", "line": 7}],
+        **more,
+    }
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_plain_data_of_every_protocol(protocol):
+    assert decode(pickle.dumps(PLAIN, protocol)) == PLAIN
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("value", [Evil(), dt.date(2020, 1, 1), {1, 2}, os.getcwd, b"x", complex(1, 2)])
+def test_anything_else_is_refused(protocol, value):
+    with pytest.raises(PickleRefusedError, match="instruction"):
+        decode(pickle.dumps({"entries": [value]}, protocol))
+    assert not Path("/tmp/never").exists()
+
+
+def test_damaged_pickles_are_refused_in_a_sentence():
+    data = pickle.dumps(PLAIN)
+    rng = random.Random(0)
+    for cut in range(0, len(data) - 1, 7):
+        with pytest.raises(PickleRefusedError):
+            decode(data[:cut])
+    for _ in range(3000):
+        broken = bytearray(data)
+        for _n in range(3):
+            broken[rng.randrange(len(broken))] = rng.randrange(256)
+        try:
+            decode(bytes(broken))
+        except PickleRefusedError:
+            continue
+
+
+def test_a_self_containing_list_ends():
+    data = b"\x80\x02]q\x00h\x00a."
+    value = decode(data)
+    assert value[0] is value
+
+
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_dumps(tmp_path, form):
+    path = tmp_path / "nccl_trace_rank_3"
+    root = dump([entry(1), entry(2, state="started"), entry(3, op="nccl:send 3->1", is_p2p=True, p2p_seq_id=5), "nonsense"])
+    path.write_bytes(pickle.dumps(root) if form == "pickle" else json.dumps(root).encode())
+    found = read_recording(str(path))
+    assert is_flight_record(path)
+    assert (found.ranks, found.groups, found.unread, found.version) == ((3,), {"0": (0, 1)}, 1, "2.10")
+    assert [(e.sequence, e.op, e.state, e.bytes, e.peer) for e in found.entries] == [
+        (1, "all_reduce", "completed", 24, None),
+        (2, "all_reduce", "started", 24, None),
+        (5, "send", "completed", 24, 1),
+    ]
+    assert found.entries[0].frame == "train.py:7 step"
+
+
+def test_a_pickle_with_code_is_refused_by_name(tmp_path):
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(InputError, match=r"nccl_trace_rank_0: it has the instruction .*nothing of it was run"):
+        read_recording(str(path))
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "x"
+    for data in (b"hello", pickle.dumps([1]), b"{}", b'{"a": {', b""):
+        path.write_bytes(data)
+        with pytest.raises(InputError):
+            read_recording(str(path))
+
+
+def test_inspector(tmp_path):
+    def record(rank, number, **perf):
+        return {
+            "header": {"id": "0x9f", "comm_name": "", "rank": rank, "n_ranks": 2, "nnodes": 1},
+            "metadata": {"inspector_output_format_version": "v4.0", "dump_timestamp_us": 5, "hostname": "h", "pid": 1},
+            "coll_perf": {
+                "coll": "AllReduce",
+                "coll_sn": number,
+                "coll_msg_size_bytes": 64,
+                "coll_exec_time_us": 12.5,
+                "coll_algobw_gbs": 1.0,
+                "coll_busbw_gbs": 1.5,
+            }
+            | perf,
+        }
+
+    path = tmp_path / "h-pid1.log"
+    text = "\n".join(json.dumps(record(0, n)) for n in range(3))
+    path.write_text(text + "\n" + text[:50])
+    found = read_recording(str(path))
+    assert (found.kind, found.version, found.ranks, found.sizes, found.unread) == ("NCCL Inspector", "v4.0", (0,), {"0x9f": 2}, 1)
+    assert [(e.sequence, e.op, e.bytes, e.duration_us, e.busbw) for e in found.entries] == [
+        (n, "AllReduce", 64, 12.5, 1.5) for n in range(3)
+    ]

@@ -1,0 +1,52 @@
+"""Traces as a run: what is said of them gets into the run's facts and answers."""
+
+from __future__ import annotations
+
+import json
+
+from alltrace.api import open_run
+from alltrace.run.importer import import_reports
+from alltrace.run.manifest import read_manifest
+
+from .conftest import trace
+
+BROKEN = "one event is no JSON (an escape or a quote may be at fault) and left out"
+
+
+def broken():
+    return json.dumps(trace()).replace("aten::mm", 'aten::"mm')
+
+
+def test_what_only_reading_finds_is_in_the_manifest_also_when_an_import_is_resumed(write, tmp_path):
+    path = write(broken())
+    output = tmp_path / "run"
+    for _ in range(2):
+        import_reports([str(path)], output)
+        manifest = read_manifest(output)
+        assert manifest.reports[0].warnings == (BROKEN,)
+        assert manifest.ranks[0].warnings == {"0": (BROKEN,)}
+
+
+def test_a_damaged_trace_is_answered_and_named(write, tmp_path):
+    text = broken()
+    write(text[: text.index("cudaDriver") if "cudaDriver" in text else text.index("cuLaunchKernelEx")], "a.json")
+    run = open_run(tmp_path / "a.json", cache_dir=tmp_path / "cache")
+    notes = run.recipe("info").notes
+    assert any("cut short" in n for n in notes)
+    assert any(BROKEN in n for n in notes)
+    assert [r["name"] for r in run.recipe("kernels").to_pylist()] == ["void ns::gemm<float, (int)4>(float const*)"]
+    found = [r for r in run.recipe("diagnose").to_pylist() if r["where"] == "damaged report"]
+    assert [(r["kind"], r["ranks"]) for r in found] == [("capture-fault", [1])]
+
+
+def test_two_traces_that_state_one_rank_are_two_ranks_and_it_is_said(write, tmp_path):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for n, name in enumerate(("first.json", "second.json")):
+        content = trace()
+        content["traceEvents"] = [{**e, "pid": 4000 + n} if e.get("pid") == 4000 else e for e in content["traceEvents"]]
+        write(content, name).rename(folder / name)
+    run = open_run(folder, cache_dir=tmp_path / "cache")
+    assert [(r.rank, r.rank_source) for r in run.ranks] == [(0, "order"), (1, "order")]
+    assert any("distributedInfo" in n for n in run.manifest.notes)
+    assert len(run.recipe("breakdown").to_pylist()) == 2

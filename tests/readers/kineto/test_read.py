@@ -1,0 +1,361 @@
+"""A trace as canonical tables and as an identity."""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+import pytest
+
+from alltrace.readers.base import open_report
+from alltrace.readers.kineto.detect import is_report
+from alltrace.trace.errors import InputError
+from alltrace.trace.schema import EVENT_TABLES, TABLES
+
+from .conftest import BASE_NS, EVENTS, GROUP, RANK_1, event, gpu, trace
+
+ZERO_US = 1_000_000
+
+
+def rows_of(path, table):
+    reader = open_report(path)
+    try:
+        found = [r for name, b in reader.stream((table,)) for r in b.to_pylist() if name == table]
+        names = reader.dictionaries()["names"]
+    finally:
+        reader.close()
+    texts = dict(zip(names.column("id").to_pylist(), names.column("value").to_pylist(), strict=True))
+    columns = TABLES[table].name_columns()
+    return [{k: texts[v] if k in columns and v is not None else v for k, v in r.items()} for r in found]
+
+
+def us(moment):
+    """ns since the report's 0, which is the whole second before the first event."""
+    return round((moment - ZERO_US) * 1000)
+
+
+def test_kernels_have_every_field(write):
+    gemm, nccl = rows_of(write(), "kernels")
+    assert gemm == {
+        **dict.fromkeys(TABLES["kernels"].column_names),
+        "start": 30_123, "end": 40_124, "process": 0, "device": 0, "context": 1, "stream": 7, "correlation": 77,
+        "name": "void ns::gemm<float, (int)4>(float const*)", "short_name": "gemm", "registers": 40, "shared_memory": 512,
+        "grid_x": 3, "grid_y": 2, "grid_z": 1, "block_x": 128, "block_y": 1, "block_z": 1,
+    }  # fmt: skip
+    assert (nccl["short_name"], nccl["stream"], nccl["grid_x"]) == ("ncclDevKernel_AllGather_RING_LL", 20, None)
+
+
+def test_copies_fills_waits_and_calls(write):
+    path = write()
+    copy, fill = rows_of(path, "copies")
+    assert (copy["kind"], copy["bytes"], copy["src_kind"], copy["dst_kind"]) == ("HtoD", 4096, "pinned", "device")
+    assert (fill["kind"], fill["bytes"], fill["src_kind"], fill["dst_kind"]) == ("memset", 64, None, "device")
+    (wait,) = rows_of(path, "syncs")
+    assert (wait["kind"], wait["start"], wait["end"], wait["stream"]) == ("stream-wait", us(1_000_056), us(1_000_058), 7)
+    calls = [(r["name"], r["kind"], r["correlation"], r["start"], r["end"]) for r in rows_of(path, "api")]
+    assert calls == [
+        ("cudaLaunchKernel", "runtime", 77, 12_001, 18_000),
+        ("cuLaunchKernelEx", "driver", 90, 110_000, 115_000),
+    ]
+
+
+def test_ranges_are_annotations_operators_and_modules(write):
+    found = [(r["name"], r["domain"], r["start"], r["end"], r["source_row"]) for r in rows_of(write(), "ranges")]
+    assert found == [
+        ("ProfilerStep#3", None, 500, 900_750, 3),
+        ("aten::mm", "cpu_op", 10_000, 30_000, 4),
+        ("record_param_comms", "cpu_op", 100_000, 140_000, 11),
+        ("nn.Module: Linear_0", "python_function", 5_000, 55_000, 16),
+    ]
+    payload = json.loads(rows_of(write(), "ranges")[1]["payload"])
+    assert payload == {"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"]}
+
+
+def test_a_collective_is_its_call_and_its_kernel(write):
+    (row,) = rows_of(write(), "collectives")
+    assert row == {
+        **dict.fromkeys(TABLES["collectives"].column_names),
+        "start": 120_000, "end": 170_000, "api_start": 100_000, "api_end": 140_000, "process": 0, "thread": 0, "device": 0,
+        "stream": 20, "communicator": "pg 0 [0, 1]", "op": "AllGather", "sequence": 12, "bytes": 200, "count": 100,
+        "datatype": "bfloat16", "group_rank": 1, "group_size": 2, "evidence": "trace",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["kernel", "external", "launch", "inside"])
+def test_a_kernel_finds_its_call_by_every_trail(write, how):
+    meta = {
+        "Collective name": "reduce_scatter_tensor_coalesced",
+        "dtype": "Float",
+        "In msg nelems": 80,
+        "Out msg nelems": 40,
+        **GROUP,
+    }
+    call = event("cpu_op", "record_param_comms", 1_000_010, 50, **{"External id": 3}, **({} if how == "kernel" else meta))
+    launch = event(
+        "cuda_runtime", "cudaLaunchKernelExC", 1_000_020, 5, correlation=8, **({"External id": 3} if how == "launch" else {})
+    )
+    own = meta if how == "kernel" else {"External id": 3} if how == "external" else {}
+    kernel = gpu("kernel", "ncclDevKernel_Generic(x)", 1_000_040, 30, 8, **own)
+    (row,) = rows_of(write(trace([kernel, launch, call])), "collectives")
+    assert (row["op"], row["bytes"], row["communicator"], row["api_start"] is None) == ("ReduceScatter", 160, "pg 0 [0, 1]", False)
+    assert (row["start"], row["end"]) == (us(1_000_040), us(1_000_070))
+
+
+def test_a_receive_has_its_peer_within_the_group_and_no_sequence(write):
+    meta = {
+        "Collective name": "recv",
+        "dtype": "Int",
+        "In msg nelems": 7,
+        "Out msg nelems": 7,
+        "Src Rank": 6,
+        "Dst Rank": 1,
+        "Seq": 4,
+    }
+    group = {"Process Group Name": "pp", "Process Group Ranks": "[1, 6]", "Group size": 2}
+    kernel = gpu("kernel", "ncclDevKernel_SendRecv(x)", 1_000_040, 30, 8, **meta, **group)
+    (row,) = rows_of(write(trace([kernel])), "collectives")
+    assert (row["op"], row["peer"], row["group_rank"], row["sequence"], row["bytes"]) == ("Recv", 1, 0, None, 28)
+
+
+def test_without_arguments_the_names_of_kernels_are_left_to_tell(write):
+    kernel = gpu("kernel", "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", 1_000_040, 30, 8)
+    assert rows_of(write(trace([kernel])), "collectives") == []
+
+
+def test_the_report_says_who_it_is_about(write):
+    reader = open_report(write())
+    report = reader.report
+    dictionaries = {n: t.to_pylist() for n, t in (list(reader.stream(EVENT_TABLES)) and reader.dictionaries()).items()}
+    reader.close()
+    (process,) = report.processes
+    assert (process.pid, process.rank_hint, process.rank_hint_source, process.gpu) == (4000, 1, "distributedInfo", True)
+    assert (report.format, report.world_size, report.warnings) == ("kineto", 2, ())
+    assert report.utc_ns == BASE_NS + ZERO_US * 1000
+    assert [(t["tid"], t["process"]) for t in dictionaries["threads"]] == [(4001, 0)]
+    (device,) = dictionaries["devices"]
+    assert (device["ordinal"], device["sm_count"], device["memory_bytes"], device["compute_major"]) == (0, 132, 2**37, 9)
+
+
+@pytest.mark.parametrize(
+    ("written", "called"),
+    [("thread 4001 (pt_main)", "pt_main"), ("thread 9 (pt_main)", "thread 9 (pt_main)"), ("main ", "main")],
+)
+def test_threads_are_called_what_the_system_calls_them(write, written, called):
+    about = {"ph": "M", "name": "thread_name", "pid": 4000, "tid": 4001, "args": {"name": written}}
+    reader = open_report(write(trace([about, EVENTS[2]])))
+    list(reader.stream(EVENT_TABLES))
+    dictionaries = {n: t.to_pylist() for n, t in reader.dictionaries().items()}
+    reader.close()
+    texts = {n["id"]: n["value"] for n in dictionaries["names"]}
+    assert [texts[t["name"]] for t in dictionaries["threads"]] == [called]
+
+
+@pytest.mark.parametrize("name", ["a.json.gz", "a.json.zst", "a.pt.trace.json"])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_compressed_minified_and_reordered_traces_are_the_same(write, name, separators):
+    plain = rows_of(write(), "kernels")
+    turned = dict(reversed(trace([{k: e[k] for k in reversed(e)} for e in EVENTS]).items()))
+    path = write(json.dumps(turned, separators=separators), name)
+    assert rows_of(path, "kernels") == plain
+    reader = open_report(path)
+    assert reader.report.processes[0].rank_hint == 1
+    reader.close()
+
+
+def test_events_in_any_order_give_the_same_rows(write):
+    given = rows_of(write(), "collectives") + sorted(rows_of(write(), "kernels"), key=lambda r: r["start"])
+    path = write(trace(EVENTS[::-1]))
+    assert rows_of(path, "collectives") + sorted(rows_of(path, "kernels"), key=lambda r: r["start"]) == given
+
+
+def test_a_bare_list_is_read(write):
+    assert len(rows_of(write(EVENTS), "kernels")) == 2
+
+
+def test_the_rank_may_stand_in_the_calls_of_process_groups(write):
+    call = event("cpu_op", "record_param_comms", 1, 2, Rank=3, **GROUP)
+    reader = open_report(write(trace([call], distributedInfo={"backend": "nccl"})))
+    process = reader.report.processes[0]
+    reader.close()
+    assert (process.rank_hint, process.rank_hint_source) == (3, "record_param_comms")
+
+
+def test_the_host_is_in_the_name_that_the_profilers_handler_gives(write):
+    for name, host in (("node-3_4000.1700000000.pt.trace.json", "node-3"), ("node-3_4001.17.pt.trace.json", None)):
+        reader = open_report(write(name=name))
+        assert reader.report.host == host
+        reader.close()
+
+
+@pytest.mark.parametrize("name", ["cut.json", "cut.json.gz"])
+def test_a_trace_cut_short_gives_what_is_whole_and_says_so(write, name):
+    text = json.dumps(trace())
+    path = write(text[: text.index("Memcpy")], name)
+    assert [r["short_name"] for r in rows_of(path, "kernels")] == ["gemm"]
+    reader = open_report(path)
+    assert [w for w in reader.report.warnings if "cut short" in w]
+    reader.close()
+
+
+@pytest.mark.parametrize("name", ["a.json.gz", "a.json.zst"])
+def test_a_compressed_stream_cut_short_gives_what_is_whole(write, name):
+    path = write(trace([gpu("kernel", f"k{i * 7919 % 10007}", i, 0.5, i) for i in range(1, 20_000)]), name)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    found = rows_of(path, "kernels")
+    assert 5_000 < len(found) < 15_000
+    reader = open_report(path)
+    assert [w for w in reader.report.warnings if "cut short" in w]
+    reader.close()
+
+
+def test_a_large_trace_is_known_whole_by_its_end(write, monkeypatch):
+    monkeypatch.setattr("alltrace.readers.kineto.identity._HEAD_BYTES", 2_000)
+    monkeypatch.setattr("alltrace.readers.kineto.identity.look_at_head.__defaults__", (2_000,))
+    monkeypatch.setattr("alltrace.readers.kineto.identity._LONG_HEAD_BYTES", 4_000)
+    events = [gpu("kernel", "k", i, 0.5, i) for i in range(1, 5_000)]
+    behind = {"traceEvents": events, "distributedInfo": RANK_1, "baseTimeNanoseconds": BASE_NS}
+    for content, whole in ((behind, True), (json.dumps(behind)[:-200], False), (events, True), (json.dumps(events)[:-9], False)):
+        reader = open_report(write(content))
+        assert any("cut short" in w for w in reader.report.warnings) == (not whole)
+        if content is behind:
+            assert (reader.report.processes[0].rank_hint, reader.report.utc_ns) == (1, BASE_NS)
+        reader.close()
+
+
+def test_broken_numbers_do_no_harm(write):
+    text = json.dumps(trace()).replace('"registers per thread": 40', '"registers per thread": NaN, "blocks per SM": Infinity')
+    assert rows_of(write(text), "kernels")[0]["registers"] is None
+
+
+def warnings_of(path):
+    """What is said of a trace before and after its rows were read."""
+    reader = open_report(path)
+    for _ in reader.stream(("kernels",)):
+        pass
+    found = reader.report.warnings, reader.warnings()
+    reader.close()
+    return found
+
+
+def test_a_broken_event_is_named_once_the_whole_trace_was_read(write):
+    path = write(json.dumps(trace()).replace("aten::mm", 'aten::"mm'))
+    assert "aten::mm" not in [r["name"] for r in rows_of(path, "ranges")]
+    assert len(rows_of(path, "kernels")) == 2
+    assert warnings_of(path) == ((), ("one event is no JSON (an escape or a quote may be at fault) and left out",))
+
+
+def test_events_without_a_time_are_counted_and_left_out(write):
+    text = json.dumps(trace())
+    for moment in ('"ts": 1000030.123', '"dur": 50, "args": {"device": 0'):
+        assert moment in text
+        text = text.replace(moment, moment.replace("1000030.123", "NaN").replace("50,", "-Infinity,"))
+    path = write(text)
+    assert rows_of(path, "kernels") == []
+    many = "2 events have no start or no duration (not there, or no number) and left out"
+    assert warnings_of(path) == ((), (many,))
+
+
+def test_a_trace_cut_short_has_no_broken_event(write):
+    text = json.dumps(trace())
+    before, after = warnings_of(write(text[: text.index("Memcpy")]))
+    assert [w.partition(":")[0] for w in before] == ["the trace is cut short"]
+    assert after == ()
+
+
+def test_shapes_arguments_sequence_and_stack_of_operators(write):
+    operator = event(
+        "cpu_op", "aten::conv2d", 1_000_000, 5,
+        **{"Input Dims": [[1, 3, 8, 8], [4, 3, 3, 3], []], "Input type": ["float", "float", "ScalarList"], "Sequence number": 41,
+           "Concrete Inputs": ["", "", "[2, 2]"], "Module Hierarchy": 'top.c"1', "Call stack": "a.py(1): f;b.py(2): g"},
+    )  # fmt: skip
+    plain = event("cpu_op", "aten::add", 1_000_010, 5, **{"Input Dims": [[1]], "Concrete Inputs": ["1"]})
+    first, second = rows_of(write(trace([operator, plain])), "ranges")
+    assert json.loads(first["payload"]) == {k: v for k, v in operator["args"].items() if k != "Sequence number"}
+    assert (first["sequence"], second["sequence"]) == (41, None)
+    assert json.loads(second["payload"]) == {"Input Dims": [[1]]}
+
+
+def test_frames_of_the_interpreter_have_a_table_of_their_own(write):
+    (frame,) = rows_of(write(), "frames")
+    assert (frame["name"], frame["start"], frame["end"], frame["thread"]) == ("train.py(3): step", 1_000, 101_000, 0)
+
+
+def test_a_trace_of_rocm_is_read_alike(write):
+    events = [
+        event("hip_runtime", "hipLaunchKernel", 1_000_012, 5, correlation=7),
+        gpu("kernel", "Cijk_Ailk_Bljk_BBS_BH", 1_000_030, 10, 7, stream=0, grid=[3, 1, 1], block=[256, 1, 1]),
+        event("cuda_runtime", "hipMemcpyWithStream", 1_000_040, 5, correlation=8),
+        gpu("gpu_memcpy", "CopyHostToDevice", 1_000_050, 4, 8, stream=0, bytes=64),
+        gpu("gpu_memset", "FillBuffer", 1_000_060, 4, 9, stream=0),
+    ]
+    path = write(trace(events, deviceProperties=[{"id": 0, "name": "AMD Instinct MI300X"}]))
+    (kernel,) = rows_of(path, "kernels")
+    assert (kernel["short_name"], kernel["stream"], kernel["correlation"]) == ("Cijk_Ailk_Bljk_BBS_BH", 0, 7)
+    assert [(r["kind"], r["bytes"]) for r in rows_of(path, "copies")] == [("HtoD", 64), ("memset", None)]
+    assert [(r["name"], r["kind"]) for r in rows_of(path, "api")] == [
+        ("hipLaunchKernel", "runtime"),
+        ("hipMemcpyWithStream", "runtime"),
+    ]
+
+
+def test_memory_is_bounded_whatever_the_size_of_the_trace(write):
+    import tracemalloc
+
+    many = [gpu("kernel", "k" * 200, i, 0.5, i, grid=[1, 1, 1]) for i in range(1, 20_000)]
+    body = json.dumps(many)[1:-1]
+    path = write('{"traceEvents": [' + ",".join([body] * 12) + "]}")
+    assert path.stat().st_size > 80 << 20
+    reader = open_report(path)
+    tracemalloc.start()
+    try:
+        rows = sum(b.num_rows for _, b in reader.stream(("kernels",)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        reader.close()
+    assert rows == 12 * len(many)
+    assert peak < 40 << 20
+
+
+def test_times_without_a_base_are_absolute_only_where_they_count_from_1970(write):
+    for ts, utc in ((1_669_783_687_464_181, 1_669_783_687_000_000_000), (5_000_000, None)):
+        content = trace([gpu("kernel", "k", ts, 5, 1)])
+        del content["baseTimeNanoseconds"]
+        reader = open_report(write(content))
+        assert reader.report.utc_ns == utc
+        assert rows_of(write(content), "kernels")[0]["start"] == ts * 1000 % 10**9
+        reader.close()
+
+
+def test_only_traces_are_taken_for_reports(write, tmp_path):
+    assert is_report(write())
+    assert is_report(write(EVENTS))
+    assert not is_report(write({"rank": 1}))
+    assert not is_report(write([1, 2, 3]))
+    assert not is_report(write(trace(), "trace.txt"))
+    assert not is_report(tmp_path / "missing.json")
+
+
+def test_a_trace_of_another_tool_is_refused(write):
+    path = write({"traceEvents": [{"ph": "X", "cat": "blink", "name": "paint", "ts": 1, "dur": 2}]})
+    with pytest.raises(InputError, match="another tool"):
+        open_report(path)
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_a_compressed_trace_that_breaks_off_early_is_read_as_far(write, kind):
+    """Nearly all events whose bytes are there are read, also where they are less than a first large piece."""
+    events = [
+        event("cpu_op", f"aten::op{n * 7919 % 100_003}", 1_000_000 + n, 1, **{"External id": n * 31 % 8192}) for n in range(4000)
+    ]
+    path = write(trace(events), f"a.json.{kind}")
+    packed = path.read_bytes()
+    path.write_bytes(packed[: len(packed) // 2])
+    reader = open_report(path)
+    read = sum(b.num_rows for _, b in reader.stream(("ranges",)))
+    assert reader.report.warnings == ("the trace is cut short: what is whole of it was read, the rest is missing",)
+    reader.close()
+    if kind == "gz":
+        there = zlib.decompressobj(47).decompress(packed[: len(packed) // 2]).count(b"External id")
+        assert there - 150 < read <= there  # an event has some 130 bytes, and up to 16 KiB are lost
+        assert there < 3000

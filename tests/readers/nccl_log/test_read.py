@@ -1,0 +1,126 @@
+"""Files of any kind: compressed, cut, full of garbage, glued; and real ones, with every record accounted for."""
+
+from __future__ import annotations
+
+import gzip
+import random
+
+import pyarrow as pa
+import pytest
+from tests.nccl_writing import write_log
+
+from alltrace.readers.nccl_log.detect import is_nccl_log
+from alltrace.readers.nccl_log.read import Wanted, read_log
+from alltrace.run.nccl_logs import expand, read_nccl_logs
+from alltrace.trace.errors import InputError, UsageError
+
+
+def read(tmp_path, data, name="a.log", **options):
+    path = tmp_path / name
+    path.write_bytes(data)
+    return read_log(Wanted(str(path), **options))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lambda data: pa.compress(data, "zstd", asbytes=True)])
+def test_compressed_logs(tmp_path, pack):
+    written = write_log(calls=30)
+    part = read(tmp_path, pack(written.text))
+    assert part.calls == len(written.calls)
+    assert part.damage is None
+    assert is_nccl_log(tmp_path / "a.log")
+
+
+def test_a_compressed_log_that_breaks_off(tmp_path):
+    rng = random.Random(1)
+    written = write_log(calls=4000, seed=2)
+    packed = gzip.compress(written.text + rng.randbytes(100_000))
+    part = read(tmp_path, packed[: len(packed) // 2])
+    assert 0 < part.calls < len(written.calls)
+    assert "break off" in part.damage
+
+
+def test_binary_garbage_between_records(tmp_path):
+    rng = random.Random(7)
+    written = write_log(calls=50)
+    lines = written.text.splitlines(keepends=True)
+    noisy = b"".join(line + rng.randbytes(200).replace(b"NCCL", b"") + b"\n" for line in lines)
+    part = read(tmp_path, noisy)
+    assert part.calls == len(written.calls)
+
+
+def test_garbage_alone(tmp_path):
+    path = tmp_path / "x.bin"
+    path.write_bytes(random.Random(3).randbytes(3 << 20).replace(b"\n", b"x"))
+    assert not is_nccl_log(path)
+    with pytest.raises(InputError, match="is a record of NCCL"):
+        read_nccl_logs([path], calls_to=None)
+
+
+def test_every_cut_of_a_log(tmp_path):
+    """Whatever byte a log ends at: the calls before it are right, and the last one is right, null in what is cut, or not there."""
+    written = write_log(ranks=2, calls=2, prefix="srun")
+    text = written.text
+    whole = [read(tmp_path, text[: n + 1]).calls for n in range(len(text)) if text[n : n + 1] == b"\n"]
+    for cut in range(0, len(text), 3):
+        part = read(tmp_path, text[:cut])
+        done = text[:cut].count(b"\n")
+        before = whole[done - 1] if done else 0
+        assert part.calls - before in (0, 1)
+        assert part.lines == done + (cut > 0 and text[cut - 1 : cut] != b"\n")
+
+
+def test_a_glued_host_is_told_by_the_others(tmp_path):
+    first = b"gpu-dev-1:17:17 [2] NCCL INFO Using network IB\n"
+    glued = (
+        b"gpu-dev-1:18:18 [3] NCCL INFO comm 0x1 rank 3 nranks 4 cudaDev 3 busId 97gpu-dev-1:17:17 [2] NCCL INFO Using network IB\n"
+    )
+    part = read(tmp_path, first + glued)
+    assert [(p.host, p.pid) for p in part.records.processes] == [("gpu-dev-1", 17), ("gpu-dev-1", 18)]
+    assert part.records.counts["not understood"] == 1
+    assert part.records.counts["network"] == 2
+
+
+def test_crlf_and_ansi(tmp_path):
+    written = write_log(calls=5, prefix="ansi")
+    part = read(tmp_path, written.text.replace(b"\n", b"\r\n"))
+    assert part.calls == len(written.calls)
+
+
+def test_time_formats_that_are_none(tmp_path):
+    with pytest.raises(UsageError, match="--time-format has %Q"):
+        read(tmp_path, b"", times=True, time_format="%Q")
+
+
+def test_files_folders_and_patterns(tmp_path):
+    for name in ("b.log", "a.log"):
+        (tmp_path / name).write_text("x")
+    assert [p.name for p in expand([str(tmp_path)])] == ["a.log", "b.log"]
+    assert [p.name for p in expand([str(tmp_path / "*.log"), str(tmp_path / "a.log")])] == ["a.log", "b.log"]
+    with pytest.raises(InputError, match="no such file"):
+        expand([str(tmp_path / "c.log")])
+
+
+def test_files_in_parallel_are_as_one_by_one(tmp_path):
+    paths = []
+    for seed in range(3):
+        path = tmp_path / f"{seed}.log"
+        path.write_bytes(write_log(seed=seed, hosts=1).text)
+        paths.append(path)
+    alone, both = (read_nccl_logs(paths, calls_to=None, jobs=jobs) for jobs in (1, 2))
+    assert alone.account == both.account
+    assert alone.members == both.members
+
+
+@pytest.mark.corpus
+def test_every_record_of_real_logs_is_accounted_for(corpus):
+    totals = {}
+    for path in sorted((corpus / "nccl").iterdir()):
+        part = read_log(Wanted(str(path)))
+        lines = path.read_bytes().splitlines()
+        assert part.records.counts.total() == len(lines) == part.lines
+        assert part.records.counts["not understood"] == sum(
+            b"NCCL" in line and b"[nranks" not in line and b"opCount" in line for line in lines
+        )
+        assert part.calls == sum(b"opCount" in line and b" comm 0x" in line for line in lines)
+        totals[path.name] = part.calls
+    assert sum(totals.values()) == 44

@@ -1,0 +1,110 @@
+"""Tables of nccl-tests of several versions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alltrace.readers.nccl_tests.detect import is_nccl_tests
+from alltrace.readers.nccl_tests.read import read_tests
+from alltrace.trace.errors import InputError
+
+NEW = """\
+# nccl-tests version 2.19.6 nccl-headers=23003 nccl-library=23003
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 validation: 1 graph: 0 unalign: 0
+#
+# Using devices
+#  Rank  0 Group  0 Pid     52 on   host-a device  0 [0001:8f:00] NVIDIA H200
+#  Rank  1 Group  0 Pid     53 on   host-b device  0 [0001:8f:00] NVIDIA H200
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+           8             2  bfloat16     avg      -1     9.81    0.00    0.00       0     9.86    0.00    0.00     N/A
+     1048576        524288  bfloat16     avg      -1  1.2e+05  100.00  100.00       1    20.00   52.43   52.43       0
+# Out of bounds values : 1 FAILED
+# Avg bus bandwidth    : 38.107
+#
+# Collective test concluded: all_reduce_perf
+"""
+OLD = """\
+#                                                     out-of-place                       in-place
+#       size         count    type    root     time   algbw   busbw  error     time   algbw   busbw  error
+           4             1   float       0     5.29    0.00    0.00  0e+00     5.02    0.00    0.00  0e+00
+"""
+
+
+def read(tmp_path, text, name="x.out"):
+    path = tmp_path / name
+    path.write_text(text)
+    return read_tests(str(path))
+
+
+@pytest.mark.parametrize("prefix", ["", "0: ", "[1,0]<stdout>:", "host-a 0: "])
+def test_new_tables(tmp_path, prefix):
+    found = read(tmp_path, "".join(prefix + line + "\n" for line in NEW.splitlines()))
+    (run,) = found.runs
+    assert (run.program, run.version, run.library, run.average, run.out_of_bounds, run.failed) == (
+        "all_reduce_perf",
+        "2.19.6",
+        "23003",
+        38.107,
+        1,
+        True,
+    )
+    assert [r[2] for r in run.ranks] == ["host-a", "host-b"]
+    first, second = run.rows
+    assert (first.size, first.count, first.datatype, first.redop, first.root) == (8, 2, "bfloat16", "avg", -1)
+    assert (first.out_of_place.time_us, first.out_of_place.wrong, first.in_place.wrong) == (9.81, 0, None)
+    assert (second.out_of_place.time_us, second.out_of_place.wrong, second.in_place.busbw) == (1.2e5, 1, 52.43)
+    assert found.not_understood == 0
+
+
+def test_old_tables_and_several_runs(tmp_path):
+    found = read(tmp_path, OLD + "# Avg bus bandwidth    : 3.6\n" + NEW, "bcast.out")
+    assert [(r.program, len(r.rows)) for r in found.runs] == [("bcast", 1), ("all_reduce_perf", 2)]
+    assert (found.runs[0].rows[0].redop, found.runs[0].rows[0].root, found.runs[0].average) == (None, 0, 3.6)
+
+
+def test_extra_columns_cut_rows_and_single_halves(tmp_path):
+    half = "time algbw busbw #wrong i_min i_max i_p99 i_cv%"
+    head = f"#  size count type redop root {half} {half}\n"
+    row = "64 16 float sum -1 1.0 2.0 3.0 0 .9 1.1 1.0 5 4.0 5.0 6.0 0 3.9 4.1 4.0 5\n"
+    found = read(tmp_path, head + row + row[:30] + "\n" + "128 32 float sum -1 1.0 2.0 3.\n")
+    assert [(r.size, r.out_of_place.busbw, r.in_place.busbw) for r in found.runs[0].rows] == [(64, 3.0, 6.0)]
+    assert found.not_understood == 2
+
+
+def test_json(tmp_path):
+    half = {"time": 10.0, "alg_bw": 1.0, "bus_bw": 1.5, "nwrong": 0}
+    data = {
+        "config": {"test": "all_gather_perf"},
+        "devices": [{"rank": 0, "host": "a"}],
+        "results": [{"size": 8, "count": 2, "type": "float", "redop": "none", "root": -1, "out_of_place": half, "in_place": None}],
+    }
+    found = read(tmp_path, json.dumps(data))
+    assert (found.runs[0].program, found.runs[0].rows[0].out_of_place.busbw) == ("all_gather", 1.5)
+    assert is_nccl_tests(tmp_path / "x.out")
+    with pytest.raises(InputError, match="its JSON is not that of nccl-tests"):
+        read(tmp_path, '{"results": [{"out_of_place": 5}]}')
+
+
+@pytest.mark.corpus
+def test_averages_of_real_tables_are_what_the_programs_printed(corpus):
+    checked = 0
+    for path in sorted((corpus / "nccl-tests").iterdir()):
+        found = read_tests(str(path))
+        text = path.read_text(errors="replace")
+        assert found.not_understood == 0
+        assert found.table_rows + found.foreign <= found.lines
+        for run in found.runs:
+            if run.average is None:
+                continue
+            halves = [h.busbw for row in run.rows for h in (row.out_of_place, row.in_place) if h is not None]
+            assert sum(halves) / len(halves) == pytest.approx(run.average, abs=0.006)
+            assert is_nccl_tests(path)
+            checked += 1
+        assert len([r for r in found.runs if r.average is not None]) == text.count("# Avg bus bandwidth")
+    assert checked == 11

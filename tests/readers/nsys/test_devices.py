@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, globalPid, demangledName)"
+GPU = "TARGET_INFO_GPU(vmId, id, name TEXT, busLocation TEXT, uuid TEXT, cuDevice, smCount, totalMemory, computeMajor)"
+MAP = "TARGET_INFO_CUDA_DEVICE(gpuId, cudaId, pid, uuid TEXT)"
+GPUS = [
+    (0, 3, "A100", "0000:03:00.0", "aaaa", 0, 108, 42_000_000_000, 8),
+    (0, 2, "H100", "0000:41:00.0", "bbbb", 1, 132, 84_000_000_000, 9),
+]
+
+
+def kernels(*pairs):
+    return [(i, i + 1, device, 7, i, pid, 1) for i, (pid, device) in enumerate(pairs)]
+
+
+def test_ordinals_are_mapped_by_process(export, read, tid):
+    tables = {KERNEL: kernels((tid(8), 0), (tid(9), 0)), GPU: GPUS, MAP: [(3, 0, 8, None), (2, 0, 9, None)]}
+    got = read(export(tables))
+    assert got.column("kernels", "device") == [0, 1]
+    assert [(d["gpu"], d["ordinal"], d["uuid"], d["name"], d["sm_count"]) for d in got.rows("devices")] == [
+        (3, 0, "aaaa", "A100", 108),
+        (2, 0, "bbbb", "H100", 132),
+    ]
+    assert got.column("devices", "memory_bytes") == [42_000_000_000, 84_000_000_000]
+    assert [(p.pid, p.gpu, p.device_ordinal) for p in got.report.processes] == [(8, True, 0), (9, True, 0)]
+
+
+def test_one_gpu_of_two_processes_is_one_device(export, read, tid):
+    tables = {KERNEL: kernels((tid(8), 0), (tid(9), 0)), GPU: GPUS, MAP: [(2, 0, 8, None), (2, 0, 9, None)]}
+    got = read(export(tables))
+    assert got.column("kernels", "device") == [0, 0]
+    assert got.column("devices", "uuid") == ["bbbb"]
+
+
+def test_without_a_map_by_the_cuda_ordinal(export, read, tid):
+    got = read(export({KERNEL: kernels((tid(8), 1), (tid(8), 0)), GPU: GPUS}))
+    assert got.column("devices", "ordinal") == [1, 0]
+    assert got.column("devices", "bus_id") == ["0000:41:00.0", "0000:03:00.0"]
+
+
+def test_without_any_table_by_the_ordinal_alone(export, read, tid):
+    got = read(export({KERNEL: kernels((tid(8), 0), (tid(9), 1), (tid(9), 0))}))
+    assert got.column("kernels", "device") == [0, 1, 0]
+    assert [(d["ordinal"], d["uuid"], d["name"], d["gpu"]) for d in got.rows("devices")] == [
+        (0, None, None, None),
+        (1, None, None, None),
+    ]
+
+
+def test_a_map_with_a_uuid_alone(export, read, tid):
+    got = read(export({KERNEL: kernels((tid(8), 0), (tid(9), 0)), MAP: [(0, 0, 8, "cccc"), (1, 0, 9, "dddd")]}))
+    assert got.column("devices", "uuid") == ["cccc", "dddd"]
+    assert got.column("kernels", "device") == [0, 1]
+
+
+def test_the_tables_of_2020(export, read, tid):
+    tables = {
+        KERNEL: kernels((tid(8), 1)),
+        "TARGET_INFO_GPU(vmId, name TEXT, busLocation TEXT, isDiscrete, deviceId)": [
+            (0, "RTX", "0000:15:00.0", 1, 0),
+            (0, "RTX", "0000:2d:00.0", 1, 1),
+        ],
+        "TARGET_INFO_CUDA_GPU(name TEXT, pciBusId TEXT, deviceId, pid, numMultiprocessors, coreClockRate)": [
+            ("Quadro RTX", "0000:15:00.0", 0, 8, 72, 1),
+            ("Quadro RTX", "0000:2D:00.0", 1, 8, 73, 1),
+        ],
+    }
+    (device,) = read(export(tables)).rows("devices")
+    assert (device["ordinal"], device["bus_id"], device["sm_count"], device["uuid"]) == (1, "0000:2d:00.0", 73, None)
+
+
+def test_samples_of_a_gpu_and_its_kernels_share_a_device(export, read, tid):
+    tables = {
+        KERNEL: kernels((tid(8), 1)),
+        GPU: GPUS,
+        "GPU_METRICS(timestamp, typeId, metricId, value)": [(5, (1 << 48) | 2, 7, 50), (6, (1 << 48) | 3, 7, 60)],
+        "TARGET_INFO_GPU_METRICS(typeId, metricId, metricName TEXT)": [
+            ((1 << 48) | 2, 7, "SMs Active"),
+            ((1 << 48) | 3, 7, "SMs Active"),
+        ],
+    }
+    got = read(export(tables))
+    assert got.column("kernels", "device") == [0]
+    assert got.column("gpu_metrics", "device") == [0, 1]
+    assert [(d["gpu"], d["ordinal"]) for d in got.rows("devices")] == [(2, 1), (3, 0)]
+
+
+def test_an_impossible_ordinal_is_no_device(export, read, tid):
+    got = read(export({KERNEL: kernels((tid(8), 0xFFFFFFFF), (tid(8), -1), (tid(8), 0))}))
+    assert got.column("kernels", "device") == [None, None, 0]

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+
+EVENTS = "GENERIC_EVENTS(rawTimestamp, timestamp, typeId, data TEXT)"
+TYPES = "GENERIC_EVENT_TYPES(typeId, sourceId, data TEXT)"
+SOURCES = "GENERIC_EVENT_SOURCES(sourceId, data TEXT)"
+
+
+def test_events_with_json(export, read):
+    got = read(
+        export(
+            {
+                EVENTS: [
+                    (None, 5, 1, json.dumps({"Device": "rdmap0s6", "rx_bytes": "100", "tx_bytes": 7, "note": "text", "up": True})),
+                    (None, 6, 1, "{ broken"),
+                    (None, None, 1, json.dumps({"rx_bytes": 5})),
+                    (None, 7, 2, json.dumps({"SMs Active": "5"})),
+                    (None, 8, 3, json.dumps({"x": 2.5, "y": "NaN"})),
+                    (None, 9, 1, "[1, 2]"),
+                ],
+                TYPES: [(1, 10, json.dumps({"Name": "efa"})), (2, 11, json.dumps({"Name": ""}))],
+                SOURCES: [(10, json.dumps({"Name": "EFA"})), (11, json.dumps({"Name": "GpuMetrics"}))],
+            }
+        )
+    )
+    assert [(r["time"], r["source"], r["metric"], r["value"]) for r in got.rows("generic_metrics")] == [
+        (5, "EFA", "efa: rx_bytes (rdmap0s6)", 100.0),
+        (5, "EFA", "efa: tx_bytes (rdmap0s6)", 7.0),
+        (8, "", "x", 2.5),
+    ]
+
+
+def test_events_with_a_row_for_each_field(export, read):
+    got = read(
+        export(
+            {
+                "GENERIC_EVENTS(genericEventId, rawTimestamp, timestamp, typeId, globalTid)": [
+                    (2, 0, 50, 1, None),
+                    (1, 0, 40, 1, None),
+                    (3, 0, None, 1, None),
+                    (4, 0, 60, 2, None),
+                ],
+                "GENERIC_EVENT_DATA(genericEventId, fieldIdx, intVal, uintVal, floatVal REAL, doubleVal REAL)": [
+                    (1, 0, -5, None, None, None),
+                    (1, 1, None, None, 2.5, None),
+                    (2, 0, None, 6, None, None),
+                    (2, 1, None, None, None, None),
+                    (3, 0, 7, None, None, None),
+                    (4, 0, 8, None, None, None),
+                    (9, 0, 9, None, None, None),
+                ],
+                "GENERIC_EVENT_TYPES(typeId, sourceId, nameId)": [(1, 10, 1), (2, 11, 1)],
+                "GENERIC_EVENT_SOURCES(sourceId, nameId)": [(10, 2), (11, 3)],
+                "GENERIC_EVENT_TYPE_FIELDS(typeId, fieldIdx, fieldNameId)": [(1, 0, 4)],
+            },
+            strings={1: "port", 2: "EFA", 3: "GpuMetrics", 4: "rx_bytes"},
+        )
+    )
+    assert [(r["time"], r["source"], r["metric"], r["value"]) for r in got.rows("generic_metrics")] == [
+        (40, "EFA", "port: rx_bytes", -5.0),
+        (40, "EFA", "port: field 1", 2.5),
+        (50, "EFA", "port: rx_bytes", 6.0),
+    ]

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from alltrace.readers.base import open_report
+from alltrace.readers.nsys import tool
+from alltrace.trace.errors import InputError
+from alltrace.trace.schema import EVENT_TABLES
+
+HEAD = b"NVIDIA Tegra Profiler Report 2099@1@2@3-99v0.\n\x0b"
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Puts a shell script in the place of nsys; `$target` is where the export is to go."""
+    folder = tmp_path / "tool"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def make(body: str, version: str = "2023.4.4.54-2344v0") -> Path:
+        path = folder / "nsys"
+        path.write_text(
+            "#!/bin/sh\n"
+            f'if [ "$1" = --version ]; then echo "NVIDIA Nsight Systems version {version}"; exit 0; fi\n'
+            'for a in "$@"; do case "$a" in --output=*) target="${a#--output=}";; esac; done\n' + textwrap.dedent(body)
+        )
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("ALLTRACE_NSYS", str(path))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def report(tmp_path):
+    path = tmp_path / "rank0.nsys-rep"
+    path.write_bytes(HEAD + bytes(100))
+    return path
+
+
+def left_behind(tmp_path):
+    return [p.name for p in tmp_path.iterdir() if p.name.startswith("alltrace-nsys-")]
+
+
+def test_a_report_is_exported_to_a_folder_that_goes_away(tmp_path, fake, report, export):
+    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    fake(f'echo "$@" > {tmp_path}/arguments; cp {made} "$target"')
+    reader = open_report(report)
+    assert len(left_behind(tmp_path)) == 1
+    assert (reader.report.path, reader.report.format) == (str(report), "nsys-rep")
+    assert [b.num_rows for _, b in reader.stream(("ranges",))] == [1]
+    reader.close()
+    assert left_behind(tmp_path) == []
+    arguments = (tmp_path / "arguments").read_text()
+    assert "--type=sqlite" in arguments
+    assert "NVTX.*" in arguments
+
+
+def test_an_nsys_without_partial_export_exports_all(tmp_path, fake, report, export):
+    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    fake(f"""
+        for a in "$@"; do case "$a" in --tables*) echo "unrecognised option '--tables'"; exit 1;; esac; done
+        cp {made} "$target"
+    """)
+    reader = open_report(report)
+    assert [name for name, _ in reader.stream(EVENT_TABLES)] == ["ranges"]
+    reader.close()
+
+
+def test_a_report_newer_than_the_tool(tmp_path, fake, report):
+    fake('echo "Exportation error: something"; exit 1')
+    with pytest.raises(InputError, match=r"written by Nsight Systems 2099\.1\.2\.3, and the one installed here is 2023\.4\.4\.54"):
+        open_report(report)
+    assert left_behind(tmp_path) == []
+
+
+def test_a_damaged_report(fake, tmp_path):
+    path = tmp_path / "old.nsys-rep"
+    path.write_bytes(b"garbage")
+    fake('echo "progress"; echo "Exportation error: Cannot read from stream."; exit 1')
+    with pytest.raises(InputError, match=r"nsys 2023\.4\.4\.54 could not read it: Exportation error: Cannot read from stream\."):
+        open_report(path)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="the file is empty"):
+        open_report(path)
+
+
+def test_no_nsys(monkeypatch, report):
+    monkeypatch.delenv("ALLTRACE_NSYS", raising=False)
+    monkeypatch.setattr(tool, "find_nsys", lambda: None)
+    with pytest.raises(InputError, match="no nsys was found on this machine; install Nsight Systems") as caught:
+        open_report(report)
+    assert "nsys export -t sqlite rank0.nsys-rep" in str(caught.value)
+
+
+def test_a_variable_that_names_nothing(monkeypatch, report):
+    monkeypatch.setenv("ALLTRACE_NSYS", "/nowhere/nsys")
+    with pytest.raises(InputError, match="ALLTRACE_NSYS names /nowhere/nsys, which cannot be run"):
+        open_report(report)
+
+
+def test_a_raw_capture_is_imported_first(tmp_path, fake, export):
+    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    nsys = fake(f'cp {made} "$target"')
+    capture = tmp_path / "raw.qdstrm"
+    capture.write_bytes(b"x")
+    with pytest.raises(InputError, match="there is no QdstrmImporter"):
+        open_report(capture)
+    host = nsys.parent / "host-linux-x64"
+    host.mkdir()
+    importer = host / "QdstrmImporter"
+    importer.write_text('#!/bin/sh\ntouch "$4"\n')
+    importer.chmod(0o755)
+    reader = open_report(capture)
+    assert [name for name, _ in reader.stream(EVENT_TABLES)] == ["ranges"]
+    reader.close()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["made.sqlite", "raw.qdstrm", "tool"]
+
+
+def test_an_interrupt_ends_the_tool(tmp_path, fake, report):
+    fake(f"echo $$ > {tmp_path}/pid; sleep 60")
+    code = "import sys; from pathlib import Path; from alltrace.readers.base import open_report; open_report(Path(sys.argv[1]))"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(report)], stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    pid = tmp_path / "pid"
+    for _ in range(600):
+        if pid.exists() and pid.read_text().strip():
+            break
+        time.sleep(0.05)
+    child.send_signal(2)
+    watchdog = threading.Timer(30, child.kill)
+    watchdog.start()
+    _, said = child.communicate()
+    watchdog.cancel()
+    assert b"KeyboardInterrupt" in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    assert left_behind(tmp_path) == []
+
+
+def test_versions():
+    assert tool.report_version(Path(__file__)) is None
+    assert tool._numbers("/opt/nvidia/nsight-systems/2024.6.1/bin/nsys") == (2024, 6, 1)
+    assert tool._numbers("no version") == ()
+
+
+@pytest.mark.oracle
+def test_a_cut_report_of_the_real_tool(nsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALLTRACE_NSYS", str(nsys))
+    path = tmp_path / "cut.nsys-rep"
+    path.write_bytes(HEAD.replace(b"2099", b"2019") + bytes(1000))
+    with pytest.raises(InputError, match="could not read it: Exportation error"):
+        open_report(path)
+    path.write_bytes(HEAD + bytes(1000))
+    with pytest.raises(InputError, match=r"written by Nsight Systems 2099\.1\.2\.3"):
+        open_report(path)

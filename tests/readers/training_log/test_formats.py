@@ -1,0 +1,149 @@
+"""A step's line of each framework, and files of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from alltrace.readers.training_log.detect import is_training_log
+from alltrace.readers.training_log.formats import parse
+from alltrace.readers.training_log.read import read_training
+
+LINES = {
+    "Megatron": (
+        " [2025-11-20 14:55:23.123456] iteration        5/     100 | consumed samples:         1280 | "
+        "elapsed time per iteration (ms): "
+        "1234.5 | throughput per GPU (TFLOP/s/GPU): 512.3 | learning rate: 1.0E-05 | global batch size:   256 | lm loss: 1.5E+00 | "
+        "loss scale: 4096.0 | grad norm: 1.250 | number of skipped iterations:   1 | number of nan iterations:   0 |",
+        5,
+        {
+            "step_time_s": 1.2345,
+            "tflops_per_gpu": 512.3,
+            "learning_rate": 1e-5,
+            "global_batch": 256,
+            "loss": 1.5,
+            "loss_scale": 4096,
+            "grad_norm": 1.25,
+            "skipped": 1,
+        },
+    ),
+    "nanotron": (
+        "10/17/2025 16:31:56 [INFO|DP=0|PP=0|TP=0]: iteration: 327281 / 378950 | consumed_tokens: 85.8G | "
+        "elapsed_time_per_iteration_ms: "
+        "11.5K | tokens_per_sec: 22.8K | tokens_per_sec_per_gpu: 11.4K | lm_loss: 2.38 | lr: 1e-05 | model_tflops_per_gpu: 38.3",
+        327281,
+        {
+            "step_time_s": 11.5,
+            "tokens_per_s": 22800,
+            "tokens_per_s_per_gpu": 11400,
+            "loss": 2.38,
+            "learning_rate": 1e-5,
+            "tflops_per_gpu": 38.3,
+        },
+    ),
+    "NeMo": (
+        " 0: Training epoch 0, iteration 97/99 | lr: 1.469e-05 | global_batch_size: 128 | global_step: 97 | "
+        "reduced_train_loss: 6.265 | "
+        "train_step_timing in s: 12.22 | TFLOPS_per_GPU: 650.1 | tokens_per_sec_per_gpu: 1.073e+04 | consumed_samples: 12544",
+        97,
+        {
+            "learning_rate": 1.469e-5,
+            "global_batch": 128,
+            "loss": 6.265,
+            "step_time_s": 12.22,
+            "tflops_per_gpu": 650.1,
+            "tokens_per_s_per_gpu": 10730,
+        },
+    ),
+    "NeMo 1": (
+        "Epoch 0: :   9%|9 | 9/100 [00:12<01:50, reduced_train_loss=10.90, global_step=9.000, "
+        "consumed_samples=80.0, train_step_timing in s=1.230]",
+        9,
+        {"loss": 10.9, "step_time_s": 1.23},
+    ),
+    "TorchTitan": (
+        "\x1b[31m[titan] 2025-05-05 06:16:47,100 - root - INFO - \x1b[32mstep: 10  \x1b[33mloss:  7.1234  "
+        "grad_norm:  1.2345  memory: 40.00GiB(50.62%)  "
+        "tps: 6,123  tflops: 312.45  mfu: 31.59%\x1b[39m",
+        10,
+        {
+            "loss": 7.1234,
+            "grad_norm": 1.2345,
+            "memory_bytes": 40 * 2**30,
+            "tokens_per_s_per_gpu": 6123,
+            "tflops_per_gpu": 312.45,
+            "mfu_percent": 31.59,
+        },
+    ),
+    "DeepSpeed": (
+        "[2023-01-01 00:00:00,000] [INFO] [timer.py:215:stop] epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=20.5, "
+        "CurrSamplesPerSec=21.5, MemAllocated=1.0GB, MaxMemAllocated=2.0GB",
+        10,
+        {"samples_per_s": 21.5, "memory_bytes": 2e9},
+    ),
+    "DeepSpeed steps": (
+        "steps: 20 loss: 2.5 iter time (s): 0.500 samples/sec: 64.0",
+        20,
+        {"loss": 2.5, "step_time_s": 0.5, "samples_per_s": 64},
+    ),
+    "Lightning": (
+        "Epoch 0:  10%|#  | 10/100 [00:05<00:45,  2.00it/s, v_num=0, train_loss=1.250]",
+        10,
+        {"loss": 1.25, "step_time_s": 0.5},
+    ),
+    "Hugging Face": (" 10%|#  | 10/100 [00:12<01:50,  1.25s/it]", 10, {"step_time_s": 1.25}),
+    "FSDP": (
+        "0: 2025-06-17 16:24:55 I [train.py:103] Batch 1 Loss: 11.5, Speed: 10.90 samples/sec, lr: 0.0001",
+        1,
+        {"loss": 11.5, "samples_per_s": 10.9, "learning_rate": 1e-4},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_of_each_framework(name):
+    text, number, values = LINES[name]
+    step = parse(text)
+    assert step.step == number
+    assert step.framework == name.replace("NeMo 1", "NeMo").replace(" steps", "")
+    assert step.values == pytest.approx(values)
+
+
+def test_a_loss_line_of_hugging_face_is_of_the_bar_before_it(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text(" 10%|# | 10/100 [00:12<01:50,  1.25s/it]\n{'loss': 2.5, 'learning_rate': 5e-05, 'epoch': 0.1}\n")
+    log = read_training(str(path))
+    assert [(s[0], s[1]) for s in log.steps] == [(10, {"step_time_s": 1.25, "loss": 2.5, "learning_rate": 5e-5})]
+    assert is_training_log(path)
+
+
+def test_copies_of_ranks_count_once_and_restarts_replace(tmp_path):
+    path = tmp_path / "a.log"
+    form = "{}: Training epoch 0, iteration {}/99 | train_step_timing in s: {}\n"
+    text = "".join(form.format(rank, k, 1.0 + rank) for k in range(3) for rank in range(2))
+    path.write_text(text + form.format(0, 1, 5.0) + form.format(1, 1, 7.0) + form.format(0, 2, 5.0))
+    log = read_training(str(path))
+    assert [(s[0], s[1]["step_time_s"], s[3]) for s in log.steps] == [(0, 1.5, 2), (1, 6.0, 2), (2, 5.0, 1)]
+    assert log.restarts == 2
+
+
+def test_a_list_of_times_at_the_end(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("[NeMo I 2024-01-01 perf_metrics_utils:56] train_step_timing in s: [11.85, 6.98]\n")
+    assert [(s[0], s[1]) for s in read_training(str(path)).steps] == [(0, {"step_time_s": 11.85}), (1, {"step_time_s": 6.98})]
+
+
+def test_a_cut_number_is_not_taken(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("iteration 1/ 9 | elapsed time per iteration (ms): 1000.0 | lm loss: 1.2")
+    assert read_training(str(path)).steps[0][1] == {"step_time_s": 1.0}
+
+
+@pytest.mark.corpus
+def test_real_logs(corpus):
+    for path in sorted((corpus / "training-logs").iterdir()):
+        log = read_training(str(path))
+        text = path.read_text(errors="replace")
+        assert log.not_understood == 0
+        assert log.frameworks["Megatron"] + log.frameworks["nanotron"] == text.count("elapsed time per") + text.count(
+            "elapsed_time_per"
+        )
