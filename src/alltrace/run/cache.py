@@ -1,0 +1,346 @@
+"""Runs made on the fly from reports, kept in a folder by the content of the reports, up to a size.
+
+The key of a run is a hash of its reports' names and contents, so a report that was rewritten is imported again and one that
+was only moved is not. A run in the cache never changes once it is whole, because another process may be reading it: when a
+question needs tables that it lacks, a second run is made beside it, and the one used longest ago goes first when room is
+needed.
+
+Hashing gigabytes at every command would take longer than the answer, so, as git does for its index, the hash of a file is
+remembered with its size, inode and times, and read again only when one of these changed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.base import open_report
+from alltrace.run.contents import Content, content_hash, file_stamps
+from alltrace.run.discover import find_reports
+from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
+from alltrace.run.places import cache_folder
+from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
+from alltrace.trace.schema import EVENT_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from alltrace.run.watching import Watcher
+    from alltrace.trace.kernel_rules import KernelRules
+
+DEFAULT_SIZE_BYTES = 20 << 30
+_SIZE_VARIABLE = "ALLTRACE_CACHE_BYTES"
+_HASHES = "hashes.json"
+_RUNS = "runs"
+_FETCHED = "fetched"
+_VERSIONS = ("mtime", "created", "modified", "updated", "last_modified", "LastModified", "ETag", "etag", "md5Hash", "CRC")
+"""What the file systems of fsspec call that which changes with a file."""
+_SETTLED_NS = 2_000_000_000
+
+
+def default_folder() -> Path:
+    """The user's cache folder: `ALLTRACE_CACHE_DIR`, or the system's place for caches."""
+    return Path(cache_folder())
+
+
+def resolve(
+    inputs: Sequence[str],
+    *,
+    cache_dir: Path | None = None,
+    tables: Collection[str] | None = None,
+    jobs: int | None = None,
+    strict: bool = False,
+    rules: KernelRules | None = None,
+    watcher: Watcher | None = None,
+) -> Path:
+    """The run directory that `inputs` name: itself, or one in the cache made from the reports.
+
+    Args:
+        inputs: One run directory, or reports, folders, patterns and URLs.
+        cache_dir: The cache's folder; None for the user's.
+        tables: The event tables that will be asked for; others need not be there. None for all.
+        jobs: The most processes of an import.
+        strict: Whether a report that cannot be read is an error.
+        rules: The kernel rules.
+        watcher: Is told of progress.
+
+    Raises:
+        InputError: An input does not exist, no report can be read, or the cache cannot be written.
+        StrictError: A report cannot be read, with `strict`.
+        UsageError: There is no input, or a run directory among others.
+    """
+    if not inputs:
+        raise UsageError("no run is named; expected a run directory, or reports")
+    given = given_run(inputs)
+    if given is not None:
+        return given
+    from alltrace.run.importer import import_reports  # it loads the data libraries
+
+    folder = cache_dir or default_folder()
+    reports = find_reports(inputs, lambda url: fetch(url, folder))
+    wanted = frozenset(EVENT_TABLES if tables is None else tables)
+    try:
+        (folder / _RUNS).mkdir(parents=True, exist_ok=True)
+        with _reader_loading():  # hashing lets other threads run
+            key, contents = _key(folder, reports, rules)
+        with _locked(folder / _RUNS, key):
+            present = _present(folder / _RUNS, key)
+            known = next(((path, manifest) for path, manifest in present if _serves(manifest, wanted)), None)
+            if known is not None:
+                run, manifest = known
+                unread = next((r.error for r in manifest.reports if r.error), None)
+                if strict and unread:
+                    raise StrictError(unread)
+                os.utime(run / MANIFEST)
+                return run
+            wanted |= {t for _, m in present for t in (EVENT_TABLES if m.tables is None else m.tables)}
+            run = _place(folder / _RUNS, key, wanted)
+            everything = None if wanted >= set(EVENT_TABLES) else wanted
+            import_reports(
+                [str(r) for r in reports],
+                run,
+                tables=everything,
+                jobs=jobs,
+                strict=strict,
+                rules=rules,
+                watcher=watcher,
+                known=contents,
+            )
+        _shrink(folder, keep=key)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return run
+
+
+def _unwritable(folder: Path, error: OSError) -> InputError:
+    return InputError(
+        folder,
+        found=f"the cache cannot be written ({printable(error.strerror or str(error))})",
+        advice="give another folder with --cache-dir",
+    )
+
+
+def fetch(url: str, folder: Path) -> Path:
+    """Bring the report, or folder of reports, at `url` into the cache and return its path.
+
+    Raises:
+        InputError: Nothing is there, or fsspec lacks what it takes to open it.
+    """
+    import fsspec
+
+    try:
+        system, remote = fsspec.core.url_to_fs(url)
+        details = system.info(remote)
+        folder_there = details.get("type") == "directory"
+        found = system.find(remote, detail=True) if folder_there else {remote: details}
+        facts = [(path, d.get("size"), [str(d[v]) for v in _VERSIONS if v in d]) for path, d in sorted(found.items())]
+        stamp = hashlib.blake2b(json.dumps([url, facts]).encode(), digest_size=12).hexdigest()
+        name = Path(remote.rstrip("/")).name
+        place = folder / _FETCHED / stamp / (name if name not in ("", "..") else "report")
+        if not place.exists():
+            _download(system, remote, place, whole_folder=folder_there)
+        os.utime(place.parent)
+    except Exception as error:
+        what = printable(str(error) or type(error).__name__)
+        raise InputError(url, found=f"it cannot be fetched ({what})", advice="check the URL, or copy the reports here") from error
+    return place
+
+
+def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> None:
+    draft = place.with_name(f".{os.getpid()}-{place.name}")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        system.get(remote, str(draft), recursive=whole_folder)
+        try:
+            draft.replace(place)
+        except OSError:
+            if not place.exists():  # else another process brought the same folder first
+                raise
+    finally:
+        _remove(draft)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reader_loading() -> Iterator[None]:
+    """Within the block, the reader that most reports need is loaded in a thread of its own."""
+    from threading import Thread
+
+    def load() -> None:
+        with suppress(Exception):  # whoever needs it will say more
+            import alltrace.readers.nsys.sqlite.fast  # noqa: F401
+
+    thread = Thread(target=load, name="alltrace-load")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _key(folder: Path, reports: Sequence[Path], rules: KernelRules | None) -> tuple[str, dict[str, Content]]:
+    """The name of the run made from `reports`: names and contents count, because names can tell ranks; and the contents."""
+    from alltrace import __version__
+
+    hashes = _Hashes(folder / _HASHES)
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{__version__}\0{rules.fingerprint if rules else ''}".encode())
+    folders: dict[Path, int] = {}
+    for report in reports:
+        # which reports lie together counts, because capture ranges of one process do
+        number = folders.setdefault(report.absolute().parent, len(folders))
+        name = report.name.encode("utf-8", "surrogateescape")
+        digest.update(b"%d\0%s\0%s\0" % (number, name, hashes.of(report).encode()))
+    hashes.save()
+    return digest.hexdigest(), {str(r): known for r in reports if (known := hashes.known(r)) is not None}
+
+
+class _Hashes:
+    """Content hashes by path, remembered with what tells that a file is still the same."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._changed = False
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = {}
+        self._known: dict[str, Any] = known if isinstance(known, dict) else {}
+
+    def of(self, report: Path) -> str:
+        """The content hash of a report; `unreadable` where it cannot be read, which the import will say more about."""
+        try:
+            stamp = [list(s) for s in file_stamps(report)]
+        except OSError:
+            return "unreadable"
+        name = str(report.absolute())
+        known = self._known.get(name)
+        if isinstance(known, list) and len(known) == 2 and known[0] == stamp:
+            return str(known[1])
+        try:
+            _, digest = content_hash(report)
+        except AlltraceError:
+            return "unreadable"
+        if time.time_ns() - max(max(s[2:]) for s in stamp) > _SETTLED_NS:
+            # a file younger than the clock's grain could change again without its times showing it
+            self._known[name] = [stamp, digest]
+            self._changed = True
+        return digest
+
+    def known(self, report: Path) -> Content | None:
+        """The content of a report whose hash `of` gave; None where the file could have changed meanwhile without showing it."""
+        known = self._known.get(str(report.absolute()))
+        if not isinstance(known, list) or len(known) != 2:
+            return None
+        return Content(tuple(tuple(int(n) for n in s) for s in known[0]), str(known[1]))
+
+    def save(self) -> None:
+        """Write what is known, less what is gone."""
+        if self._changed:
+            with suppress(OSError):
+                write_json(self._path, {k: v for k, v in self._known.items() if Path(k).exists()})
+
+
+def _present(folder: Path, key: str) -> list[tuple[Path, Manifest]]:
+    """The runs with `key` that were imported to their end, whatever their tables."""
+    found = []
+    for run in sorted(folder.glob(f"{key}.*")):
+        with suppress(AlltraceError):
+            manifest = read_manifest(run)
+            if manifest.complete:
+                found.append((run, manifest))
+    return found
+
+
+def _serves(manifest: Manifest, wanted: frozenset[str]) -> bool:
+    if manifest.tables is not None and not wanted <= set(manifest.tables):
+        return False
+    # what no reader could open may be readable now, with an nsys on the PATH for instance
+    return not any(r.error and not r.format and _opens(Path(r.path)) for r in manifest.reports)
+
+
+def _opens(report: Path) -> bool:
+    try:
+        open_report(report).close()
+    except AlltraceError:
+        return False
+    return True
+
+
+def _place(folder: Path, key: str, tables: Iterable[str]) -> Path:
+    """Where a new run goes: one that was cut short is gone on with, one that is whole stays as it is."""
+    name = f"{key}.{_short_hash(tables)}"
+    places = (folder / (name if n == 0 else f"{name}.{n}") for n in count())
+    return next(p for p in places if not _is_whole(p))
+
+
+def _is_whole(run: Path) -> bool:
+    try:
+        return read_manifest(run).complete
+    except AlltraceError:
+        return False
+
+
+def _short_hash(tables: Iterable[str]) -> str:
+    return hashlib.blake2b(" ".join(sorted(tables)).encode(), digest_size=4).hexdigest()
+
+
+@contextmanager
+def _locked(folder: Path, key: str) -> Iterator[None]:
+    """Holds the lock of one run, so that two processes do not make it at once; the lock goes with the process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f".{key}.lock").open("w") as lock:
+        with suppress(OSError):  # a file system without locks: both make it, and the second renames over the first
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _shrink(folder: Path, keep: str) -> None:
+    """Remove the runs and fetched reports used longest ago until the cache is below its size; the run `keep` stays."""
+    try:
+        limit = int(os.environ.get(_SIZE_VARIABLE, DEFAULT_SIZE_BYTES))
+    except ValueError:
+        limit = DEFAULT_SIZE_BYTES
+    entries = []
+    for entry in [p for part in (_RUNS, _FETCHED) for p in (folder / part).glob("*") if p.is_dir()]:
+        with suppress(OSError):  # another process removed it meanwhile
+            size = sum(p.stat().st_size for p in entry.rglob("*") if p.is_file())
+            fetched = entry.parent.name == _FETCHED
+            used = entry.stat().st_mtime if fetched else (entry / MANIFEST).stat().st_mtime if is_run(entry) else 0.0
+            entries.append((used, size, entry))
+    total = sum(size for _, size, _ in entries)
+    for _, size, entry in sorted(entries):
+        if total <= limit:
+            return
+        if entry.name.partition(".")[0] != keep and _remove_unless_locked(entry):
+            total -= size
+
+
+def _remove_unless_locked(entry: Path) -> bool:
+    if entry.parent.name == _FETCHED:
+        shutil.rmtree(entry, ignore_errors=True)
+        return True
+    lock = entry.parent / f".{entry.name.partition('.')[0]}.lock"
+    with lock.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        # the manifest first: what is removed only in part must not look whole
+        (entry / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(entry, ignore_errors=True)
+    return True

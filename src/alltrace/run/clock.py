@@ -1,0 +1,72 @@
+"""From the time in a rank's files to the run's aligned clock: an affine map per rank, applied when a table is read.
+
+A file holds ns since the rank's time base on its host's clock. With `base` that time base (UTC, host clock), `zero` the UTC of the
+run's time 0 on the first host's clock, and the host's clock ahead of the first host's by `offset` at the run's start and running
+faster by `drift`::
+
+    host  = t + (base - stamp_error - zero)           ns since the run's zero, by the host's clock
+    run   = host - offset - round(drift * (host - offset))
+
+so drift is the relative rate error, and the rounding keeps times whole. The map never changes the order of two times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from alltrace.run.manifest import Manifest, Rank
+
+
+@dataclass(frozen=True)
+class ClockMap:
+    """t_run = u - round(drift * u) with u = t_file + shift_ns.
+
+    Attributes:
+        shift_ns: What is added to a time in the file.
+        drift: Relative rate error of the host's clock (1e-6 is 1 ppm).
+    """
+
+    shift_ns: int
+    drift: float = 0.0
+
+    def apply(self, times: Any) -> Any:
+        """The run's time of `times`, an int64 NumPy array of file times; a new array."""
+        import numpy as np
+
+        shifted = times + np.int64(self.shift_ns)
+        if self.drift:
+            shifted -= np.rint(shifted * self.drift).astype(np.int64)
+        return shifted
+
+    def apply_one(self, time_ns: int) -> int:
+        """The run's time of one file time."""
+        shifted = time_ns + self.shift_ns
+        return shifted - round(shifted * self.drift)
+
+    def invert_one(self, run_ns: int) -> int:
+        """A file time whose run's time is `run_ns`, to within a nanosecond."""
+        if not self.drift:
+            return run_ns - self.shift_ns
+        # the correction alone is small enough to be exact in floating point; the second step takes its own error away
+        time_ns = run_ns + round(run_ns * (self.drift / (1.0 - self.drift))) - self.shift_ns
+        return time_ns + run_ns - self.apply_one(time_ns)
+
+    def sql(self, column: str) -> str:
+        """The same map as an SQL expression over `column`."""
+        shifted = f"({column} + CAST({self.shift_ns} AS BIGINT))"
+        if not self.drift:
+            return shifted
+        return f"({shifted} - CAST(round_even({shifted} * {self.drift!r}::DOUBLE, 0) AS BIGINT))"
+
+
+def clock_map(manifest: Manifest, rank: Rank) -> ClockMap:
+    """The map from the time in the files of `rank` to the run's aligned clock."""
+    clock = next((c for c in manifest.clocks if c.host == rank.host), None)
+    base, zero = rank.time_base_utc_ns, manifest.zero_utc_ns
+    # a report's own stamp can be off by milliseconds even from its host's clock
+    between = base - zero - rank.stamp_error_ns if base is not None and zero is not None else -rank.stamp_error_ns
+    if clock is None:
+        return ClockMap(between)
+    return ClockMap(between - clock.offset_ns, clock.drift_ppm * 1e-6)

@@ -1,0 +1,100 @@
+"""How rows are held while a table is written: plain columns, with words for enums and nothing for what is all null.
+
+A held batch has the table's columns in order. An enum column holds int32 codes of one dictionary per table, because every batch of
+a reader may bring its own; a column that is null throughout has Arrow's null type, which takes no memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.trace.schema import Table
+
+
+class HeldColumns:
+    """Turns batches of a table into held batches and back.
+
+    Args:
+        table: The table.
+
+    Attributes:
+        schema: The table's own schema.
+        plain: The schema of full held batches.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.schema: pa.Schema = table.arrow_schema()
+        self._table = table
+        self._enums = [i for i, c in enumerate(table.columns) if c.type == "enum"]
+        self.plain: pa.Schema = pa.schema(
+            [f.with_type(pa.int32()) if i in set(self._enums) else f for i, f in enumerate(self.schema)]
+        )
+        self._words: dict[int, dict[str, int]] = {i: {} for i in self._enums}
+        self._seen: dict[int, tuple[pa.Array, pa.Array]] = {}
+        self._nulls: dict[pa.DataType, pa.Array] = {}
+
+    def hold(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The held form of a batch.
+
+        Raises:
+            ValueError: The batch has not the columns of the table.
+        """
+        if batch.schema.names != self.schema.names:
+            raise ValueError(f"{self._table.name}: expected columns {self.schema.names}, got {batch.schema.names}")
+        arrays = []
+        for position, (field, array) in enumerate(zip(self.schema, batch.columns, strict=True)):
+            enum = position in self._words
+            if array.type != field.type and not (enum and pa.types.is_dictionary(array.type)):
+                raise ValueError(f"{self._table.name}.{field.name}: expected {field.type}, got {array.type}")
+            if array.null_count == len(array):
+                arrays.append(pa.nulls(len(array)))
+            elif enum:
+                arrays.append(self._codes(position, array))
+            else:
+                arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
+
+    def full(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A held batch, or some columns of one, whose all-null columns have their type again, so that all have one schema."""
+        fields = [self.plain.field(name) for name in batch.schema.names]
+        arrays = [
+            self.nulls(field.type, batch.num_rows) if pa.types.is_null(array.type) else array
+            for field, array in zip(fields, batch.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def release(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Full batches as a table of the table's own schema."""
+        table = pa.Table.from_batches(batches, self.plain).combine_chunks()
+        for position in self._enums:
+            words = pa.array(list(self._words[position]), pa.string())
+            codes = table.column(position)
+            chunks = [pa.DictionaryArray.from_arrays(c, words) for c in codes.chunks]
+            table = table.set_column(
+                position, self.schema.field(position), pa.chunked_array(chunks, self.schema.field(position).type)
+            )
+        return table
+
+    def code(self, column: str, word: str) -> int | None:
+        """The code that `word` has in the enum `column`; None when no row had it."""
+        return self._words[self.schema.get_field_index(column)].get(word)
+
+    def nulls(self, kind: pa.DataType, count: int) -> pa.Array:
+        """`count` nulls of a type; they share memory."""
+        held = self._nulls.get(kind)
+        if held is None or len(held) < count:
+            held = self._nulls[kind] = pa.nulls(count, kind)
+        return held.slice(0, count)
+
+    def _codes(self, position: int, array: pa.DictionaryArray) -> pa.Array:
+        seen = self._seen.get(position)
+        if seen is None or not (seen[0] is array.dictionary or seen[0].equals(array.dictionary)):
+            words = self._words[position]
+            codes = [None if w is None else words.setdefault(w, len(words)) for w in array.dictionary.to_pylist()]
+            seen = self._seen[position] = (array.dictionary, pa.array(codes, pa.int32()))
+        return seen[1].take(array.indices)

@@ -1,0 +1,74 @@
+"""What a report holds, as a hash, and what tells whether its files are as they were."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HASH_BLOCK = 1 << 20
+
+Stamps = tuple[tuple[int, ...], ...]
+
+
+class Content(NamedTuple):
+    """The content of a report, as it was when its files were last looked at.
+
+    Attributes:
+        stamps: Size, inode and times of each of its files, in ns.
+        digest: The hash of `content_hash`.
+    """
+
+    stamps: Stamps
+    digest: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(s[0] for s in self.stamps)
+
+
+def file_stamps(report: Path) -> Stamps:
+    """Size, inode and times of each file of a report.
+
+    Raises:
+        OSError: They cannot be seen.
+    """
+    files = sorted(p for p in report.rglob("*") if p.is_file()) if report.is_dir() else [report]
+    return tuple((s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for s in (f.stat() for f in files)) or ((0, 0, 0, 0),)
+
+
+def is_as_it_was(report: Path, content: Content) -> bool:
+    """Whether no file of a report has changed since."""
+    try:
+        return file_stamps(report) == content.stamps
+    except OSError:
+        return False
+
+
+def content_hash(path: Path) -> tuple[int, str]:
+    """Size in bytes and XXH3-128 of a file, or of a folder's files with their names.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    import xxhash
+
+    digest = xxhash.xxh3_128()
+    size = 0
+    block = bytearray(_HASH_BLOCK)
+    view = memoryview(block)
+    try:
+        for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
+            if path.is_dir():
+                digest.update(str(file.relative_to(path)).encode("utf-8", "surrogateescape") + b"\0")
+            with file.open("rb", buffering=0) as source:
+                while n := source.readinto(block):
+                    digest.update(view[:n])
+                    size += n
+    except OSError as error:
+        raise InputError(path, found=f"it cannot be read ({error.strerror or error})", advice="check its permissions") from error
+    return size, digest.hexdigest()

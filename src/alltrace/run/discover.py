@@ -1,0 +1,138 @@
+"""From what a user names (files, folders, patterns, URLs) to the reports of one job."""
+
+from __future__ import annotations
+
+import glob
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.readers.registry import KNOWN, is_report
+from alltrace.run.identity import natural_key
+from alltrace.run.manifest import is_run
+from alltrace.trace.errors import InputError, UsageError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_EXPORTS = (".sqlite", "_pqtdir")
+_REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
+_URL = re.compile(r"[a-z][a-z0-9+.-]*(::[a-z][a-z0-9+.-]*)*://", re.IGNORECASE)
+
+
+def find_reports(inputs: Sequence[str], fetch: Callable[[str], Path] | None = None) -> list[Path]:
+    """The reports that `inputs` name, in natural order of their paths.
+
+    A folder stands for the reports in it and below it; a text with `*`, `?` or `[` that is no file stands for what it matches; a
+    URL goes through `fetch`. Of a report and its own export lying side by side one is taken: the export, if it is whole.
+
+    Args:
+        inputs: Paths, patterns and URLs.
+        fetch: Brings what is at a URL onto this machine and returns its path.
+
+    Raises:
+        InputError: An input does not exist, or no report is found.
+        UsageError: An input is a run directory.
+    """
+    found: dict[Path, None] = {}
+    for text in inputs:
+        for path in _expand(text, fetch):
+            found.update(dict.fromkeys(_reports_at(path)))
+    # one report may be named twice, as itself and by its folder, or from here and from the root
+    distinct = {path.absolute(): path for path in reversed(found)}
+    reports = _without_twins(list(distinct.values()))
+    if not reports:
+        raise InputError(inputs[0] if inputs else ".", found="no report in it", expected=KNOWN)
+    return sorted(reports, key=lambda p: natural_key(str(p)))
+
+
+def is_url(text: str) -> bool:
+    """Whether `text` names something that fsspec opens rather than a local path."""
+    return _URL.match(text) is not None and not _exists(Path(text))
+
+
+def _expand(text: str, fetch: Callable[[str], Path] | None) -> list[Path]:
+    if is_url(text):
+        if fetch is None:
+            raise InputError(text, found="a URL, which cannot be opened here", expected="a local path")
+        return [fetch(text)]
+    path = Path(text)
+    if _exists(path):
+        return [path]
+    if any(c in text for c in "*?["):
+        matches = [Path(p) for p in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207  also absolute and recursive patterns
+        if matches:
+            return matches
+        raise InputError(text, found="nothing matches this pattern", expected=KNOWN)
+    raise InputError(text, found="there is no such file or folder", expected=KNOWN)
+
+
+def _exists(path: Path) -> bool:
+    """Whether something is at `path`; a text too long for a path, or below what may not be entered, is none."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _reports_at(path: Path) -> list[Path]:
+    if is_run(path):
+        raise UsageError(f"{printable(str(path))} is a run directory already; expected reports, or one run directory alone")
+    if path.is_file() or is_report(path):
+        return [path]
+    try:
+        return list(_walk(path))
+    except OSError as error:
+        raise InputError(path, found=f"the folder cannot be listed ({error.strerror})") from error
+
+
+def _walk(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    for entry in sorted(folder.iterdir(), key=lambda p: natural_key(p.name)):
+        if entry.name.startswith(".") or is_run(entry):
+            continue
+        if is_report(entry):
+            found.append(entry)
+        elif entry.is_dir() and not entry.is_symlink():
+            found.extend(_walk(entry))
+    return found
+
+
+def _without_twins(paths: list[Path]) -> list[Path]:
+    """`paths` less the reports whose whole export is there too, less broken exports whose report is there, less second exports."""
+    by_stem: dict[tuple[Path, str], list[Path]] = {}
+    for path in paths:
+        by_stem.setdefault((path.parent, _stem(path.name)), []).append(path)
+    return [_best(twins) if len(twins) > 1 else twins[0] for twins in by_stem.values()]
+
+
+def _best(twins: list[Path]) -> Path:
+    def worth(path: Path) -> int:
+        name = path.name.lower()
+        if name.endswith(".sqlite"):
+            return 0 if _looks_whole(path) else 9
+        return 1 + [*_EXPORTS, *_REPORTS].index(next((s for s in (*_EXPORTS, *_REPORTS) if name.endswith(s)), ".qdstrm"))
+
+    return min(twins, key=worth)
+
+
+def _looks_whole(path: Path) -> bool:
+    """Whether an SQLite file has its magic and as many bytes as its header counts pages; a killed export leaves neither."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+        size = path.stat().st_size
+    except OSError:
+        return False
+    if len(head) < 100 or not head.startswith(b"SQLite format 3\x00"):
+        return False
+    page = int.from_bytes(head[16:18], "big")
+    page = 65536 if page == 1 else page
+    return size >= page * int.from_bytes(head[28:32], "big")
+
+
+def _stem(name: str) -> str:
+    for suffix in (*_EXPORTS, *_REPORTS):
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)]
+    return name

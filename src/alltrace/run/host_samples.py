@@ -1,0 +1,77 @@
+"""Samples of GPU metrics by the rank whose GPU they are of.
+
+One report of a host samples all of the host's GPUs, most often that of its first rank, so the samples of a rank's GPU lie in
+another rank's table. A GPU is known across reports by its UUID, or else by its bus id; CUDA ordinals tell nothing there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from alltrace.run.manifest import Manifest, Rank
+
+TABLE = "gpu_metrics"
+
+
+def samplers(manifest: Manifest, record: Rank) -> list[Rank]:
+    """The ranks of the same host whose reports have samples, the rank itself first."""
+    found = [r for r in manifest.ranks if r.host == record.host and r.rows.get(TABLE)]
+    return sorted(found, key=lambda r: (r.rank != record.rank, r.rank))
+
+
+def samples_of_host(own: Any, others: Sequence[Rank], opened: Callable[[Rank], Any], columns: Sequence[str]) -> Any:
+    """The rank's own samples, and those of its GPUs that it has none of from the reports of other ranks of its host.
+
+    Args:
+        own: The rank's tables (`StoredRank`).
+        others: Ranks of its host that have samples, in the order in which they are believed; the rank itself is passed over.
+        opened: The tables of such a rank.
+        columns: The columns wanted, in order.
+
+    Returns:
+        A `pyarrow.Table` as of `gpu_metrics`; `device` is the row in the rank's own `devices`.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    wanted = list(columns)
+    read = [*wanted, *([] if "device" in wanted else ["device"])]
+    found = own.table(TABLE, read)
+    known = set(found.column("device").unique().to_pylist())
+    lacking = {name: device for name, device in _named(own).items() if device not in known}
+    tables = [found]
+    for record in others:
+        if record.rank == own.rank or not lacking:
+            continue
+        other = opened(record)
+        places = {device: lacking[name] for name, device in _named(other).items() if name in lacking}
+        seen: set[int] = set()
+        for piece in _pieces(other, places, read):
+            device = piece.column("device").fill_null(-1).to_numpy()
+            mine = np.isin(device, list(places))
+            if mine.any():
+                kept = piece.filter(pa.array(mine))
+                moved = np.array([places[d] for d in device[mine].tolist()])
+                seen.update(np.unique(moved).tolist())
+                at = kept.column_names.index("device")
+                tables.append(kept.set_column(at, kept.schema.field(at), pa.array(moved, kept.schema.field(at).type)))
+        lacking = {name: device for name, device in lacking.items() if device not in seen}
+    return pa.concat_tables(tables).select(wanted)
+
+
+def _named(rank: Any) -> dict[str, int]:
+    """The rows of a rank's `devices` by UUID or bus id, where they have one."""
+    table = rank.table("devices", ["device", "uuid", "bus_id"])
+    names = zip(*(table.column(c).to_pylist() for c in table.column_names), strict=True)
+    return {uuid or bus: device for device, uuid, bus in names if uuid or bus}
+
+
+def _pieces(rank: Any, places: dict[int, int], columns: Sequence[str]) -> Iterator[Any]:
+    """The pieces of a rank's samples that can hold one of some devices, one after the other."""
+    if not places:
+        return
+    for piece in rank.pieces_of_devices(TABLE, set(places)):
+        yield rank.piece(TABLE, piece, columns)

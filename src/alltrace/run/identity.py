@@ -1,0 +1,378 @@
+"""Who is rank 7? From the evidence in the reports to the ranks of a run: a pure function, tested without a file.
+
+Evidence, best first: MPI_RANKS as the profiler recorded it; the rank that the report states of itself (`distributedInfo` of the
+PyTorch profiler); the launcher's variables in the report (torchrun before Open MPI before
+Hydra, PALS and PMIx before JSM and Flux before Slurm, because `SLURM_PROCID` is 0 for every rank under `sbatch` + `mpirun`); the
+file's name (`rank7`); else a stable order. A source that would give one number to two ranks proves nothing and is passed over.
+The order in which reports are given never matters: they are looked at in the natural order of their paths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from alltrace.readers.base import Report, ReportProcess
+
+_RANK_VARIABLES = (
+    "RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PALS_RANKID",
+    "PMIX_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "JSM_NAMESPACE_RANK",
+    "FLUX_TASK_RANK",
+    "SLURM_PROCID",
+)
+_LOCAL_RANK_VARIABLES = (
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "PMI_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "PALS_LOCAL_RANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "JSM_NAMESPACE_LOCAL_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "SLURM_LOCALID",
+)
+_WORLD_SIZE_VARIABLES = (
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+    "JSM_NAMESPACE_SIZE",
+    "FLUX_JOB_SIZE",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+)
+_FILE_RANK = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
+_CAPTURE_SUFFIX = re.compile(r"\.(\d+)$")
+_JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
+_SUFFIXES = (
+    *(f"{trace}.json{packed}" for trace in (".pt.trace", "") for packed in (".gz", ".zst", "")),
+    ".sqlite",
+    ".sqlite3",
+    ".db",
+    ".nsys-rep",
+    ".qdrep",
+    ".qdstrm",
+    "_pqtdir",
+    ".prv",
+    ".prv.gz",
+)
+_MISSING_LISTED = 20
+_RANKS_BELOW = 1 << 20
+"""A larger number is a date or damage, not a rank; nobody runs a million, and missing ranks are counted up to the largest."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The part of a report that belongs to a rank: its row in the list of reports, and the processes (rows of its `processes`)."""
+
+    report: int
+    processes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """One rank to import.
+
+    Attributes:
+        rank: Its number.
+        local_rank: Its number on its host.
+        host: Its host.
+        pids: Its processes' ids, the one that computes first.
+        source: How its number was found.
+        sources: The parts of reports it is made of, in time order.
+    """
+
+    rank: int
+    local_rank: int
+    host: str
+    pids: tuple[int, ...]
+    source: str
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The ranks of a run, the numbers that no report is there for, and what a reader must know about how they were found."""
+
+    ranks: tuple[RankPlan, ...]
+    missing: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Candidate:
+    """One process (or the whole of a report without one) that may be a rank, over all reports of it, in their time order."""
+
+    host: str
+    stem: str
+    leads: list[ReportProcess]
+    sources: list[Source]
+    reports: list[Report]
+    alone: bool
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        lead = self.leads[0] if self.leads else None
+        ordinal = lead.device_ordinal if lead else None
+        folder = natural_key(str(PurePath(self.reports[0].path).parent))
+        return natural_key(self.stem), 1 << 30 if ordinal is None else ordinal, lead.pid if lead else 0, folder
+
+    @property
+    def mpi_rank(self) -> int | None:
+        """Its rank as any of its reports has it: a capture range that began after `MPI_Init` knows none."""
+        return next((lead.mpi_rank for lead in self.leads if lead.mpi_rank is not None), None)
+
+    @property
+    def hint(self) -> tuple[int, str] | None:
+        """Its rank as one of its reports states it, and where."""
+        stated = ((lead.rank_hint, lead.rank_hint_source) for lead in self.leads)
+        return next(((rank, source or "report") for rank, source in stated if rank is not None), None)
+
+    def may_be(self, report: Report, lead: ReportProcess | None) -> bool:
+        """Whether nothing in `report` says that it is about another process than this one."""
+        if lead and lead.mpi_rank is not None and self.mpi_rank is not None and lead.mpi_rank != self.mpi_rank:
+            return False
+        if lead and lead.rank_hint is not None and self.hint is not None and lead.rank_hint != self.hint[0]:
+            return False
+        mine, other = self.reports[0].environment, report.environment
+        return all(mine[v] == other[v] for v in _RANK_VARIABLES if v in mine and v in other)
+
+
+def plan_ranks(reports: Sequence[Report | None]) -> Plan:
+    """The ranks that `reports` hold; None stands for a report that could not be read and is passed over."""
+    notes: list[str] = []
+    candidates = _candidates(reports)
+    claimed = _claims(candidates, notes)
+    ranks: list[RankPlan] = []
+    used = {rank for rank, _ in claimed.values()}
+    free = (n for n in range(len(candidates) + len(used) + 1) if n not in used)
+    unclaimed = sorted((i for i in range(len(candidates)) if i not in claimed), key=lambda i: candidates[i].order)
+    for i in unclaimed:
+        claimed[i] = (next(free), "order")
+    if unclaimed and len(candidates) > 1:
+        named = ", ".join(str(claimed[i][0]) for i in unclaimed[:_MISSING_LISTED])
+        more = ", ..." if len(unclaimed) > _MISSING_LISTED else ""
+        subject = f"rank {named}: its number is" if len(unclaimed) == 1 else f"ranks {named}{more}: their numbers are"
+        notes.append(f"{subject} from the order of file names and devices, because the reports do not tell")
+    local = _local_ranks(candidates, claimed)
+    for i, (rank, source) in claimed.items():
+        candidate = candidates[i]
+        pids = _pids(candidate, reports)
+        ranks.append(RankPlan(rank, local[i], candidate.host, pids, source, tuple(candidate.sources)))
+    ranks.sort(key=lambda r: r.rank)
+    jobs = _jobs_note(reports)
+    if jobs:
+        notes.insert(0, jobs)
+    missing = _missing([r.rank for r in ranks], _world_size(reports), claimed.values())
+    if missing:
+        notes.append(_missing_note(missing))
+    return Plan(tuple(ranks), missing, tuple(notes))
+
+
+def natural_key(text: str) -> tuple[object, ...]:
+    """A sort key under which `rank2` comes before `rank10`."""
+    # \d is what isdecimal() says, while isdigit() also takes superscripts, which are no numbers to int()
+    return tuple((1, int(p), p) if p.isdecimal() else (0, 0, p) for p in re.split(r"(\d+)", text) if p)
+
+
+def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
+    """The processes that are ranks, reports of one process joined."""
+    found: dict[tuple[object, ...], list[_Candidate]] = {}
+    nameless: dict[tuple[object, ...], str] = {}
+    present = [(index, report) for index, report in enumerate(reports) if report is not None]
+    for index, report in sorted(present, key=lambda p: (natural_key(p[1].path), p[1].utc_ns or 0)):
+        leads = _leads(report)
+        stem = _stem(report.path)
+        base = _CAPTURE_SUFFIX.sub("", stem)
+        place: tuple[object, ...] = (str(PurePath(report.path).parent), base)
+        if base == stem:
+            place = (*place, index)
+        # without a host's name, reports of one capture are all that is known to be of one host
+        host = report.host if report.host is not None else nameless.setdefault(place, f"host-{len(nameless)}")
+        others = [p.process for p in report.processes if p not in leads]
+        for n, lead in enumerate(leads or [None]):
+            mine = tuple(([lead.process] if lead else []) + (others if n == 0 else []))
+            own = host if lead is None or lead.host is None else lead.host
+            same = found.setdefault((own, *place, lead.pid if lead else None), [])
+            known = next((c for c in same if c.may_be(report, lead)), None)
+            if known is None:
+                known = _Candidate(own, stem, [], [], [], len(leads) <= 1)
+                same.append(known)
+            known.leads += [lead] if lead else []
+            known.sources.append(Source(index, mine))
+            known.reports.append(report)
+    candidates = [c for same in found.values() for c in same]
+    for candidate in candidates:
+        together = sorted(
+            zip(candidate.reports, candidate.sources, strict=True), key=lambda p: (p[0].utc_ns or 0, natural_key(p[0].path))
+        )
+        candidate.reports = [r for r, _ in together]
+        candidate.sources = [s for _, s in together]
+    return candidates
+
+
+def _leads(report: Report) -> list[ReportProcess]:
+    """The processes of a report that are ranks of their own: those with an MPI rank, else a stated one, else those on a GPU."""
+    with_rank = [p for p in report.processes if p.mpi_rank is not None]
+    if with_rank:
+        return with_rank
+    hinted = [p for p in report.processes if p.rank_hint is not None]
+    if hinted:
+        return hinted
+    on_gpu = [p for p in report.processes if p.gpu]
+    if on_gpu:
+        return on_gpu
+    return list(report.processes[:1])
+
+
+def _stem(path: str) -> str:
+    name = PurePath(path).name
+    return next((name[: -len(suffix)] for suffix in _SUFFIXES if name.lower().endswith(suffix)), name)
+
+
+def _claims(candidates: Sequence[_Candidate], notes: list[str]) -> dict[int, tuple[int, str]]:
+    """Candidate to (rank, how it was found), from the best source under which the numbers are distinct."""
+    sources: list[tuple[str, Callable[[_Candidate], int | None]]] = [("MPI_RANKS", lambda c: _believable(c.mpi_rank))]
+    hints = sorted({c.hint[1] for c in candidates if c.hint is not None})
+    sources += [(name, _from_hint(name)) for name in hints]
+    sources += [(name, _from_environment(name)) for name in _RANK_VARIABLES]
+    sources.append(("file name", _from_file_name))
+    claimed: dict[int, tuple[int, str]] = {}
+    for source, ask in sources:
+        given = {i: rank for i, c in enumerate(candidates) if i not in claimed and (rank := ask(c)) is not None}
+        if not given:
+            continue
+        counts = Counter(given.values())
+        clashing = sorted(rank for rank, n in counts.items() if n > 1)
+        if clashing:
+            notes.append(_clash_note(source, clashing[0], counts))
+            continue
+        taken = {rank for rank, _ in claimed.values()}
+        for i, rank in given.items():
+            if rank not in taken:
+                claimed[i] = (rank, source)
+    return claimed
+
+
+def _clash_note(source: str, rank: int, counts: Mapping[int, int]) -> str:
+    if len(counts) == 1:
+        return f"{source} gives rank {rank} to all {counts[rank]} processes that have it, so it was not used"
+    return (
+        f"{source} gives rank {rank} to {counts[rank]} different processes, so it was not used; "
+        "are reports of two jobs in one folder?"
+    )
+
+
+def _jobs_note(reports: Iterable[Report | None]) -> str | None:
+    """That the reports are of several jobs, where the launcher's own number of the job says so."""
+    for variable in _JOB_VARIABLES:
+        jobs = sorted({r.environment[variable] for r in reports if r is not None and variable in r.environment}, key=natural_key)
+        if len(jobs) > 1:
+            listed = ", ".join(jobs[:4]) + (", ..." if len(jobs) > 4 else "")
+            return f"the reports are of {len(jobs)} different jobs ({variable} {listed}); ask the reports of one job at a time"
+    return None
+
+
+def _from_hint(source: str) -> Callable[[_Candidate], int | None]:
+    """Asks for the rank that the report states in `source`."""
+
+    def ask(candidate: _Candidate) -> int | None:
+        return _believable(candidate.hint[0]) if candidate.hint is not None and candidate.hint[1] == source else None
+
+    return ask
+
+
+def _from_environment(variable: str) -> Callable[[_Candidate], int | None]:
+    """Asks for `variable`, which speaks for a process only where its report has no other rank."""
+
+    def ask(candidate: _Candidate) -> int | None:
+        return _number(candidate.reports[0].environment, variable) if candidate.alone else None
+
+    return ask
+
+
+def _from_file_name(candidate: _Candidate) -> int | None:
+    found = _FILE_RANK.findall(candidate.stem) if candidate.alone else []
+    return _believable(int(found[-1])) if found else None
+
+
+def _believable(rank: int | None) -> int | None:
+    return rank if rank is not None and 0 <= rank < _RANKS_BELOW else None
+
+
+def _number(environment: Mapping[str, str], variable: str) -> int | None:
+    value = environment.get(variable, "")
+    return _believable(int(value)) if value.isascii() and value.isdigit() and len(value) < 10 else None
+
+
+def _local_ranks(candidates: Sequence[_Candidate], claimed: Mapping[int, tuple[int, str]]) -> dict[int, int]:
+    """Each candidate's number on its host: the launcher's where it is given and distinct, else by order of rank."""
+    by_host: dict[str, list[int]] = defaultdict(list)
+    for i in sorted(claimed, key=lambda i: claimed[i][0]):
+        by_host[candidates[i].host].append(i)
+    local: dict[int, int] = {}
+    for members in by_host.values():
+        given = [_given_local_rank(candidates[i]) for i in members]
+        known = None not in given and len(set(given)) == len(given)
+        for n, i in enumerate(members):
+            told = given[n]
+            local[i] = told if known and told is not None else n
+    return local
+
+
+def _given_local_rank(candidate: _Candidate) -> int | None:
+    if not candidate.alone:
+        return None
+    numbers = (_number(candidate.reports[0].environment, v) for v in _LOCAL_RANK_VARIABLES)
+    return next((n for n in numbers if n is not None), None)
+
+
+def _pids(candidate: _Candidate, reports: Sequence[Report | None]) -> tuple[int, ...]:
+    pids: dict[int, None] = {}
+    for source in candidate.sources:
+        report = reports[source.report]
+        if report is not None:
+            pids.update(dict.fromkeys(p.pid for row in source.processes for p in report.processes if p.process == row))
+    return tuple(pids)
+
+
+def _world_size(reports: Iterable[Report | None]) -> int | None:
+    """The job's number of ranks, where all reports that tell one agree."""
+    sizes: set[int] = set()
+    for report in reports:
+        if report is None:
+            continue
+        numbers = (_number(report.environment, v) for v in _WORLD_SIZE_VARIABLES)
+        size = report.world_size or next((n for n in numbers if n), None)
+        if size and size <= _RANKS_BELOW:
+            sizes.add(size)
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _missing(ranks: Sequence[int], world_size: int | None, found: Iterable[tuple[int, str]]) -> tuple[int, ...]:
+    if all(source == "order" for _, source in found):
+        return ()
+    present = set(ranks)
+    top = max(present, default=-1) + 1
+    # a world size below what is there is not the size of this job
+    size = world_size if world_size is not None and world_size >= top else top
+    return tuple(n for n in range(size) if n not in present)
+
+
+def _missing_note(missing: Sequence[int]) -> str:
+    text = ", ".join(map(str, missing[:_MISSING_LISTED]))
+    if len(missing) > _MISSING_LISTED:
+        text += f" and {len(missing) - _MISSING_LISTED} more"
+    return f"rank {text}: no report" if len(missing) == 1 else f"ranks {text}: no report"

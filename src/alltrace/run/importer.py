@@ -1,0 +1,424 @@
+"""Makes a run directory from reports: who is which rank, then every rank's tables, in parallel, atomically and resumable.
+
+Each rank is written to a folder of its own beside its place and renamed into it once it is whole, with `rank.json` inside saying
+what it was made from. An import that was stopped at any moment is resumed by running it again: ranks that are there and were made
+from the same reports are kept, everything else is made anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.engine.tasks import run_tasks
+from alltrace.readers.base import Report, open_report
+from alltrace.run.contents import Content, content_hash, is_as_it_was
+from alltrace.run.discover import find_reports
+from alltrace.run.identity import Plan, RankPlan, plan_ranks
+from alltrace.run.manifest import (
+    MANIFEST,
+    NAMES,
+    RANK_RECORD,
+    RANKS,
+    Clock,
+    Manifest,
+    Rank,
+    ReportRecord,
+    rank_folder,
+    rank_from_json,
+    read_json,
+    write_manifest,
+)
+from alltrace.run.parquet import write_parquet
+from alltrace.run.rank_import import RankTask, import_ranks
+from alltrace.run.store import Names, number_ranges
+from alltrace.run.watching import Watcher
+from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
+from alltrace.trace.kernel_rules import KernelRules, built_in_rules
+from alltrace.trace.schema import EVENT_TABLES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "your quota of the disk is used up",
+    errno.EFBIG: "a file of it would grow larger than is allowed here",
+}
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """What a first look at a report found: who it is about, or why it cannot be read."""
+
+    record: ReportRecord
+    report: Report | None
+    rows: int
+
+
+def import_reports(
+    inputs: Sequence[str],
+    output: Path,
+    *,
+    tables: Collection[str] | None = None,
+    jobs: int | None = None,
+    strict: bool = False,
+    rules: KernelRules | None = None,
+    fetch: Callable[[str], Path] | None = None,
+    watcher: Watcher | None = None,
+    nccl_logs: Sequence[str] = (),
+    training_logs: Sequence[str] = (),
+    known: Mapping[str, Content] | None = None,
+) -> Manifest:
+    """Make the run directory `output` from the reports that `inputs` name, or bring it up to date.
+
+    Args:
+        inputs: Files, folders, patterns and URLs.
+        output: The run directory; made where it does not exist. A folder that holds anything else is refused.
+        tables: The canonical event tables wanted; None for all.
+        jobs: The most processes.
+        strict: Whether a report that cannot be read is an error.
+        rules: The kernel rules that `kernels.kind` is made with.
+        fetch: Brings what is at a URL onto this machine.
+        watcher: Is told of progress.
+        nccl_logs: Logs of NCCL of the same job, to join with the reports: files, folders and patterns.
+        training_logs: Its training logs, likewise.
+        known: What reports hold, by path, where it was found out already.
+
+    Returns:
+        The run's facts, as written to `manifest.json`.
+
+    Raises:
+        InputError: No report can be read, or `output` cannot be written.
+        StrictError: A report cannot be read, with `strict`.
+    """
+    watcher = watcher or Watcher()
+    rules = rules or built_in_rules()
+    reports = find_reports(inputs, fetch)
+    watcher.found(len(reports))
+    wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
+    probes = _probe_all(reports, wanted, jobs, known or {})
+    _check_readable(probes, strict)
+    plan = plan_ranks([p.report for p in probes])
+    manifest = _facts(plan, probes, None if tables is None else wanted, rules)
+    try:
+        _prepare(output)
+        with _alone(output):
+            _clear(output)
+            imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher)
+            return _with_logs(output, imported, nccl_logs, training_logs, jobs)
+    except OSError as error:
+        raise _write_error(output, error) from error
+
+
+def _import_planned(
+    output: Path,
+    manifest: Manifest,
+    plan: Plan,
+    probes: Sequence[_Probe],
+    wanted: tuple[str, ...],
+    jobs: int | None,
+    strict: bool,
+    rules: KernelRules,
+    watcher: Watcher,
+) -> Manifest:
+    signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
+    kept = _kept(output, signatures)
+    todo = [r for r in plan.ranks if r.rank not in kept]
+    tasks = _tasks(output, todo, probes, wanted, signatures, rules)
+    watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
+    write_manifest(output, manifest.with_ranks(kept.values()))
+    done = dict(kept)
+    failed: list[tuple[RankTask, AlltraceError]] = []
+    for outcome in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance):
+        if outcome.error is not None:
+            failed.append((tasks[outcome.index], outcome.error))
+            continue
+        for rank in outcome.get():
+            done[rank.rank] = rank
+            watcher.rank_done(1)
+    if failed and (strict or not done):
+        first = failed[0][1]
+        raise StrictError(str(first)) if strict and done else first
+    return _finish(output, _without(manifest, failed).with_ranks(done.values()))
+
+
+def _with_logs(output: Path, manifest: Manifest, nccl: Sequence[str], training: Sequence[str], jobs: int | None) -> Manifest:
+    """The facts with the logs of the job, which are read once it is known who is which rank."""
+    if not nccl and not training and not (output / "logs").exists():
+        return manifest
+    from alltrace.run.run_logs import import_logs
+
+    logs, notes = import_logs(output, manifest, nccl, training, jobs)
+    whole = replace(manifest, logs=logs, notes=(*manifest.notes, *notes))
+    write_manifest(output, whole)
+    return whole
+
+
+def _without(manifest: Manifest, failed: Sequence[tuple[RankTask, AlltraceError]]) -> Manifest:
+    """The facts, with the ranks and reports that turned out to be unreadable."""
+    reports = list(manifest.reports)
+    notes = list(manifest.notes)
+    lost = set(manifest.missing_ranks)
+    for task, error in sorted(failed, key=lambda f: f[0].ranks[0].rank):
+        ranks = sorted(r.rank for r in task.ranks)
+        lost.update(ranks)
+        notes.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}: left out, {error}")
+        guilty = [i for i in task.reports if isinstance(error, InputError) and error.path == reports[i].path]
+        for i in guilty or task.reports:
+            reports[i] = replace(reports[i], error=str(error))
+    return replace(manifest, reports=tuple(reports), notes=tuple(notes), missing_ranks=tuple(sorted(lost)))
+
+
+def _probe_all(reports: Sequence[Path], wanted: tuple[str, ...], jobs: int | None, known: Mapping[str, Content]) -> list[_Probe]:
+    items = [(str(path), wanted, known.get(str(path))) for path in reports]
+    many = jobs if len(items) > 16 else 1
+    found: list[_Probe | None] = [None] * len(items)
+    for outcome in run_tasks(_probe, items, jobs=many):
+        found[outcome.index] = outcome.get()
+    return [p for p in found if p is not None]
+
+
+def _probe(item: tuple[str, tuple[str, ...], Content | None], _advance: Callable[[int], None]) -> _Probe:
+    text, wanted, known = item
+    path = Path(text)
+    size, digest = 0, ""
+    try:
+        if known is not None and is_as_it_was(path, known):
+            size, digest = known.size_bytes, known.digest
+        else:
+            size, digest = content_hash(path)
+        reader = open_report(path)
+        try:
+            report = reader.report
+            rows = reader.rows_estimate(wanted)
+        finally:
+            reader.close()
+    except AlltraceError as error:
+        return _Probe(ReportRecord(text, size, digest, error=str(error)), None, 0)
+    record = ReportRecord(
+        path=text,
+        size_bytes=size,
+        content_hash=digest,
+        format=report.format,
+        profiler=report.profiler,
+        schema_version=report.schema_version,
+        host=report.host,
+        utc_ns=report.utc_ns,
+        system_clock_ns=report.system_clock_ns,
+        environment=dict(report.environment),
+        environment_removed=report.environment_removed,
+        warnings=report.warnings,
+    )
+    return _Probe(record, report, rows)
+
+
+def _check_readable(probes: Sequence[_Probe], strict: bool) -> None:
+    broken = [p.record for p in probes if p.report is None]
+    if not broken:
+        return
+    first = broken[0].error or ""
+    if len(broken) == len(probes):
+        raise _as_input_error(broken[0], f" ({len(broken)} reports, none of which can be read)" if len(broken) > 1 else "")
+    if strict:
+        raise StrictError(first)
+
+
+def _as_input_error(record: ReportRecord, more: str) -> AlltraceError:
+    error = InputError(record.path, found="")
+    error.args = ((record.error or "") + more,)
+    return error
+
+
+def _facts(plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None, rules: KernelRules) -> Manifest:
+    hosts = tuple(dict.fromkeys(r.host for r in plan.ranks))
+    bases = [b for r in plan.ranks if (b := _time_base(r, probes)) is not None]
+    notes = list(plan.notes)
+    notes += [p.record.error for p in probes if p.record.error]
+    if bases and len(bases) < len(plan.ranks):
+        notes.append("some reports do not say when they started, so their ranks stand at the run's zero, unaligned")
+    removed = sum(p.record.environment_removed for p in probes)
+    redactions = [f"{removed} environment variables that are not on the allow-list"] if removed else []
+    redactions.append("command lines, process output and all strings that no event refers to")
+    # until matched collectives tell better, every host's own UTC is believed
+    clocks = tuple(Clock(host, component=n) for n, host in enumerate(hosts))
+    return Manifest(
+        reports=tuple(p.record for p in probes),
+        clocks=clocks,
+        zero_utc_ns=min(bases) if bases else None,
+        missing_ranks=plan.missing,
+        notes=tuple(notes),
+        redactions=tuple(redactions),
+        tables=tables,
+        kernel_rules=rules.fingerprint,
+    )
+
+
+def _time_base(rank: RankPlan, probes: Sequence[_Probe]) -> int | None:
+    return probes[rank.sources[0].report].record.utc_ns
+
+
+def _prepare(output: Path) -> None:
+    """Make `output`, or see that it is a run (or empty)."""
+    if output.exists() and not output.is_dir():
+        raise InputError(output, found="a file", expected="a folder for the run", advice="give another name with -o")
+    try:
+        str(output.resolve()).encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            output, found="its name has bytes that are no UTF-8", expected="a name of text", advice="give another name with -o"
+        ) from None
+    if output.is_dir() and not _is_ours(output):
+        raise InputError(
+            output,
+            found="a folder with other things in it",
+            expected="an empty or new folder, or a run directory",
+            advice="give another name with -o",
+        )
+    (output / RANKS).mkdir(parents=True, exist_ok=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is empty, or a run directory of whatever version; other programs have a `manifest.json` as well."""
+    entries = {p.name for p in folder.iterdir()}
+    if MANIFEST not in entries:
+        # an import stopped before it wrote the manifest left no more than this
+        return all(n == RANKS or n.endswith(".tmp") for n in entries)
+    try:
+        return "format_version" in read_json(folder / MANIFEST)
+    except AlltraceError:
+        return RANKS in entries
+
+
+@contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Holds the run directory, so that two imports do not write to it at once; the hold goes with the process."""
+    handle = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                output, found="another import is writing to it", advice="wait until that has come to its end, then run this again"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+def _clear(output: Path) -> None:
+    """Remove what a stopped import left."""
+    for left in (output / RANKS).glob(".*"):
+        shutil.rmtree(left, ignore_errors=True)
+    for draft in output.glob(".*.tmp"):
+        draft.unlink(missing_ok=True)
+
+
+def _signature(rank: RankPlan, probes: Sequence[_Probe], wanted: tuple[str, ...], rules: KernelRules) -> dict[str, Any]:
+    """What a rank is made from and how: equal signatures mean equal folders."""
+    from alltrace import __version__
+
+    return {
+        "version": __version__,
+        "tables": list(wanted),
+        "rules": rules.fingerprint,
+        "sources": [[probes[s.report].record.content_hash, list(s.processes)] for s in rank.sources],
+        "plan": [rank.rank, rank.local_rank, rank.host, rank.source],
+        "reports": [s.report for s in rank.sources],
+    }
+
+
+def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank]:
+    """The ranks that are there already and were made from the same; all others are removed."""
+    kept: dict[int, Rank] = {}
+    for folder in (output / RANKS).glob("rank=*"):
+        number = folder.name.partition("=")[2]
+        rank = int(number) if number.isdigit() else -1
+        try:
+            record = read_json(folder / RANK_RECORD)
+            if record["signature"] == signatures.get(rank) and folder.name == Path(rank_folder(rank)).name:
+                found = rank_from_json(record["rank"])
+                if found.rank == rank and all((folder / f"{t}.parquet").is_file() for t, n in found.rows.items() if n):
+                    kept[rank] = found
+                    continue
+        except (AlltraceError, KeyError, TypeError, ValueError):
+            pass
+        shutil.rmtree(folder)
+    return kept
+
+
+def _tasks(
+    output: Path,
+    todo: Sequence[RankPlan],
+    probes: Sequence[_Probe],
+    wanted: tuple[str, ...],
+    signatures: dict[int, dict[str, Any]],
+    rules: KernelRules,
+) -> list[RankTask]:
+    """One task for each set of ranks that share reports, so that a report is read once; the largest first."""
+    groups: list[tuple[set[int], list[RankPlan]]] = []
+    for rank in todo:
+        reports = {s.report for s in rank.sources}
+        members = [rank]
+        apart = []
+        for other_reports, other_members in groups:
+            if other_reports & reports:
+                reports |= other_reports
+                members = [*other_members, *members]
+            else:
+                apart.append((other_reports, other_members))
+        groups = [*apart, (reports, members)]
+    groups.sort(key=lambda g: -sum(probes[i].rows for i in g[0]))
+    return [
+        RankTask(
+            run=str(output),
+            reports={i: probes[i].record for i in sorted(reports)},
+            ranks=tuple(members),
+            signatures={r.rank: signatures[r.rank] for r in members},
+            tables=wanted,
+            rules=tuple(rules.rules),
+        )
+        for reports, members in groups
+    ]
+
+
+def _finish(output: Path, manifest: Manifest) -> Manifest:
+    """Gather the names of all ranks and write the manifest of the whole run."""
+    paths = [p for r in manifest.ranks if (p := output / r.folder / NAMES).is_file()]
+    names = Names(paths).table()
+    draft = output / f".{NAMES}.{os.getpid()}.tmp"
+    try:
+        write_parquet(names.cast(TABLES["names"].arrow_schema()), draft)
+        draft.replace(output / NAMES)
+    finally:
+        draft.unlink(missing_ok=True)
+    complete = replace(manifest, reports=_with_warnings(manifest), complete=True)
+    write_manifest(output, complete)
+    return complete
+
+
+def _with_warnings(manifest: Manifest) -> tuple[ReportRecord, ...]:
+    """The reports, with what reading their rows found beside what opening them did."""
+    reports = list(manifest.reports)
+    for rank in manifest.ranks:
+        for number, found in rank.warnings.items():
+            own = reports[int(number)]
+            reports[int(number)] = replace(own, warnings=tuple(dict.fromkeys((*own.warnings, *found))))
+    return tuple(reports)
+
+
+def _write_error(output: Path, error: OSError) -> InputError:
+    again = "run the same command again; it goes on where it stopped"
+    if error.errno in _FULL:
+        return InputError(output, found=_FULL[error.errno], advice=f"make room and {again}")
+    advice = "give another folder with -o" if error.errno in _NOT_ALLOWED else again
+    return InputError(output, found=f"it cannot be written ({printable(error.strerror or str(error))})", advice=advice)

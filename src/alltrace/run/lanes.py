@@ -1,0 +1,171 @@
+"""Tracks that are written ahead: the rows of a busy track go into row groups of their own while the source is still read.
+
+Sources mostly hold the rows of each track in order of time, so that what a buffer holds of a track comes after all that was seen
+of it before, and only the tracks are mixed. The rows of a busy track then need not wait on disk for a merge: they are a lane of
+row groups, and only the order of the lanes is settled at the end. Rows of small tracks wait in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.run.row_groups import ROW_GROUP_ROWS, RowGroups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from alltrace.run.columns import HeldColumns
+    from alltrace.run.sorting import RowOrder
+
+    Track = tuple[int, ...]
+
+MIN_ROWS = 8192
+"""A track with fewer rows in a buffer is not written ahead: small row groups are large and slow."""
+
+HELD_BACK_ROWS = 2048
+"""So many rows of a track stay in memory, because rows of a source may come a little late."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The rows [first, last) of a sorted batch, all of one track."""
+
+    track: Track
+    first: int
+    last: int
+    first_time: int
+
+
+@dataclass
+class _Lane:
+    last_time: int = 0
+    groups: list[int] = field(default_factory=list)
+
+
+class Lanes:
+    """The lanes of one file.
+
+    Args:
+        order: The order of the rows.
+        held: How rows are held in memory.
+
+    Attributes:
+        late: Whether a row came that belongs before one that was written ahead.
+        open: Whether more may be written ahead.
+    """
+
+    def __init__(self, order: RowOrder, held: HeldColumns) -> None:
+        self.late = False
+        self.open = RowGroups.can_order and bool(order.tracks) and order.time is not None and not order.longest_first
+        self._order = order
+        self._held = held
+        self._lanes: dict[Track, _Lane] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything was written ahead."""
+        return bool(self._lanes)
+
+    def stretches(self, keys: pa.RecordBatch) -> list[Stretch]:
+        """The tracks of a sorted batch of the columns that decide the order; rows without a time are a track of their own."""
+        *tracks, times = self._order.keys(keys)
+        change = np.zeros(keys.num_rows - 1, np.bool_)
+        for values in tracks:
+            if values.strides[0]:  # else all are equal
+                change |= values[1:] != values[:-1]
+        bounds = [0, *(np.flatnonzero(change) + 1).tolist(), keys.num_rows]
+        return [
+            Stretch(tuple(int(values[first]) for values in tracks), first, last, int(times[first]))
+            for first, last in pairwise(bounds)
+        ]
+
+    def look(self, keys: pa.RecordBatch) -> list[Stretch]:
+        """The tracks of the sorted rows that come next; sets `late`."""
+        stretches = self.stretches(keys)
+        self.late |= any((lane := self._lanes.get(s.track)) is not None and s.first_time < lane.last_time for s in stretches)
+        self.open &= not self.late
+        return stretches
+
+    def write(self, rows: pa.RecordBatch, stretches: list[Stretch], output: RowGroups) -> list[pa.RecordBatch]:
+        """Write what can be written ahead of sorted rows, held; the other rows, in order."""
+        times = rows.column(self._order.time)
+        rest = []
+        done = 0
+        for stretch in stretches:
+            if stretch.last - stretch.first < MIN_ROWS:
+                continue
+            rest.append(rows.slice(done, stretch.first - done))
+            done = stretch.last - HELD_BACK_ROWS
+            lane = self._lanes.setdefault(stretch.track, _Lane())
+            lane.last_time = times[done - 1].as_py() or 0
+            size = -(-(done - stretch.first) // -(-(done - stretch.first) // ROW_GROUP_ROWS))
+            for first in range(stretch.first, done, size):
+                group = rows.slice(first, min(size, done - first))
+                lane.groups.append(output.put(self._held.full(group)))
+        rest.append(rows.slice(done))
+        return [r for r in rest if r.num_rows]
+
+    def weave(self, pieces: Iterator[list[pa.RecordBatch]], output: RowGroups) -> None:
+        """Write the sorted rows that were not written ahead, and put the lanes where they belong among them."""
+        waiting = sorted(self._lanes, reverse=True)
+        for batches in pieces:
+            for batch in batches:
+                self._add(batch, waiting, output)
+        while waiting:
+            output.place(self._lanes[waiting.pop()].groups)
+
+    def _add(self, batch: pa.RecordBatch, waiting: list[Track], output: RowGroups) -> None:
+        if not waiting:
+            output.add([batch])
+            return
+        done = 0
+        for stretch in self.stretches(batch.select(self._order.columns)):
+            while waiting and waiting[-1] <= stretch.track:
+                output.add([batch.slice(done, stretch.first - done)])
+                done = stretch.first
+                output.place(self._lanes[waiting.pop()].groups)
+        output.add([batch.slice(done)])
+
+    def written(self, path: Path, folder: Path) -> WrittenRun:
+        """What was written ahead as a sorted run of rows; takes the file, which must be closed, to `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        moved = path.rename(folder / f"{uuid4().hex}.spill")
+        groups = [g for track in sorted(self._lanes) for g in self._lanes[track].groups]
+        self._lanes.clear()
+        return WrittenRun(moved, groups, self._held)
+
+
+class WrittenRun:
+    """A sorted run of rows that lie in a Parquet file; to the merge the same as a `Spill`.
+
+    Args:
+        path: The file.
+        groups: Its row groups in the order of the rows.
+        held: How rows are held in memory.
+    """
+
+    def __init__(self, path: Path, groups: list[int], held: HeldColumns) -> None:
+        self.path = path
+        self._groups = groups
+        self._held = held
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows; the file is removed after the last one."""
+        import pyarrow.parquet as pq  # rarely needed
+
+        enums = [f.name for f in self._held.schema if pa.types.is_dictionary(f.type)]
+        with pq.ParquetFile(self.path, read_dictionary=enums) as file:
+            for group in self._groups:
+                for batch in file.read_row_group(group).combine_chunks().to_batches():
+                    yield self._held.full(self._held.hold(batch))
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the file, if it is there."""
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,394 @@
+"""The facts of a run: its reports, ranks, clocks and what was left out, as `manifest.json` at the run's root."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from alltrace.trace.errors import InputError, printable
+from alltrace.trace.schema import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+MANIFEST = "manifest.json"
+RANKS = "ranks"
+RANK_RECORD = "rank.json"
+NAMES = "names.parquet"
+
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True)
+class ReportRecord:
+    """One report of a run.
+
+    Attributes:
+        path: The report, as given.
+        size_bytes: Its size; of a folder, the sum of its files.
+        content_hash: XXH3-128 of its bytes, in hex.
+        format: The reader that read it.
+        profiler: Profiler and version.
+        schema_version: Version of the format, or None.
+        host: Host name, or None where the report does not say.
+        utc_ns: UTC at the report's time 0, by the host's clock, or None.
+        system_clock_ns: The host's monotonic clock at the report's time 0, or None.
+        environment: The allow-listed variables.
+        environment_removed: How many other variables were left out.
+        warnings: What a user should know, each one sentence.
+        error: Why it could not be read, or None.
+    """
+
+    path: str
+    size_bytes: int
+    content_hash: str
+    format: str = ""
+    profiler: str = ""
+    schema_version: str | None = None
+    host: str | None = None
+    utc_ns: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    environment_removed: int = 0
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    system_clock_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU of a rank: `device` is its row in the rank's `devices`; (host, uuid or bus id) is who it is."""
+
+    device: int
+    ordinal: int | None
+    uuid: str | None
+    bus_id: str | None
+    name: str | None
+    host: str
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """(host, UUID), or bus id, or CUDA ordinal where the report has nothing better."""
+        return self.host, self.uuid or self.bus_id or f"ordinal {self.ordinal}"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank of a run.
+
+    Attributes:
+        rank: Its number.
+        local_rank: Its number on its host.
+        host: Its host; hosts that no report names are called `host-?` by report.
+        pids: Its processes' ids.
+        devices: The GPUs it used.
+        rank_source: How its number was found, such as `MPI_RANKS`, `RANK`, `file name` or `order`.
+        reports: Rows of `Manifest.reports`.
+        time_base_utc_ns: UTC of the zero of the times in its files, by its host's clock, or None.
+        start_ns: First start of any event, in the time of its files; None without events.
+        end_ns: Last end of any event.
+        rows: Row count of each table it has.
+        open_end_ns: Where a range that was still open is taken to end, in the time of its files.
+        stamp_error_ns: How far `time_base_utc_ns` is ahead of what its host's clock showed, as matched collectives tell.
+        warnings: What only reading the rows of a report found, by its row of `Manifest.reports` in decimals.
+    """
+
+    rank: int
+    local_rank: int
+    host: str
+    pids: tuple[int, ...]
+    devices: tuple[Device, ...]
+    rank_source: str
+    reports: tuple[int, ...]
+    time_base_utc_ns: int | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
+    open_end_ns: int | None = None
+    stamp_error_ns: int = 0
+    warnings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """Its folder, relative to the run."""
+        return rank_folder(self.rank)
+
+
+@dataclass(frozen=True)
+class LogRecord:
+    """A log of the job that was imported with its reports.
+
+    Attributes:
+        path: The log, as given.
+        kind: `nccl` or `training`.
+        size_bytes: Its size.
+        content_hash: XXH3-128 of its bytes, in hex.
+        records: Calls of NCCL, or steps.
+    """
+
+    path: str
+    kind: str
+    size_bytes: int
+    content_hash: str
+    records: int
+
+
+@dataclass(frozen=True)
+class LogMatch:
+    """How the calls in NCCL's logs fit one rank's operations, as the alignment found.
+
+    Attributes:
+        rank: The rank.
+        found_by: How its log was found: `process` (host and process id), `rank` (its number alone) or `none`.
+        calls: Its calls in the logs.
+        operations: Operations of NCCL in its trace.
+        covered: Operations that lie within the log.
+        matched: Operations whose call was found.
+        filled: Operations that got something from it.
+        disagreeing: Operations whose size in the trace is another than in the log; the trace's stays.
+        from_others: Operations that got their size from the same instance on other ranks.
+        reason: Why nothing was joined, or None.
+    """
+
+    rank: int
+    found_by: str
+    calls: int
+    operations: int
+    covered: int = 0
+    matched: int = 0
+    filled: int = 0
+    disagreeing: int = 0
+    from_others: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of one host against the first host's.
+
+    Attributes:
+        host: The host.
+        offset_ns: How far it is ahead of the first host's clock, at the run's start.
+        drift_ppm: How much faster it runs.
+        residual_ns: Typical error that remains, or None where there is no evidence.
+        evidence: Collectives used.
+        component: Hosts with the same number were connected by evidence; across numbers only UTC stamps connect them.
+    """
+
+    host: str
+    offset_ns: int = 0
+    drift_ppm: float = 0.0
+    residual_ns: int | None = None
+    evidence: int = 0
+    component: int = 0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A run's facts.
+
+    Attributes:
+        reports: The reports, those that could not be read among them.
+        ranks: The ranks that were imported, by number.
+        clocks: One per host, the first host first.
+        zero_utc_ns: UTC of the run's time 0, by the first host's clock, or None.
+        missing_ranks: Numbers of ranks that the job had but no report is there for.
+        notes: What a reader must know, each one sentence.
+        redactions: What was left out on purpose, in words.
+        tables: The canonical event tables that were asked for; None means all.
+        complete: Whether the import came to its end.
+        kernel_rules: Fingerprint of the kernel rules that `kernels.kind` was made with.
+        logs: The logs of the job that were imported with the reports.
+        log_matches: How NCCL's logs fit each rank, once the run was aligned.
+        format_version: Version of this layout.
+    """
+
+    reports: tuple[ReportRecord, ...] = ()
+    ranks: tuple[Rank, ...] = ()
+    clocks: tuple[Clock, ...] = ()
+    zero_utc_ns: int | None = None
+    missing_ranks: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    redactions: tuple[str, ...] = ()
+    tables: tuple[str, ...] | None = None
+    complete: bool = False
+    kernel_rules: str = ""
+    logs: tuple[LogRecord, ...] = ()
+    log_matches: tuple[LogMatch, ...] = ()
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts, in the order of their first rank."""
+        return tuple(dict.fromkeys(r.host for r in self.ranks))
+
+    def with_ranks(self, ranks: Iterable[Rank]) -> Manifest:
+        """The same facts with other ranks, sorted by number."""
+        return replace(self, ranks=tuple(sorted(ranks, key=lambda r: r.rank)))
+
+
+def is_run(path: Path) -> bool:
+    """Whether `path` is a run directory, complete or not; other programs have a `manifest.json` too."""
+    try:
+        return (path / MANIFEST).is_file() and (path / RANKS).is_dir()
+    except OSError:
+        return False
+
+
+def given_run(inputs: Sequence[str]) -> Path | None:
+    """The run directory that `inputs` are, where they are one and nothing else."""
+    if len(inputs) != 1 or not is_run(Path(inputs[0])):
+        return None
+    return Path(inputs[0])
+
+
+def rank_folder(rank: int) -> str:
+    """The folder of a rank, relative to the run."""
+    return f"{RANKS}/rank={rank}"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` so that `path` holds either what it held before or all of it, also after a power cut."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        # a path with bytes that are no UTF-8 has lone surrogates in it, which JSON can only hold escaped
+        with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(value, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_manifest(run: Path, manifest: Manifest) -> None:
+    """Write `manifest.json` of the run at `run`, atomically."""
+    write_json(run / MANIFEST, asdict(manifest))
+
+
+def read_manifest(run: Path) -> Manifest:
+    """The facts of the run at `run`.
+
+    Raises:
+        InputError: There is no manifest, it is damaged, or it is of another version.
+    """
+    path = run / MANIFEST
+    value = _read_json(path, "a run directory made by `alltrace import`")
+    version = value.get("format_version")
+    if version != FORMAT_VERSION:
+        raise InputError(
+            path,
+            found=f"format version {version!r}",
+            expected=f"version {FORMAT_VERSION}",
+            advice="import the reports again with this version of alltrace",
+        )
+    try:
+        return _manifest_from(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(path, found=f"a damaged manifest ({printable(str(error))})", advice="import the reports again") from error
+
+
+def rank_to_json(rank: Rank) -> dict[str, Any]:
+    """`rank` as plain JSON values."""
+    return asdict(rank)
+
+
+def rank_from_json(value: Mapping[str, Any]) -> Rank:
+    """The rank that `rank_to_json` wrote.
+
+    Raises:
+        KeyError: A fact is missing.
+        TypeError: A fact is of another type, or there is one too many.
+        ValueError: A number is out of its bounds.
+    """
+    facts = dict(value)
+    facts["devices"] = tuple(_typed(Device(**d)) for d in facts["devices"])
+    facts["pids"] = tuple(facts["pids"])
+    facts["reports"] = tuple(facts["reports"])
+    facts["warnings"] = {n: tuple(found) for n, found in facts.get("warnings", {}).items()}
+    rank = _typed(Rank(**facts))
+    if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
+        raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
+    return rank
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`; InputError if there is none."""
+    return _read_json(path, "a JSON object")
+
+
+def _read_json(path: Path, expected: str) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(path.parent, found=f"no {path.name}", expected=expected) from None
+    except (OSError, ValueError, RecursionError) as error:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(
+            path, found=f"it cannot be read ({printable(what)})", expected=expected, advice="import the reports again"
+        ) from error
+    if not isinstance(value, dict):
+        raise InputError(path, found="no JSON object in it", expected=expected, advice="import the reports again")
+    return value
+
+
+def _manifest_from(value: Mapping[str, Any]) -> Manifest:
+    facts = dict(value)
+    facts["reports"] = tuple(_typed(ReportRecord(**{**r, "warnings": tuple(r["warnings"])})) for r in facts["reports"])
+    facts["ranks"] = tuple(rank_from_json(r) for r in facts["ranks"])
+    facts["clocks"] = tuple(_typed(Clock(**c)) for c in facts["clocks"])
+    facts["logs"] = tuple(_typed(LogRecord(**r)) for r in facts.get("logs", ()))
+    facts["log_matches"] = tuple(_typed(LogMatch(**m)) for m in facts.get("log_matches", ()))
+    for key in ("missing_ranks", "notes", "redactions"):
+        facts[key] = tuple(facts[key])
+    if facts["tables"] is not None:
+        facts["tables"] = tuple(facts["tables"])
+    manifest = _typed(Manifest(**facts))
+    numbers = [r.rank for r in manifest.ranks]
+    if numbers != sorted(set(numbers)):
+        raise ValueError("its ranks are not in order, each once")
+    if any(not 0 <= i < len(manifest.reports) for r in manifest.ranks for i in r.reports):
+        raise ValueError("a rank names a report that is not listed")
+    return manifest
+
+
+def _typed(record: _Record) -> _Record:
+    """`record`, a dataclass filled from JSON, seen to hold what its annotations say."""
+    kind: Any = type(record)
+    checks: dict[str, Callable[[Any], bool]] = _checks(kind)
+    for name, check in checks.items():
+        value = getattr(record, name)
+        if not check(value):
+            raise TypeError(f"{type(record).__name__}.{name} is {value!r:.60}")
+    return record
+
+
+@cache
+def _checks(record: Any) -> dict[str, Callable[[Any], bool]]:
+    return {name: _check(hint) for name, hint in get_type_hints(record, {**globals(), "Mapping": dict}).items()}
+
+
+def _check(hint: Any) -> Callable[[Any], bool]:
+    """A function that says whether a value is of the type `hint`, one of those that the records above use."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        checks = [_check(h) for h in inside]
+        return lambda value: any(check(value) for check in checks)
+    if origin is tuple:
+        one = _check(inside[0])
+        return lambda value: isinstance(value, tuple) and all(map(one, value))
+    if origin is dict:
+        key, item = _check(inside[0]), _check(inside[1])
+        return lambda value: isinstance(value, dict) and all(key(k) and item(v) for k, v in value.items())
+    if hint is float:
+        return lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    if hint is int:
+        return lambda value: isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    kind: type = hint
+    return lambda value: isinstance(value, kind)

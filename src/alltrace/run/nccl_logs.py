@@ -1,0 +1,313 @@
+"""NCCL's logs of a job, read in parallel and put together: who is which rank, and which ends are of one communicator."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from alltrace.readers.nccl_log.read import LogPart
+
+
+@dataclass
+class Member:
+    """One rank's end of one communicator.
+
+    Attributes:
+        host, pid: Its process.
+        pointer: The pointer that the process prints.
+        communicator: The name of the communicator: its commId, or one that is made up, see `identified`.
+        rank: Its rank in the communicator, from INIT, or None.
+        nranks: The number of ranks, or None.
+        global_rank: The rank of its process in the job, or None.
+        rank_source: Where `global_rank` is from: `init`, `globalrank`, `prefix` or None.
+        identified: How ends were put together: `commId`, `only one of this size`, or `alone`.
+        nodes, local_ranks, device, bus_id, function, parent: As INIT tells.
+        from_start: Whether its INIT is in the log, so that its first call there is its first call.
+        calls: Its calls by operation.
+        log: The log's position in the job's logs.
+    """
+
+    host: str
+    pid: int
+    pointer: int
+    log: int
+    rank: int | None = None
+    nranks: int | None = None
+    comm_id: str | None = None
+    communicator: str = ""
+    identified: str = "alone"
+    global_rank: int | None = None
+    rank_source: str | None = None
+    nodes: int | None = None
+    local_ranks: int | None = None
+    device: int | None = None
+    bus_id: str | None = None
+    function: str | None = None
+    parent: str | None = None
+    from_start: bool = False
+    begin_line: int | None = None
+    calls: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def process(self) -> str:
+        """`host:pid`."""
+        return f"{self.host}:{self.pid}"
+
+
+@dataclass
+class NcclLogs:
+    """The logs of a job.
+
+    Attributes:
+        paths: The files.
+        parts: What each holds.
+        members: The ends of communicators, over all logs.
+        member_of: For each log, the position in `members` of each of its instances.
+        calls_to: The folder with the calls of each log as Arrow files, or None where they were counted by size.
+        notes: What a reader must know.
+    """
+
+    paths: tuple[str, ...]
+    parts: list[LogPart]
+    members: list[Member]
+    member_of: list[list[int]]
+    calls_to: Path | None
+    notes: tuple[str, ...]
+    account: Mapping[str, int]
+    unread: Sequence[Mapping[str, Any]]
+    uses_calls_of_trace: bool = False
+
+    def calls(self) -> Iterator[tuple[int, Any]]:
+        """The calls in the order of the files, as (log, record batch) with the fields of the scanner and `instance`."""
+        import pyarrow as pa
+
+        if self.calls_to is None:
+            return
+        for log in range(len(self.parts)):
+            with pa.memory_map(str(self.calls_to / f"{log}.arrow")) as source:
+                reader = pa.ipc.open_file(source)
+                for n in range(reader.num_record_batches):
+                    yield log, reader.get_batch(n)
+
+
+class LogFolder:
+    """A temporary folder for calls; use it as a context manager around `read_nccl_logs` and the question."""
+
+    def __enter__(self) -> Path:
+        self._folder = tempfile.TemporaryDirectory(prefix="alltrace-logs-")
+        return Path(self._folder.name)
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+
+def expand(given: Sequence[str]) -> list[Path]:
+    """The files that the arguments name: files, folders (all files in them) and patterns.
+
+    Raises:
+        InputError: An argument names nothing.
+    """
+    import glob
+
+    files: list[Path] = []
+    for text in given:
+        path = Path(text)
+        found = [path]
+        if path.is_dir():
+            found = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+        elif not path.exists() and any(c in text for c in "*?["):
+            found = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207  patterns may be absolute
+        if not found or not found[0].exists():
+            raise InputError(path, found="there is no such file", expected="a log, a folder of logs or a pattern")
+        files.extend(p for p in found if p not in files)
+    return files
+
+
+def read_nccl_logs(
+    paths: Sequence[Path],
+    *,
+    calls_to: Path | None,
+    times: bool = False,
+    time_format: str | None = None,
+    jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> NcclLogs:
+    """Read logs in parallel, a file a task.
+
+    Args:
+        paths: The logs.
+        calls_to: An empty folder for the calls, one row each; None to count calls by size, which needs no disk.
+        times: Whether to read the lines' times.
+        time_format: Their format for `strptime`; None tries those that are common.
+        jobs: The most processes.
+        progress: Told the bytes read.
+
+    Raises:
+        InputError: A file cannot be read, or none has a record of NCCL.
+    """
+    from alltrace.engine.tasks import run_tasks
+    from alltrace.readers.nccl_log.read import Wanted, read_log
+    from alltrace.run.log_files import jobs_for
+
+    wanted = [
+        Wanted(str(path), None if calls_to is None else str(calls_to / f"{n}.arrow"), times, time_format)
+        for n, path in enumerate(paths)
+    ]
+    outcomes = sorted(run_tasks(read_log, wanted, jobs=jobs_for(paths, jobs), progress=progress), key=lambda o: o.index)
+    return _put_together([outcome.get() for outcome in outcomes], calls_to)
+
+
+def _put_together(parts: list[LogPart], calls_to: Path | None) -> NcclLogs:
+    account: Counter[str] = Counter()
+    for part in parts:
+        account.update(part.records.counts)
+    if not any(n for kind, n in account.items() if kind not in ("foreign", "step")):
+        names = ", ".join(Path(p.path).name for p in parts[:3])
+        damage = next((f": {p.damage}" for p in parts if p.damage), "")
+        raise InputError(
+            parts[0].path if len(parts) == 1 else names,
+            found=f"none of {account.total()} lines is a record of NCCL{damage}",
+            expected="the output of a job with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,COLL",
+        )
+    members: list[Member] = []
+    member_of: list[list[int]] = []
+    by_pointer: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for log, part in enumerate(parts):
+        positions = []
+        for instance in part.instances:
+            process = part.records.processes[instance.process]
+            member = Member(
+                process.host,
+                process.pid,
+                instance.pointer,
+                log,
+                instance.rank,
+                instance.nranks,
+                instance.comm_id,
+                nodes=instance.nodes,
+                local_ranks=instance.local_ranks,
+                device=instance.device,
+                bus_id=instance.bus_id,
+                function=instance.function,
+                parent=instance.parent,
+                from_start=instance.begin_line is not None,
+                begin_line=instance.begin_line,
+            )
+            key = (process.host, process.pid, instance.pointer)
+            same = [n for n in by_pointer[key] if members[n].log != log]
+            # the log of a process may be in several files, and only one of them has its INIT
+            if len(same) == 1 and (members[same[0]].rank is None or member.rank is None):
+                positions.append(same[0])
+                if members[same[0]].rank is None:
+                    member.log = members[same[0]].log
+                    members[same[0]] = member
+                continue
+            by_pointer[key].append(len(members))
+            positions.append(len(members))
+            members.append(member)
+        member_of.append(positions)
+    uses_trace = not account["COLL"] and bool(account["CALL"])
+    notes = _notes(parts, account, uses_trace)
+    _global_ranks(members, parts)
+    notes += _communicators(members)
+    if any(m.rank is None for m in members):
+        without = sum(m.rank is None for m in members)
+        notes.append(
+            f"{without} of {len(members)} ends of communicators have no INIT line, so their rank is null; "
+            "log with NCCL_DEBUG_SUBSYS=INIT,COLL"
+        )
+    unread = [{"file": part.path, "line": line + 1, "text": text} for part in parts for line, text in part.records.samples]
+    return NcclLogs(tuple(p.path for p in parts), parts, members, member_of, calls_to, tuple(notes), account, unread, uses_trace)
+
+
+def _notes(parts: list[LogPart], account: Counter[str], uses_trace: bool) -> list[str]:
+    lines = sum(part.lines for part in parts)
+    kinds = ", ".join(f"{n} {kind}" for kind, n in account.most_common() if n and kind != "not understood")
+    notes = [f"{lines} lines: {kinds}; {account['not understood']} records not understood"]
+    notes += [f"{part.path}: {part.damage}" for part in parts if part.damage]
+    if uses_trace:
+        notes.append("there is no COLL record; the calls are those of the CALL records of NCCL_DEBUG=TRACE")
+    dropped = sum(part.records.dropped for part in parts)
+    if dropped:
+        notes.append(f"{dropped} entries of topology, tuning or facts are left out, because there are too many different ones")
+    versions = sorted({text for part in parts for kind, text in part.records.facts if kind == "version"})
+    if versions:
+        notes.append(f"library: {', '.join(versions[:5])}")
+    return notes
+
+
+def _global_ranks(members: list[Member], parts: list[LogPart]) -> None:
+    """The rank in the job of each process: from the communicator of all processes, else from the lines' prefix."""
+    processes = {(m.host, m.pid) for m in members}
+    world = max((m.nranks or 0 for m in members if m.rank is not None), default=0)
+    ranks: dict[tuple[str, int, int | None], int] = {}
+    of_process: dict[tuple[str, int], set[int]] = defaultdict(set)
+    if world >= len(processes):
+        for m in members:
+            if m.nranks == world and m.rank is not None:
+                ranks.setdefault((m.host, m.pid, m.device), m.rank)
+                of_process[m.host, m.pid].add(m.rank)
+    prefixes = {(p.host, p.pid): p.prefix_rank for part in parts for p in part.records.processes if p.prefix_rank is not None}
+    distinct = len(set(prefixes.values())) == len(prefixes)
+    for m in members:
+        own = ranks.get((m.host, m.pid, m.device))
+        if own is None and len(of_process[m.host, m.pid]) == 1:
+            own = next(iter(of_process[m.host, m.pid]))
+        if own is not None:
+            m.global_rank, m.rank_source = own, "init"
+        elif distinct and (m.host, m.pid) in prefixes:
+            m.global_rank, m.rank_source = prefixes[m.host, m.pid], "prefix"
+
+
+def _communicators(members: list[Member]) -> list[str]:
+    """Name the communicators; ends without a commId are put together only where there is no other way."""
+    for m in members:
+        if m.comm_id is not None:
+            m.communicator, m.identified = m.comm_id, "commId"
+    rest = [m for m in members if m.comm_id is None]
+    by_size: dict[int | None, list[Member]] = defaultdict(list)
+    for m in rest:
+        by_size[m.nranks].append(m)
+    notes = []
+    inferred = 0
+    for nranks, its in sorted(by_size.items(), key=lambda item: item[0] or 0):
+        ranks = [m.rank for m in its]
+        known = [r for r in ranks if r is not None]
+        fits = nranks is not None and len(its) <= nranks and len(set(known)) == len(known)
+        if fits and (len({m.process for m in its}) == len(its) or len(known) == len(its)):
+            for m in its:
+                m.communicator, m.identified = f"nranks={nranks}", "only one of this size"
+            inferred += 1
+            continue
+        for m in its:
+            m.communicator = f"{m.process}:{m.pointer & (1 << 64) - 1:#x}"
+    if inferred:
+        notes.append(
+            f"{inferred} communicators have no commId in the log; their ends were put together because there is one of their size"
+        )
+    alone = sum(m.identified == "alone" for m in members)
+    if alone:
+        notes.append(f"{alone} ends of communicators could not be put together across processes: the log has no commId for them")
+    return notes
+
+
+def parse_steps(text: str | None) -> tuple[int, int] | None:
+    """`45:50` as the first and the last step, both included; `45` is one step; None for None.
+
+    Raises:
+        UsageError: It is no span.
+    """
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    if not first.isdigit() or (colon and not last.isdigit()) or (colon and int(last) < int(first)):
+        raise UsageError(f"--steps is {text!r}; expected a first and a last step such as 45:50")
+    return int(first), int(last if colon else first)

@@ -1,0 +1,131 @@
+"""An alignment as a run sees it: where it is kept, whether it is of this run, and the clocks it puts over the manifest's.
+
+How an alignment is made is the business of `alltrace.align`; a run only needs its clocks and the table `collectives`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from alltrace.run.manifest import Clock, LogMatch, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ALIGN = "align"
+FACTS = "alignment.json"
+SHARED_TABLES: dict[str, dict[str, str]] = {
+    "members": {
+        "instance": "BIGINT",
+        "communicator": "BIGINT",
+        "ordinal": "BIGINT",
+        "rank": "INTEGER",
+        "row": "BIGINT",
+        "start": "BIGINT",
+        "end": "BIGINT",
+        "confidence": "DOUBLE",
+    },
+    "steps": {
+        "rank": "INTEGER",
+        "step": "BIGINT",
+        "start": "BIGINT",
+        "end": "BIGINT",
+        "device_start": "BIGINT",
+        "device_end": "BIGINT",
+        "kind": "VARCHAR",
+        "source": "VARCHAR",
+    },
+}
+"""The tables of an alignment that hold all ranks in one file: their columns and SQL types."""
+
+SHARED_TIMES = ("start", "end", "device_start", "device_end")
+"""Their columns that hold points in time."""
+
+ALIGNED_TABLES = ("collectives", *SHARED_TABLES)
+"""All tables that come from the alignment."""
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A stored alignment of a run.
+
+    Attributes:
+        folder: Where it is kept: `RUN/align`, or a folder of the cache where the run cannot be written.
+        clocks: One per host.
+        stamp_errors_ns: For each rank how far its UTC stamp is ahead of its host's clock.
+        rows: For each rank the rows of `collectives`.
+        log_matches: How NCCL's logs fit each rank.
+        facts: All of `alignment.json`.
+    """
+
+    folder: Path
+    clocks: tuple[Clock, ...]
+    stamp_errors_ns: Mapping[int, int]
+    rows: Mapping[int, int]
+    facts: Mapping[str, Any]
+    log_matches: tuple[LogMatch, ...] = ()
+
+    def over(self, manifest: Manifest) -> Manifest:
+        """`manifest` with the alignment's clocks, stamp errors and matches of logs."""
+        ranks = [replace(r, stamp_error_ns=self.stamp_errors_ns.get(r.rank, 0)) for r in manifest.ranks]
+        return replace(manifest.with_ranks(ranks), clocks=self.clocks or manifest.clocks, log_matches=self.log_matches)
+
+    def collectives(self, rank: int) -> Path:
+        """The file of one rank's `collectives`."""
+        return self.folder / collectives_file(rank)
+
+
+def collectives_file(rank: int) -> str:
+    """The file of one rank's `collectives`, relative to the alignment's folder."""
+    return f"collectives/rank={rank}.parquet"
+
+
+def signature(manifest: Manifest) -> str:
+    """What an alignment is made from: the ranks, their reports' contents and rows, and the version that makes it."""
+    import hashlib
+
+    from alltrace import __version__
+
+    reports = [(r.content_hash, r.system_clock_ns) for r in manifest.reports]
+    ranks = [
+        (r.rank, r.host, r.time_base_utc_ns, r.start_ns, r.end_ns, sorted(r.rows.items()), [reports[i] for i in r.reports])
+        for r in manifest.ranks
+    ]
+    made_from = [_VERSION, __version__, manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
+    if manifest.logs:
+        made_from.append([(log.kind, log.content_hash) for log in manifest.logs])
+    return hashlib.blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
+
+
+def unaligned(manifest: Manifest) -> Manifest:
+    """`manifest` as it was imported if an alignment was written into it; every host's own UTC is believed.
+
+    Clocks without evidence were not made by an alignment and stay.
+    """
+    if not any(c.evidence for c in manifest.clocks):
+        return manifest
+    clocks = tuple(Clock(c.host, component=n) for n, c in enumerate(manifest.clocks))
+    return replace(manifest.with_ranks(replace(r, stamp_error_ns=0) for r in manifest.ranks), clocks=clocks)
+
+
+def find_overlay(manifest: Manifest, folder: Path) -> Overlay | None:
+    """The alignment kept in `folder`; None where there is none, it is damaged, or it is of other ranks or rows."""
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        if facts["signature"] != signature(manifest):
+            return None
+        return Overlay(
+            folder,
+            tuple(Clock(**c) for c in facts["clocks"]),
+            {int(k): int(v) for k, v in facts["stamp_errors_ns"].items()},
+            {int(k): int(v) for k, v in facts["rows"].items()},
+            facts,
+            tuple(LogMatch(**m) for m in facts.get("log_matches", ())),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return None

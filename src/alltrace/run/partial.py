@@ -1,0 +1,60 @@
+"""A run whose import has not come to its end, or never will: what has been committed of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, rank_folder, rank_from_json, read_json, read_manifest
+from alltrace.run.overlay import unaligned
+from alltrace.run.store import Names, Run
+from alltrace.trace.errors import AlltraceError
+
+if TYPE_CHECKING:
+    from alltrace.run.manifest import Rank
+
+
+class PartialRun(Run):
+    """The ranks that are there of a run that is still being imported; otherwise as `Run`, without an alignment.
+
+    A rank is renamed into place whole, so what is seen is never half of one. It is a picture of one moment: open it again to see
+    ranks that have come since.
+
+    Args:
+        path: The run directory.
+
+    Raises:
+        InputError: `path` is no run directory, or its manifest is damaged.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        manifest = read_manifest(self.path)
+        note = "this run is still being imported, or its import was stopped: only the ranks that are there are shown"
+        found = _committed(self.path)
+        self._manifest = unaligned(manifest.with_ranks(found))
+        if not manifest.complete:
+            from dataclasses import replace
+
+            self._manifest = replace(self._manifest, notes=(*self._manifest.notes, note))
+        self.overlay = None
+        self.alignment = None
+        self._names = Names(self.name_files())
+
+    def name_files(self) -> list[Path]:
+        """The names of each rank that is there; those of the whole run are written last."""
+        files = [self.path / r.folder / NAMES for r in self._manifest.ranks]
+        return [f for f in files if f.is_file()]
+
+
+def _committed(run: Path) -> list[Rank]:
+    """The ranks whose folders are there with their record."""
+    found = []
+    for folder in sorted((run / RANKS).glob("rank=*")):
+        try:
+            rank = rank_from_json(read_json(folder / RANK_RECORD)["rank"])
+        except (AlltraceError, KeyError, TypeError, ValueError):
+            continue  # being removed or of another version: not there yet
+        if folder.name == Path(rank_folder(rank.rank)).name:
+            found.append(rank)
+    return found

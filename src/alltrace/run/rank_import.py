@@ -1,0 +1,373 @@
+"""One task of an import: the ranks that share reports, from those reports to their committed folders."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections import defaultdict
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.readers.base import open_report
+from alltrace.run.ahead import ahead
+from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, rank_folder, rank_to_json, write_json
+from alltrace.run.memory import lean_memory
+from alltrace.run.parquet import read_parquet, write_parquet
+from alltrace.run.row_groups import one_thread
+from alltrace.run.writer import TableWriter
+from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
+from alltrace.trace.schema import DICTIONARIES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
+
+    from alltrace.readers.base import ReportReader
+    from alltrace.run.identity import RankPlan, Source
+
+_GROUPS: tuple[tuple[str, ...], ...] = (("ranges", "marks"),)
+"""Canonical tables that come from one table of a source and are read together."""
+
+_GPU_WORK = ("kernels", "copies", "graphs", "memory")
+"""Tables whose rows say that a rank used a device."""
+
+_BUDGET_BYTES = 12 << 20
+_AHEAD = 3  # batches that are decoded while others are sorted and written
+
+
+@dataclass(frozen=True)
+class RankTask:
+    """What one worker imports.
+
+    Attributes:
+        run: The run directory.
+        reports: The reports by their row in the manifest.
+        ranks: The ranks, all of whose sources are among the reports.
+        signatures: Rank to what it is made from.
+        tables: The canonical event tables wanted.
+        rules: The kernel rules.
+    """
+
+    run: str
+    reports: Mapping[int, ReportRecord]
+    ranks: tuple[RankPlan, ...]
+    signatures: Mapping[int, Mapping[str, Any]]
+    tables: tuple[str, ...]
+    rules: tuple[KernelRule, ...]
+
+
+@dataclass
+class _Piece:
+    """What one report gave one rank: a folder of tables, in the report's own numbering and time."""
+
+    folder: Path
+    rows: dict[str, int]
+    start_ns: int | None = None
+    end_ns: int | None = None
+    open_end_ns: int | None = None
+    devices: set[int] = field(default_factory=set)
+    warnings: tuple[str, ...] = ()
+
+    def saw(self, start: int | None, end: int | None) -> None:
+        if start is not None and (self.start_ns is None or start < self.start_ns):
+            self.start_ns = start
+        if end is not None and (self.end_ns is None or end > self.end_ns):
+            self.end_ns = end
+
+
+def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
+    """Read the reports of `task` and commit its ranks; returns them as they now stand in the run.
+
+    Raises:
+        InputError: A report is damaged; nothing of its ranks is left behind.
+    """
+    with lean_memory():
+        return _import_ranks(task, advance)
+
+
+def _import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
+    run = Path(task.run)
+    # workers on several hosts may share a number
+    staging = run / RANKS / f".{platform.node()}-{os.getpid()}-{task.ranks[0].rank}"
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        pieces: dict[int, list[_Piece]] = defaultdict(list)
+        for index, record in task.reports.items():
+            mine = [(r, s) for r in task.ranks for s in r.sources if s.report == index]
+            for rank, piece in _read_report(record, mine, task, staging / str(index), advance):
+                pieces[rank].append(piece)
+        return [_commit(run, task, plan, pieces[plan.rank], staging) for plan in task.ranks]
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _read_report(
+    record: ReportRecord,
+    mine: Sequence[tuple[RankPlan, Source]],
+    task: RankTask,
+    folder: Path,
+    advance: Callable[[int], None],
+) -> Iterator[tuple[int, _Piece]]:
+    """Each rank's piece of one report."""
+    reader = open_report(Path(record.path))
+    try:
+        yield from _split(reader, mine, task, folder, advance)
+    finally:
+        reader.close()
+
+
+def _split(
+    reader: ReportReader,
+    mine: Sequence[tuple[RankPlan, Source]],
+    task: RankTask,
+    folder: Path,
+    advance: Callable[[int], None],
+) -> Iterator[tuple[int, _Piece]]:
+
+    kinds = _KernelKinds(reader, task.rules)
+    router = _Router([tuple(source.processes) for _, source in mine])
+    pieces = []
+    for plan, _ in mine:
+        place = folder / f"rank={plan.rank}"
+        place.mkdir(parents=True)
+        pieces.append(_Piece(place, {}))
+    with one_thread() as encoder, closing(ahead(_batches(reader, task.tables, kinds), _AHEAD)) as batches:
+        for group, found in groupby(batches, key=itemgetter(0)):
+            sinks = _Sinks(group, pieces, folder, encoder)
+            try:
+                for _, name, batch in found:
+                    for n, part in router.split(batch):
+                        sinks.append(name, n, part)
+                    advance(batch.num_rows)
+                sinks.finish()
+            except BaseException:
+                sinks.abort()
+                raise
+    dictionaries = reader.dictionaries()
+    warnings = reader.warnings()
+    for n, (plan, _) in enumerate(mine):
+        for name in DICTIONARIES:
+            table = dictionaries.get(name)
+            if table is not None:
+                _write_dictionary(pieces[n].folder, name, router.dictionary(table, n) if len(mine) > 1 else table)
+        if pieces[n].open_end_ns is None and pieces[n].end_ns is not None:
+            pieces[n].open_end_ns = pieces[n].end_ns
+        pieces[n].warnings = warnings
+        yield plan.rank, pieces[n]
+
+
+def _batches(reader: ReportReader, tables: Sequence[str], kinds: _KernelKinds) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """The rows of all wanted tables: which tables are read together, the table, and the batch."""
+    for group in _grouped(tables):
+        for name, batch in reader.stream(group):
+            yield group, name, kinds.fill(batch) if name == "kernels" else batch
+
+
+def _grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    done: set[str] = set()
+    for table in tables:
+        if table in done:
+            continue
+        group = tuple(t for t in next((g for g in _GROUPS if table in g), (table,)) if t in tables)
+        done.update(group)
+        yield group
+
+
+class _Sinks:
+    """The writers of one group of tables, made as rows come; a table without rows gets no file."""
+
+    def __init__(self, group: Sequence[str], pieces: Sequence[_Piece], spill: Path, encoder: Executor) -> None:
+        self._encoder = encoder
+        self._pieces = pieces
+        self._spill = spill
+        self._budget = _BUDGET_BYTES // max(1, min(4, len(pieces)))
+        self._writers: dict[tuple[str, int], TableWriter] = {}
+        self._latest: dict[int, int] = {}
+        self._group = group
+
+    def append(self, name: str, piece: int, batch: Any) -> None:
+        if batch.num_rows == 0:
+            return
+        key = (name, piece)
+        if key not in self._writers:
+            path = self._pieces[piece].folder / f"{name}.parquet"
+            self._writers[key] = TableWriter(TABLES[name], path, self._spill, self._budget, self._encoder)
+        self._writers[key].append(batch)
+        if name in _GPU_WORK:
+            self._pieces[piece].devices.update(d for d in batch.column("device").unique().to_pylist() if d is not None)
+        if name in ("ranges", "marks"):
+            self._latest[piece] = max(self._latest.get(piece, -(1 << 63)), _latest(batch))
+
+    def finish(self) -> None:
+        for (name, n), writer in self._writers.items():
+            piece = self._pieces[n]
+            if n in self._latest:
+                piece.open_end_ns = self._latest[n]
+            stats = writer.finish(open_end_ns=self._latest.get(n))
+            piece.rows[name] = stats.rows
+            piece.saw(stats.first_start_ns, stats.last_end_ns)
+
+    def abort(self) -> None:
+        for writer in self._writers.values():
+            writer.abort()
+
+
+def _latest(batch: Any) -> int:
+    import pyarrow.compute as pc
+
+    times = (pc.max(batch.column(c)).as_py() for c in ("start", "end", "time") if c in batch.schema.names)
+    return max((t for t in times if t is not None), default=-(1 << 63))
+
+
+class _Router:
+    """Splits batches of one report over its ranks by process; rows without a known process go to the first rank."""
+
+    def __init__(self, owned: Sequence[tuple[int, ...]]) -> None:
+        self._owned = owned
+
+    def split(self, batch: Any) -> Iterator[tuple[int, Any]]:
+        if len(self._owned) == 1 or "process" not in batch.schema.names:
+            yield 0, batch
+            return
+        import pyarrow as pa
+
+        owner = self._owner_of(batch.column("process"))
+        for n in range(len(self._owned)):
+            mask = owner == n
+            if mask.all():
+                yield n, batch
+            elif mask.any():
+                yield n, batch.filter(pa.array(mask))
+
+    def dictionary(self, table: Any, piece: int) -> Any:
+        """The rows of a dictionary that belong to a piece: those of its processes; what has no process belongs to all."""
+        if "process" not in table.column_names:
+            return table
+        import pyarrow as pa
+
+        return table.filter(pa.array(self._owner_of(table.column("process").combine_chunks()) == piece))
+
+    def _owner_of(self, processes: Any) -> Any:
+        import numpy as np
+        import pyarrow as pa
+
+        if isinstance(processes, pa.ChunkedArray):
+            processes = processes.combine_chunks() if processes.num_chunks else pa.array([], pa.int32())
+        values = processes.fill_null(-1).to_numpy(zero_copy_only=False)
+        top = max((p for owned in self._owned for p in owned), default=0)
+        lookup = np.zeros(max(top, int(values.max(initial=0))) + 2, np.int32)
+        for n, owned in enumerate(self._owned):
+            lookup[list(owned)] = n
+        # -1 is the last element, which no process has
+        return lookup[values]
+
+
+class _KernelKinds:
+    """Fills `kernels.kind` by the rules, once per name."""
+
+    def __init__(self, reader: ReportReader, rules: Sequence[KernelRule]) -> None:
+        built_in = built_in_rules()
+        self._rules = built_in if tuple(rules) == built_in.rules else KernelRules(rules[: len(rules) - len(built_in.rules)])
+        self._reader = reader
+        self._known: dict[int, str | None] = {}
+
+    def fill(self, batch: Any) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        encoded = _kernel_names(batch).dictionary_encode()
+        ids = encoded.dictionary.to_pylist()
+        if any(i not in self._known for i in ids):
+            names = self._reader.dictionaries()["names"]
+            texts = dict(zip(names.column("id").to_pylist(), names.column("value").to_pylist(), strict=True))
+            self._known.update({i: self._rules.kind(texts.get(i)) for i in ids})
+        kinds = pa.array([self._known[i] for i in ids], pa.string()).dictionary_encode()
+        indices = pc.take(kinds.indices, encoded.indices)
+        column = pa.DictionaryArray.from_arrays(indices, kinds.dictionary)
+        return batch.set_column(batch.schema.get_field_index("kind"), batch.schema.field("kind"), column)
+
+
+def _kernel_names(batch: Any) -> Any:
+    """The best name a kernel has: demangled, else short."""
+    name = batch.column("name")
+    return name if name.null_count == 0 else name.fill_null(batch.column("short_name"))
+
+
+def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[_Piece], staging: Path) -> Rank:
+    """Put a rank's folder in its place, whole."""
+    order = [s.report for s in plan.sources]
+    piece = pieces[0]
+    if len(pieces) > 1:
+        from alltrace.run.joining import join_pieces
+
+        by_report = {int(p.folder.parent.name): p for p in pieces}
+        parts = [(by_report[i].folder, _shift(task, order[0], i), by_report[i].rows) for i in order]
+        joined = staging / f"joined-{plan.rank}"
+        rows, start, end, latest, devices = join_pieces(parts, joined, staging)
+        piece = _Piece(joined, rows, start, end, latest, devices)
+    record = task.reports[order[0]]
+    warnings = {p.folder.parent.name: p.warnings for p in pieces if p.warnings}
+    rank = Rank(
+        rank=plan.rank,
+        local_rank=plan.local_rank,
+        host=plan.host,
+        pids=plan.pids,
+        devices=_devices(piece, plan.host),
+        rank_source=plan.source,
+        reports=tuple(order),
+        time_base_utc_ns=record.utc_ns,
+        start_ns=piece.start_ns,
+        end_ns=piece.end_ns,
+        rows=piece.rows,
+        open_end_ns=piece.open_end_ns,
+        warnings=warnings,
+    )
+    write_json(piece.folder / RANK_RECORD, {"signature": task.signatures[plan.rank], "rank": rank_to_json(rank)})
+    _sync(piece.folder)
+    place = run / rank_folder(plan.rank)
+    shutil.rmtree(place, ignore_errors=True)
+    piece.folder.rename(place)
+    return rank
+
+
+def _shift(task: RankTask, first: int, other: int) -> int:
+    a, b = task.reports[first].utc_ns, task.reports[other].utc_ns
+    return b - a if a is not None and b is not None else 0
+
+
+def _sync(folder: Path) -> None:
+    """Make the folder's entries durable before it is renamed into place."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_dictionary(folder: Path, name: str, table: Any) -> None:
+    if table.num_rows:
+        file = NAMES if name == "names" else f"{name}.parquet"
+        write_parquet(table.cast(TABLES[name].arrow_schema()), folder / file, store_schema=False)
+
+
+def _devices(piece: _Piece, host: str) -> tuple[Device, ...]:
+    """The devices that the rank used, out of all that its reports describe."""
+    folder = piece.folder
+    path = folder / "devices.parquet"
+    if not path.is_file():
+        return ()
+    names = {}
+    if (folder / NAMES).is_file():
+        table = read_parquet(folder / NAMES, ["id", "value"])
+        names = dict(zip(table.column("id").to_pylist(), table.column("value").to_pylist(), strict=True))
+    rows = read_parquet(path, ["device", "ordinal", "uuid", "bus_id", "name"]).to_pylist()
+    return tuple(
+        Device(r["device"], r["ordinal"], r["uuid"], r["bus_id"], names.get(r["name"]), host)
+        for r in rows
+        if r["device"] in piece.devices
+    )

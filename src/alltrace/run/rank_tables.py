@@ -1,0 +1,47 @@
+"""One rank's tables, as everything above the store sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class RankTables(Protocol):
+    """One rank's tables, as `map` sees them; times are on the run's aligned clock, in ns."""
+
+    rank: int
+    host: str
+
+    def has(self, table: str) -> bool:
+        """Whether the rank has rows of the canonical `table`."""
+        ...
+
+    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """The canonical `table` as a `pyarrow.Table` sorted by its `sort_keys`, empty where the rank has none.
+
+        Args:
+            table: A key of `alltrace.trace.schema.TABLES`.
+            columns: The columns wanted, in order; None for all.
+        """
+        ...
+
+    def gpu_samples(self, columns: Sequence[str]) -> Any:
+        """The samples of GPU metrics of the rank's GPUs, also where another report of its host has them.
+
+        Args:
+            columns: The columns of `gpu_metrics` wanted, in order.
+
+        Returns:
+            A `pyarrow.Table` in no order; `device` is the row in the rank's own `devices`.
+        """
+        ...
+
+    def shared(self, table: str) -> Any:
+        """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
+        ...
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        ...

@@ -1,0 +1,242 @@
+"""The logs of a run's job, kept beside its ranks: NCCL's calls of each rank, and the steps that the program printed.
+
+    logs/calls/rank=7.parquet   the calls of a rank in the order of its log (`CALLS`)
+    logs/steps.parquet          the steps of the job (`PRINTED_STEPS`)
+    logs/ranks.json             how the log of each rank was found
+
+What they are joined to is found by `alltrace.align`; nothing of that is decided here.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.run.log_files import read_files
+from alltrace.run.manifest import LogRecord, Manifest, Rank, read_json, write_json
+from alltrace.run.nccl_logs import LogFolder, expand, read_nccl_logs
+from alltrace.run.parquet import read_parquet
+from alltrace.trace.errors import InputError
+from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.run.nccl_logs import NcclLogs
+
+LOGS = "logs"
+CALLS = (
+    "communicator", "shared", "group_rank", "group_size", "op", "op_count", "count", "datatype", "bytes", "root", "peer", "tid",
+    "time_ns",
+)  # fmt: skip
+"""Columns of a rank's calls: `op` is the position in `OPERATIONS` and `datatype` NCCL's number; the others are as in the view
+`calls` of `logs nccl`. `shared` tells whether the communicator has the same name on all its ranks."""
+PRINTED_STEPS = ("step", "time_ns", "step_time_s")
+
+_RANKS = "ranks.json"
+_RANKS_AT_ONCE = 128
+_ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
+_FROM_CALL = 4
+
+
+@dataclass(frozen=True)
+class FoundLogs:
+    """For each rank that has calls how its log was found, `process` or `rank`; and what a reader must know."""
+
+    found_by: dict[int, str]
+    notes: tuple[str, ...]
+
+
+def import_logs(
+    output: Path, manifest: Manifest, nccl: Sequence[str], training: Sequence[str], jobs: int | None
+) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
+    """Read the logs of a job and keep in the run at `output` what can be joined with it; what was kept before is replaced.
+
+    Args:
+        output: The run directory.
+        manifest: Its facts: the ranks that calls are given to.
+        nccl: Logs of NCCL: files, folders, patterns.
+        training: Training logs, likewise.
+        jobs: The most processes.
+
+    Returns:
+        The logs, and what a reader must know.
+
+    Raises:
+        InputError: A log cannot be read, or has nothing of its kind in it.
+    """
+    place, draft = output / LOGS, output / "ranks" / f".{LOGS}"
+    shutil.rmtree(draft, ignore_errors=True)
+    records: list[LogRecord] = []
+    notes: list[str] = []
+    if nccl or training:
+        (draft / "calls").mkdir(parents=True)
+        if nccl:
+            found = _import_nccl(draft, manifest, expand(nccl), jobs, records)
+            write_json(draft / _RANKS, {str(r): how for r, how in found.found_by.items()})
+            notes += found.notes
+        if training:
+            notes += _import_training(draft, expand(training), jobs, records)
+    shutil.rmtree(place, ignore_errors=True)
+    if records:
+        draft.rename(place)
+    return tuple(records), tuple(notes)
+
+
+def logged_calls(run: Path, rank: int) -> Any:
+    """The calls of a rank (`CALLS`) as a `pyarrow.Table`; None where its log is not there."""
+    path = run / LOGS / "calls" / f"rank={rank}.parquet"
+    return read_parquet(path, list(CALLS), ["communicator"]) if path.is_file() else None
+
+
+def found_by(run: Path) -> dict[int, str]:
+    """For each rank that has calls how its log was found."""
+    path = run / LOGS / _RANKS
+    return {int(r): str(how) for r, how in read_json(path).items()} if path.is_file() else {}
+
+
+def printed_steps(run: Path) -> Any:
+    """The steps that the program printed (`PRINTED_STEPS`) as a `pyarrow.Table`; None where there is no training log."""
+    path = run / LOGS / "steps.parquet"
+    return read_parquet(path, list(PRINTED_STEPS)) if path.is_file() else None
+
+
+def _record(path: str, kind: str, records: int) -> LogRecord:
+    from alltrace.run.contents import content_hash
+
+    size, digest = content_hash(Path(path))
+    return LogRecord(path, kind, size, digest, records)
+
+
+def _import_nccl(draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]) -> FoundLogs:
+    with LogFolder() as folder:
+        logs = read_nccl_logs(paths, calls_to=folder, times=True, jobs=jobs)
+        kind = "CALL" if logs.uses_calls_of_trace else "COLL"
+        records += [_record(p.path, "nccl", p.records.counts[kind]) for p in logs.parts]
+        found, ranks, notes = ranks_of_members(logs, manifest.ranks)
+        wanted = sorted(found)
+        for first in range(0, len(wanted), _RANKS_AT_ONCE):
+            _write_calls(logs, ranks, wanted[first : first + _RANKS_AT_ONCE], draft / "calls")
+    return FoundLogs(found, notes)
+
+
+def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
+    """Whose calls are whose: by host and process id, where no process is known to the run by the rank's number.
+
+    Args:
+        logs: The logs of the job.
+        ranks: The ranks of the run.
+
+    Returns:
+        How each rank's log was found; the rank of each of `logs.members`, -1 for none of the run's; and notes.
+    """
+    owners: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for rank in ranks:
+        for pid in rank.pids:
+            owners[_short(rank.host), pid].add(rank.rank)
+    processes = {(m.host, m.pid) for m in logs.members}
+    mine = {p: next(iter(o)) for p in processes if len(o := owners.get((_short(p[0]), p[1]), set())) == 1}
+    if mine:
+        how = dict.fromkeys(mine.values(), "process")
+        others = len(processes) - len(mine)
+        notes = (f"NCCL's logs have {others} processes of which the run has no report",) if others else ()
+        return how, [mine.get((m.host, m.pid), -1) for m in logs.members], notes
+    numbers = {r.rank for r in ranks}
+    by_number: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    for m in logs.members:
+        if m.global_rank in numbers and m.global_rank is not None:
+            by_number[m.global_rank].add((m.host, m.pid))
+    alone = {next(iter(its)): rank for rank, its in by_number.items() if len(its) == 1}
+    notes = ("no process in NCCL's logs is one of the run's by host and process id",)
+    if alone:
+        notes = (f"{notes[0]}; {len(alone)} of them have a rank's number, which is joined only where its lines' times fit",)
+    return dict.fromkeys(alone.values(), "rank"), [alone.get((m.host, m.pid), -1) for m in logs.members], notes
+
+
+def _short(host: str) -> str:
+    """A host's name without its domain, which NCCL does not print."""
+    return host.partition(".")[0]
+
+
+def _write_calls(logs: NcclLogs, ranks: Sequence[int], wanted: Sequence[int], folder: Path) -> None:
+    """Write the calls of some ranks, batch by batch, so that memory is that of a batch."""
+    import pyarrow.parquet as pq
+
+    writers: dict[int, Any] = {}
+    rank_of = np.array([*ranks, -1], np.int64)
+    try:
+        for log, batch in logs.calls():
+            members = np.array(logs.member_of[log] or [0], np.int64)[batch.column("instance").to_numpy()]
+            keep = ((batch.column("flags").to_numpy() & _FROM_CALL) != 0) == logs.uses_calls_of_trace
+            owner = np.where(keep, rank_of[members], -1)
+            for rank in np.unique(owner[np.isin(owner, wanted)]).tolist():
+                table = _calls(logs, log, batch, members, np.flatnonzero(owner == rank))
+                if rank not in writers:
+                    writers[rank] = pq.ParquetWriter(folder / f"rank={rank}.parquet", table.schema, compression="zstd")
+                writers[rank].write_table(table)
+    finally:
+        for writer in writers.values():
+            writer.close()
+
+
+def _calls(logs: NcclLogs, log: int, batch: Any, members: Any, rows: Any) -> Any:
+    import pyarrow as pa
+
+    its = [logs.members[m] for m in members[rows].tolist()]
+    op, count, datatype, root = (batch.column(c).to_numpy()[rows] for c in ("operation", "count", "datatype", "root"))
+    sizes = np.array([size for _name, size in DATATYPES] + [0], np.int64)
+    each = sizes[np.where((datatype >= 0) & (datatype < len(DATATYPES)), datatype, len(DATATYPES))]
+    known = (each > 0) & (count <= np.iinfo(np.int64).max // np.maximum(each, 1))
+    paired = np.array([o in POINT_TO_POINT for o in OPERATIONS])[op]
+    rooted = np.array([o in _ROOTED for o in OPERATIONS])[op]
+    tids = np.array([tid for _p, tid, _d in logs.parts[log].tokens] or [0], np.int64)
+    columns: dict[str, Any] = {
+        "communicator": pa.array([m.communicator for m in its], pa.string()),
+        "shared": pa.array([m.identified != "alone" for m in its], pa.bool_()),
+        "group_rank": pa.array([m.rank for m in its], pa.int64()),
+        "group_size": pa.array([m.nranks for m in its], pa.int64()),
+        "op": op,
+        "op_count": batch.column("op_count").take(pa.array(rows)),
+        "count": count,
+        "datatype": datatype,
+        "bytes": pa.array(np.where(known, count * each, 0), mask=~known),
+        "root": pa.array(root, mask=~rooted),
+        "peer": pa.array(root, mask=~paired),
+        "tid": tids[batch.column("token").to_numpy()[rows]],
+        "time_ns": batch.column("time_ns").take(pa.array(rows)),
+    }
+    return pa.table({name: columns[name] for name in CALLS})
+
+
+def _import_training(draft: Path, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]) -> tuple[str, ...]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from alltrace.readers.training_log.read import read_training
+
+    logs = read_files(read_training, paths, jobs)
+    records += [_record(log.path, "training", len(log.steps)) for log in logs]
+    if not any(log.steps for log in logs):
+        raise InputError(
+            logs[0].path, found=f"no step in {sum(log.lines for log in logs)} lines", expected="the log of a training that is known"
+        )
+    steps: dict[int, tuple[int | None, float | None]] = {}
+    for log in logs:
+        for step, values, _line, _copies in log.steps:
+            taken = None if log.smoothed else values.get("step_time_s")
+            steps.setdefault(step, (log.stamps.get(step), taken))
+    rows = sorted(steps.items())
+    table = pa.table(
+        {
+            "step": pa.array([s for s, _ in rows], pa.int64()),
+            "time_ns": pa.array([v[0] for _, v in rows], pa.int64()),
+            "step_time_s": pa.array([v[1] for _, v in rows], pa.float64()),
+        }
+    )
+    pq.write_table(table, draft / "steps.parquet", compression="zstd")
+    return tuple(f"{log.path}: {log.damage}" for log in logs if log.damage)

@@ -1,0 +1,458 @@
+"""A run directory, opened: its facts, its tables on the aligned clock, and SQL over all ranks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alltrace.run.clock import ClockMap, clock_map
+from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
+from alltrace.run.overlay import ALIGN, SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
+from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.schema import DICTIONARIES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+
+class Names:
+    """The interned strings of a run: looks up the text of ids.
+
+    Args:
+        paths: The files that hold them; a name may stand in several.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+
+    @cached_property
+    def _sorted(self) -> tuple[Any, Any]:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from alltrace.run.parquet import read_parquet
+
+        table = pa.concat_tables(
+            [read_parquet(p, ["id", "value"]) for p in self._paths] or [TABLES["names"].arrow_schema().empty_table()]
+        )
+        table = table.take(pc.sort_indices(table.column("id"))).combine_chunks()
+        ids = table.column("id").to_numpy()
+        if len(self._paths) > 1 and len(ids):
+            again = ids[1:] == ids[:-1]
+            values = table.column("value").combine_chunks()
+            if again.any() and pc.any(pc.not_equal(values[1:], values[:-1]).filter(pa.array(again))).as_py():
+                raise InputError(self._paths[0], found="two different names share an id", advice="report this as a bug")
+            table = table.filter(pa.array(np.concatenate(([True], ~again))))
+            ids = table.column("id").to_numpy()
+        return ids, table.column("value").combine_chunks()
+
+    def table(self) -> Any:
+        """All strings, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        import pyarrow as pa
+
+        ids, values = self._sorted
+        return pa.table({"id": ids, "value": values})
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of ids, as a string array; null where the id is null or unknown."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        known, values = self._sorted
+        if isinstance(ids, pa.ChunkedArray):
+            ids = ids.combine_chunks()
+        if isinstance(ids, pa.ChunkedArray) or len(known) == 0:
+            return pa.nulls(len(ids), pa.string())
+        wanted = pc.fill_null(ids.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        found = known[at] == wanted
+        if ids.null_count:
+            found &= ids.is_valid().to_numpy(zero_copy_only=False)
+        return values.take(pa.array(at, mask=~found))
+
+
+def _complete(table: Any, schema: Any) -> Any:
+    """The table as `schema` has it; a column that a run made by an earlier version lacks is null."""
+    if table.schema == schema:
+        return table
+    import pyarrow as pa
+
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(schema.names).cast(schema)
+
+
+class Piece(NamedTuple):
+    """Part of a rank's table: a row group of its file.
+
+    Attributes:
+        group: Its number in the file.
+        first_row: The row of the table that it begins with.
+        rows: Its rows.
+        start_ns: Its first start, aligned; None where the file does not tell.
+        end_ns: Its last end, likewise; None also where a row has none.
+    """
+
+    group: int
+    first_row: int
+    rows: int
+    start_ns: int | None
+    end_ns: int | None
+
+
+class StoredRank:
+    """One rank's tables in a run directory; what a recipe's `map` is given."""
+
+    def __init__(self, run: Path, manifest: Manifest, record: Rank, names: Names, overlay: Overlay | None = None) -> None:
+        self.record = record
+        self.rank = record.rank
+        self.host = record.host
+        self.clock: ClockMap = clock_map(manifest, record)
+        self._run = run
+        self._manifest = manifest
+        self._folder = run / record.folder
+        self._names = names
+        self._overlay = overlay
+        self._metadata: dict[str, tuple[Path, Any]] = {}
+        self._pieces: dict[str, list[Piece]] = {}
+
+    def has(self, table: str) -> bool:
+        """Whether the rank has rows of the canonical `table`; the manifest counts events only, a dictionary is there or not."""
+        if table in DICTIONARIES:
+            return (self._folder / f"{table}.parquet").is_file()
+        if table == "collectives" and self._overlay is not None:
+            return self._overlay.rows.get(self.rank, 0) > 0
+        return self.record.rows.get(table, 0) > 0
+
+    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """The canonical `table` as a `pyarrow.Table`, on the run's aligned clock (see `RankTables.table`)."""
+        return self._aligned(self.file_table(table, columns), TABLES[table].time_columns())
+
+    def file_table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """The same in the time of the rank's files, for what must not depend on clocks."""
+        from alltrace.run.parquet import read_parquet
+
+        declared = TABLES[table]
+        wanted = list(declared.column_names if columns is None else columns)
+        schema = declared.arrow_schema(wanted)
+        if not self.has(table):
+            return schema.empty_table()
+        enums = [c for c in wanted if declared.column(c).type == "enum"]
+        path = self._folder / f"{table}.parquet"
+        if table == "collectives" and self._overlay is not None:
+            path = self._overlay.collectives(self.rank)
+        return _complete(read_parquet(path, wanted, enums), schema)
+
+    def gpu_samples(self, columns: Sequence[str]) -> Any:
+        """The samples of the rank's GPUs, whichever report of its host has them (see `RankTables.gpu_samples`)."""
+        from alltrace.run.host_samples import samplers, samples_of_host
+
+        def opened(record: Rank) -> StoredRank:
+            return StoredRank(self._run, self._manifest, record, self._names, self._overlay)
+
+        return samples_of_host(self, samplers(self._manifest, self.record), opened, columns)
+
+    def batches(self, table: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """The canonical `table` piece by piece, as `pyarrow.Table`s of one row group each, in the order of its rows.
+
+        Memory is bounded by a row group; otherwise as `table`.
+        """
+        from alltrace.run.parquet import read_row_groups
+
+        if not self.has(table):
+            return
+        if table == "collectives" and self._overlay is not None:
+            yield self.table(table, columns)
+            return
+        declared = TABLES[table]
+        wanted = list(declared.column_names if columns is None else columns)
+        schema = declared.arrow_schema(wanted)
+        enums = [c for c in wanted if declared.column(c).type == "enum"]
+        for found in read_row_groups(self._folder / f"{table}.parquet", wanted, enums):
+            yield self._aligned(_complete(found, schema), declared.time_columns())
+
+    def pieces(self, table: str) -> list[Piece]:
+        """The pieces that `table` can be read in, in the order of its rows; each says when its rows are."""
+        if not self.has(table):
+            return []
+        if table in self._pieces:
+            return self._pieces[table]
+        from alltrace.run.parquet import row_group_order
+
+        _, metadata = self._file(table)
+        declared = TABLES[table]
+        starts, ends = (
+            ("start", "end") if "end" in declared.column_names else (declared.order or "start", declared.order or "start")
+        )
+        first = 0
+        found = []
+        for group in row_group_order(metadata):
+            facts = metadata.row_group(group)
+            low, high = _bounds_of(facts, starts)[0], _bounds_of(facts, ends)[1]
+            span = (None if low is None else self.clock.apply_one(low), None if high is None else self.clock.apply_one(high))
+            found.append(Piece(group, first, facts.num_rows, *span))
+            first += facts.num_rows
+        self._pieces[table] = found
+        return found
+
+    def piece(self, table: str, group: int, columns: Sequence[str]) -> Any:
+        """The rows of one of `pieces`, as `table`."""
+        return self._aligned(self.file_piece(table, group, columns), TABLES[table].time_columns())
+
+    def file_piece(self, table: str, group: int, columns: Sequence[str]) -> Any:
+        """The same in the time of the rank's files."""
+        from alltrace.run.parquet import read_row_group
+
+        declared = TABLES[table]
+        path, metadata = self._file(table)
+        enums = [c for c in columns if declared.column(c).type == "enum"]
+        return _complete(read_row_group(path, metadata, group, columns, enums), declared.arrow_schema(columns))
+
+    def constant(self, table: str, group: int, column: str) -> int | None:
+        """The value that a column of whole numbers has in every row of one of `pieces`; None where they differ or are not told."""
+        low, high = _bounds_of(self._file(table)[1].row_group(group), column)
+        return low if low == high else None
+
+    def pieces_of_devices(self, table: str, devices: Collection[int]) -> list[int]:
+        """The numbers of the pieces of `table` that can hold rows of some devices, in the order of its rows."""
+        if not self.has(table):
+            return []
+        from alltrace.run.parquet import row_group_order
+
+        _, metadata = self._file(table)
+        found = []
+        for group in row_group_order(metadata):
+            low, high = _bounds_of(metadata.row_group(group), "device")
+            if low is None or high is None or any(low <= d <= high for d in devices):
+                found.append(group)
+        return found
+
+    def _file(self, table: str) -> tuple[Path, Any]:
+        """The file of a table that the rank has, and its metadata, which is read once."""
+        from alltrace.run.parquet import read_metadata
+
+        if table not in self._metadata:
+            path = self._folder / f"{table}.parquet"
+            if table == "collectives" and self._overlay is not None:
+                path = self._overlay.collectives(self.rank)
+            self._metadata[table] = (path, read_metadata(path))
+        return self._metadata[table]
+
+    def shared(self, table: str) -> Any:
+        """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
+        if self._overlay is None:
+            return None
+        import pyarrow.compute as pc
+
+        from alltrace.run.parquet import read_parquet
+
+        texts = [c for c, kind in SHARED_TABLES[table].items() if kind == "VARCHAR"]
+        found = read_parquet(self._overlay.folder / f"{table}.parquet", list(SHARED_TABLES[table]), texts)
+        return self._aligned(found.filter(pc.equal(found.column("rank"), self.rank)), SHARED_TIMES)
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        return self._names.texts(ids)
+
+    def _aligned(self, table: Any, times: Sequence[str]) -> Any:
+        import pyarrow as pa
+
+        if self.clock == ClockMap(0):
+            return table
+        for name in times:
+            if name not in table.column_names:
+                continue
+            column = table.column(name).combine_chunks()
+            valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+            values = column.fill_null(0).to_numpy(zero_copy_only=False) if column.null_count else column.to_numpy()
+            moved = pa.array(self.clock.apply(values), mask=None if valid is None else ~valid)
+            table = table.set_column(table.column_names.index(name), name, moved)
+        return table
+
+
+class Run:
+    """A run directory, opened for reading.
+
+    Where an alignment of it is there, its clocks and its `collectives` count.
+
+    Args:
+        path: The run directory.
+        align: The folder of its alignment; None for its own, `RUN/align`.
+        plain: Read the run as it was imported, whatever alignment there is.
+
+    Raises:
+        InputError: `path` is no run directory, its import did not come to its end, or its manifest is damaged.
+    """
+
+    def __init__(self, path: str | Path, *, align: Path | None = None, plain: bool = False) -> None:
+        self.path = Path(path)
+        self._manifest = read_manifest(self.path)
+        if not self._manifest.complete:
+            raise InputError(
+                path,
+                found="its import did not come to its end",
+                expected="a whole run",
+                advice="run the same `alltrace import` again; it goes on where it stopped",
+            )
+        self.overlay: Overlay | None = None
+        if plain:
+            self._manifest = unaligned(self._manifest)
+        else:
+            self.overlay = find_overlay(self._manifest, align or self.path / ALIGN)
+        if self.overlay is not None:
+            self._manifest = self.overlay.over(self._manifest)
+        self._names = Names(self.name_files())
+        self.alignment: Any = None
+        """The alignment (`alltrace.align.aligned.Aligned`) once a question asked for it."""
+
+    def adopt(self, overlay: Overlay) -> None:
+        """Read the run by this alignment from now on."""
+        self.overlay = overlay
+        self._manifest = overlay.over(self._manifest)
+        self._names = Names(self.name_files())
+        self.__dict__.pop("span_ns", None)
+
+    def has(self, record: Rank, table: str) -> bool:
+        """Whether a rank has rows of the event table `table`."""
+        if table == "collectives" and self.overlay is not None:
+            return self.overlay.rows.get(record.rank, 0) > 0
+        return record.rows.get(table, 0) > 0
+
+    def is_sampled(self, record: Rank) -> bool:
+        """Whether a report of the rank's host has samples of GPU metrics."""
+        return any(r.host == record.host and r.rows.get("gpu_metrics") for r in self.ranks)
+
+    @property
+    def samples_for_others(self) -> bool:
+        """Whether some rank has no samples of GPU metrics, and another rank of its host has."""
+        return any(not r.rows.get("gpu_metrics") and self.is_sampled(r) for r in self.ranks)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The facts of the run."""
+        return self._manifest
+
+    def name_files(self) -> list[Path]:
+        """The names of the whole run, and those of the alignment."""
+        own = self.overlay.folder / NAMES if self.overlay is not None else None
+        return [self.path / NAMES, *([own] if own is not None and own.is_file() else [])]
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """The ranks, by number."""
+        return self.manifest.ranks
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts, in the order of their first rank."""
+        return self.manifest.hosts
+
+    @cached_property
+    def span_ns(self) -> tuple[int, int]:
+        """First start and last end of any event of any rank, on the aligned clock; (0, 0) without events."""
+        spans = [
+            (clock.apply_one(r.start_ns), clock.apply_one(r.end_ns))
+            for r in self.ranks
+            if r.start_ns is not None and r.end_ns is not None
+            for clock in [clock_map(self.manifest, r)]
+        ]
+        return (min(s for s, _ in spans), max(e for _, e in spans)) if spans else (0, 0)
+
+    @property
+    def device_count(self) -> int:
+        """The number of distinct GPUs, by (host, UUID)."""
+        return len({d.identity for r in self.ranks for d in r.devices})
+
+    def facts(self) -> dict[str, int]:
+        """Ranks, hosts, devices and span of the run: what every answer says of it."""
+        start, end = self.span_ns
+        return {"ranks": len(self.ranks), "hosts": len(self.hosts), "devices": self.device_count, "span_ns": end - start}
+
+    def rank(self, rank: int) -> StoredRank:
+        """The tables of one rank.
+
+        Raises:
+            UsageError: The run has no such rank.
+        """
+        for record in self.ranks:
+            if record.rank == rank:
+                return StoredRank(self.path, self.manifest, record, self._names, self.overlay)
+        raise UsageError(f"rank {rank} is not in the run; it has {number_ranges([r.rank for r in self.ranks])}")
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        return self._names.texts(ids)
+
+    def table(self, table: str, ranks: Sequence[int] | None = None) -> Any:
+        """The canonical `table` of all ranks as a DuckDB relation: `.arrow()`, `.pl()`, `.df()`.
+
+        Args:
+            table: A key of `alltrace.trace.schema.TABLES`.
+            ranks: The ranks wanted; None for all.
+
+        Returns:
+            A `duckdb.DuckDBPyRelation` with `rank` and `host` before the table's columns; names are text, times ns on the aligned
+            clock.
+
+        Raises:
+            UsageError: There is no such table or rank, or ranks of `names`, which are the whole run's.
+        """
+        if table not in TABLES:
+            raise UsageError.unknown("table", table, TABLES)
+        connection = self.connect([table])
+        relation = connection.table(table) if table == "names" else connection.view(table)
+        if ranks is None:
+            return relation
+        if table == "names":
+            raise UsageError("the table names is the whole run's; expected no ranks with it")
+        for rank in ranks:
+            self.rank(rank)
+        wanted = ", ".join(str(int(r)) for r in ranks) or "NULL"
+        return relation.filter(f"rank IN ({wanted})")
+
+    def name_table(self) -> Any:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        return self._names.table()
+
+    def connect(self, tables: Sequence[str] | None = None) -> Any:
+        """A DuckDB connection with a view for each canonical table (or those given), over all ranks.
+
+        The connection lives in memory; the run's files are only read.
+        """
+        from alltrace.run.views import connect
+
+        return connect(self, tables)
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run directory."""
+    return Run(path)
+
+
+def _bounds_of(group: Any, column: str) -> tuple[int | None, int | None]:
+    """Least and most value of a column in a row group; None where the file does not tell, or not for all of its rows."""
+    for number in range(group.num_columns):
+        facts = group.column(number)
+        if facts.path_in_schema == column:
+            known = facts.statistics
+            if known is None or not known.has_min_max or known.null_count:
+                return None, None
+            return int(known.min), int(known.max)
+    return None, None
+
+
+def number_ranges(numbers: Sequence[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3, 7."""
+    if not numbers:
+        return "none"
+    parts: list[list[int]] = []
+    for n in sorted(numbers):
+        if parts and n == parts[-1][1] + 1:
+            parts[-1][1] = n
+        else:
+            parts.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

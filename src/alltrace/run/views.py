@@ -1,0 +1,193 @@
+"""SQL over a run: one DuckDB view per canonical table, over all ranks, on the aligned clock, with names as text."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.run.clock import clock_map
+from alltrace.run.overlay import SHARED_TABLES, SHARED_TIMES, collectives_file
+from alltrace.trace.errors import InputError, printable
+from alltrace.trace.schema import DICTIONARIES, TABLES, Column, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.run.manifest import Rank
+    from alltrace.run.store import Run
+
+_SQL_TYPES = {
+    "time": "BIGINT",
+    "name": "VARCHAR",
+    "enum": "VARCHAR",
+    "text": "VARCHAR",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float64": "DOUBLE",
+    "bool": "BOOLEAN",
+    "binary": "BLOB",
+}
+
+
+def connect(run: Run, tables: Sequence[str] | None = None) -> Any:
+    """A DuckDB connection in memory with the table `ranks`, the table `names` and a view for each canonical table.
+
+    Raises:
+        InputError: A file of the run is missing or damaged.
+    """
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    wanted = [TABLES[t] for t in (TABLES if tables is None else tables)]
+    _make_ranks(connection, run)
+    _make_names(connection, run)
+    try:
+        for table in wanted:
+            if table.name != "names":
+                connection.execute(_view_sql(run, table))
+        if tables is None:
+            for name in SHARED_TABLES:
+                connection.execute(_shared_sql(run, name))
+    except duckdb.Error:
+        connection.close()
+        check_files(run)
+        raise
+    return connection
+
+
+def check_files(run: Run) -> None:
+    """Raises an InputError for the first file of the run that is missing or is no Parquet file of so many rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for rank in run.ranks:
+        for table, rows in rank.rows.items():
+            path = run.path / rank.folder / f"{table}.parquet"
+            try:
+                found = pq.read_metadata(path).num_rows if rows else 0
+            except (OSError, pa.ArrowException) as error:
+                why = printable(" ".join(str(error).split()))
+                raise InputError(path, found=f"it cannot be read ({why})", advice="import the reports again") from error
+            if found != rows:
+                raise InputError(path, found=f"it has {found} rows", expected=f"{rows} rows", advice="import the reports again")
+
+
+def _make_ranks(connection: Any, run: Run) -> None:
+    connection.execute(
+        "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, end_ns BIGINT)"
+    )
+    rows = []
+    for r in run.ranks:
+        clock = clock_map(run.manifest, r)
+        start = None if r.start_ns is None else clock.apply_one(r.start_ns)
+        end = None if r.end_ns is None else clock.apply_one(r.end_ns)
+        rows.append((r.rank, r.local_rank, r.host, r.rank_source, start, end))
+    if rows:
+        connection.executemany("INSERT INTO ranks VALUES (?, ?, ?, ?, ?, ?)", rows)
+    connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE)")
+    clocks = [(r.rank, r.host, c.shift_ns, c.drift) for r in run.ranks for c in [clock_map(run.manifest, r)]]
+    if clocks:
+        connection.executemany("INSERT INTO _clocks VALUES (?, ?, ?, ?)", clocks)
+
+
+def _make_names(connection: Any, run: Run) -> None:
+    names = run.name_table()
+    connection.register("_names", names)
+    connection.execute("CREATE TABLE names AS SELECT id, value FROM _names")
+    connection.unregister("_names")
+
+
+def _view_sql(run: Run, table: Table) -> str:
+    # only folders named rank=N tell their rank by themselves; the alignment has files named so
+    rank, parted = "t.rank", ", hive_partitioning = true, hive_types = {'rank': INTEGER}"
+    if table.name == "collectives" and run.overlay is not None:
+        kept = plain_folder(run.overlay.folder)
+        files = [f"{kept}/{collectives_file(r.rank)}" for r in run.ranks if run.has(r, table.name)]
+        rank = r"CAST(regexp_extract(t.filename, 'rank=(\d+)\.parquet$', 1) AS INTEGER)"
+        parted = ", filename = true, hive_partitioning = false"
+    else:
+        folder = plain_folder(run.path)
+        files = [f"{folder}/{r.folder}/{table.name}.parquet" for r in run.ranks if _has(run, r, table.name)]
+    if not files:
+        columns = ", ".join(f'CAST(NULL AS {_SQL_TYPES[c.type]}) AS "{c.name}"' for c in table.columns)
+        return (
+            f'CREATE VIEW "{table.name}" AS '
+            f"SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {columns} WHERE false"
+        )
+    joins = []
+    selected = [f"{rank} AS rank", "c.host AS host"]
+    for n, column in enumerate(table.columns):
+        if column.type == "name":
+            joins.append(f'LEFT JOIN names n{n} ON n{n}.id = t."{column.name}"')
+        selected.append(f'{_expression(column, n)} AS "{column.name}"')
+    paths = ", ".join(_path_literal(f) for f in files)
+    return (
+        # names of tables and columns are ours, paths are quoted
+        f'CREATE VIEW "{table.name}" AS SELECT {", ".join(selected)} '
+        f"FROM read_parquet([{paths}]{parted}) t JOIN _clocks c ON c.rank = {rank} {' '.join(joins)}"
+    )
+
+
+def _shared_sql(run: Run, name: str) -> str:
+    """The view of a table of the alignment that holds all ranks in one file."""
+    columns = [(c, kind) for c, kind in SHARED_TABLES[name].items() if c != "rank"]
+    path = f"{plain_folder(run.overlay.folder)}/{name}.parquet" if run.overlay is not None else None
+    if run.overlay is None or path is None or not (run.overlay.folder / f"{name}.parquet").is_file():
+        empty = ", ".join(f'CAST(NULL AS {kind}) AS "{c}"' for c, kind in columns)
+        return f'CREATE VIEW "{name}" AS SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {empty} WHERE false'
+    selected = ", ".join(
+        f'{_time_expression(c)} AS "{c}"' if c in SHARED_TIMES else f'CAST(t."{c}" AS {kind}) AS "{c}"' for c, kind in columns
+    )
+    return (
+        f'CREATE VIEW "{name}" AS SELECT t.rank AS rank, c.host AS host, {selected} '
+        f"FROM read_parquet([{_path_literal(path)}], hive_partitioning = false) t JOIN _clocks c ON c.rank = t.rank"
+    )
+
+
+def _has(run: Run, rank: Rank, table: str) -> bool:
+    if table in DICTIONARIES:  # the manifest counts events only
+        return (run.path / rank.folder / f"{table}.parquet").is_file()
+    return rank.rows.get(table, 0) > 0
+
+
+def _expression(column: Column, n: int) -> str:
+    if column.type == "time":
+        return _time_expression(column.name)
+    if column.type == "name":
+        return f"n{n}.value"
+    return f't."{column.name}"'
+
+
+def _time_expression(name: str) -> str:
+    shifted = f't."{name}" + c.shift_ns'
+    return f"{shifted} - CAST(round_even(({shifted}) * c.drift, 0) AS BIGINT)"
+
+
+def as_pattern(path: str) -> str:
+    """The pattern that matches `path` alone; DuckDB takes every path of a file for a pattern."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in path)
+
+
+def plain_folder(run: Path) -> str:
+    """The run's path, or one without a folder such as `device=3`, which DuckDB would take for a column and believe."""
+    path = str(run.resolve())
+    return path if "=" not in path else _linked(path)
+
+
+@cache
+def _linked(path: str) -> str:
+    folder = tempfile.mkdtemp(prefix="alltrace-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    link = Path(folder, "run")
+    link.symlink_to(path, target_is_directory=True)
+    return str(link)
+
+
+def _path_literal(path: str) -> str:
+    return "'" + as_pattern(path).replace("'", "''") + "'"

@@ -1,0 +1,248 @@
+"""Writes one canonical table of one rank to one Parquet file: sorted, compact, in bounded memory.
+
+Rows are buffered. Of a full buffer, the rows of busy tracks are written at once (`alltrace.run.lanes`); where that does not help,
+it is sorted and put aside on disk, and at the end the sorted buffers are merged. Rows of a table that fits into one buffer, or
+whose tracks each come in order of time, never touch the disk twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.run.columns import HeldColumns
+from alltrace.run.lanes import Lanes
+from alltrace.run.row_groups import RowGroups
+from alltrace.run.rows import Rows
+from alltrace.run.sorting import RowOrder, SortedBlocks, merge
+from alltrace.run.spill import Spill, block_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Executor
+    from pathlib import Path
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from alltrace.run.lanes import WrittenRun
+    from alltrace.trace.schema import Table
+
+DEFAULT_MEMORY_BYTES = 48 * 1024 * 1024
+MAX_FAN_IN = 64
+"""How many sorted runs are merged at once; more are merged in passes, which bounds memory and open files."""
+
+
+@dataclass(frozen=True)
+class TableStats:
+    """What was written.
+
+    Attributes:
+        rows: Rows of the file.
+        bytes: Size of the file.
+        first_start_ns: The earliest point in time of any row, in the file's own time; None without rows or times.
+        last_end_ns: The latest.
+    """
+
+    rows: int
+    bytes: int
+    first_start_ns: int | None
+    last_end_ns: int | None
+
+
+class TableWriter:
+    """Writes one canonical table of one rank to one Parquet file, sorted by its `sort_keys`.
+
+    The sort is stable: rows of equal keys keep the order in which they were appended; nulls sort last. In `ranges`, rows of equal
+    start are sorted by descending end, and `depth` and `parent` are filled. As a context manager, the writer is aborted when the
+    block is left without `finish`.
+
+    Args:
+        table: The table.
+        path: The Parquet file to write; its folder must exist.
+        spill_folder: Where sorted buffers wait; made when needed. Nothing is left there.
+        memory_bytes: About how much memory rows may take. They are buffered up to half of it, because sorting needs a copy.
+        encoder: Where row groups are encoded, such as `alltrace.run.row_groups.one_thread()`; None for a thread of its own.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        path: Path,
+        spill_folder: Path,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        encoder: Executor | None = None,
+    ) -> None:
+        self._encoder = encoder
+        self._table = table
+        self._path = path
+        self._spill_folder = spill_folder
+        self._limit_bytes = max(1, memory_bytes // 2)
+        self._held = HeldColumns(table)
+        self._order = RowOrder(table)
+        self._lanes = Lanes(self._order, self._held)
+        self._buffer = Rows(self._held, self._limit_bytes)
+        self._rows = 0
+        self._extent: tuple[int, int] | None = None
+        self._spills: list[Spill | WrittenRun] = []
+        self._file: RowGroups | None = None
+        self._closed = False
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Add rows.
+
+        Args:
+            batch: Rows with the columns of the table's `arrow_schema`, in that order; every batch may bring its own dictionaries.
+
+        Raises:
+            ValueError: The columns are others, or the writer is closed.
+        """
+        if self._closed:
+            raise ValueError(f"{self._table.name}: the writer is closed")
+        if not batch.num_rows:
+            return
+        held = self._held.hold(batch)
+        self._note_times(held)
+        self._rows += batch.num_rows
+        if not self._order:
+            self._output().add([self._held.full(held)])
+            return
+        self._buffer.append(held)
+        if self._buffer.nbytes >= self._limit_bytes:
+            self._make_room()
+
+    def finish(self, open_end_ns: int | None = None) -> TableStats:
+        """Write the file.
+
+        Args:
+            open_end_ns: For `ranges`: when ranges that were still open ended, as far as their nesting is concerned; at least the
+                latest time of any row of the table is taken. None means that they never ended.
+
+        Returns:
+            What was written. A table without rows gives a file without rows.
+        """
+        try:
+            if self._lanes and self._buffer.count:
+                self._look_at_rest()
+            if self._lanes.late:
+                self._unwrite()
+            output = self._output()
+            if self._table.name == "ranges":
+                output.nesting = self._nesting(open_end_ns)
+            self._lanes.weave(self._sorted(), output)
+            output.close()
+        except BaseException:
+            self.abort()
+            raise
+        self._closed = True
+        first, last = self._extent or (None, None)
+        return TableStats(self._rows, self._path.stat().st_size, first, last)
+
+    def abort(self) -> None:
+        """Give up: remove what was written. Does nothing after `finish`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._buffer = Rows(self._held, 0)
+        if self._file is not None:
+            self._file.abandon()
+            self._path.unlink(missing_ok=True)
+        for spill in self._spills:
+            spill.remove()
+        self._spills.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.abort()
+
+    def _output(self) -> RowGroups:
+        if self._file is None:
+            self._file = RowGroups(self._table, self._path, self._held, self._encoder)
+        return self._file
+
+    def _nesting(self, open_end_ns: int | None) -> Any:
+        from alltrace.run.nesting import Nesting
+
+        if open_end_ns is not None and self._extent is not None:
+            open_end_ns = max(open_end_ns, self._extent[1])
+        return Nesting(self._held.code("kind", "pushpop"), open_end_ns)
+
+    def _note_times(self, batch: pa.RecordBatch) -> None:
+        for name in self._table.time_columns():
+            extremes = pc.min_max(batch.column(name))
+            low, high = extremes["min"].as_py(), extremes["max"].as_py()
+            if low is None:
+                continue
+            first, last = self._extent or (low, high)
+            self._extent = min(first, low), max(last, high)
+
+    def _make_room(self) -> None:
+        """Write of a full buffer what can be written ahead, and put the rest aside if it is much."""
+        rows = self._sorted_buffer()
+        if self._lanes or self._lanes.open:
+            stretches = self._lanes.look(self._keys(rows))
+            if self._lanes.open:
+                for rest in self._lanes.write(rows, stretches, self._output()):
+                    self._buffer.append(rest)
+                if self._buffer.nbytes <= self._limit_bytes // 2:
+                    return
+                self._lanes.open = False  # a lane could overtake the rows put aside
+                rows = self._sorted_buffer()
+        self._put_aside(rows)
+
+    def _look_at_rest(self) -> None:
+        """See whether the rows that are left are late for a lane."""
+        rows = self._sorted_buffer()
+        self._lanes.look(self._keys(rows))
+        self._buffer.append(rows)
+
+    def _keys(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return self._held.full(rows.select(self._order.columns))
+
+    def _unwrite(self) -> None:
+        """Take what was written ahead back, to be merged with the rows that came late."""
+        self._output().close()
+        self._file = None
+        self._spills.insert(0, self._lanes.written(self._path, self._spill_folder))
+
+    def _sorted_buffer(self) -> pa.RecordBatch:
+        """The buffered rows, in order, as one batch; empties the buffer."""
+        permutation = self._order.permutation(self._held.full(self._buffer.look(self._order.columns)))
+        return self._buffer.take(permutation)
+
+    def _put_aside(self, rows: pa.RecordBatch) -> None:
+        size = block_rows(rows.nbytes / rows.num_rows)
+        self._spill(rows.slice(first, size) for first in range(0, rows.num_rows, size))
+
+    def _spill(self, blocks: Iterable[pa.RecordBatch], at: int | None = None) -> None:
+        spill = Spill(self._spill_folder)
+        self._spills.insert(len(self._spills) if at is None else at, spill)
+        spill.write(blocks)
+
+    def _sorted(self) -> Iterator[list[pa.RecordBatch]]:
+        rows = self._sorted_buffer() if self._buffer.count else None
+        if not self._spills:
+            if rows is not None:
+                yield [self._held.full(rows)]
+            return
+        if rows is not None:
+            self._put_aside(rows)
+        while len(self._spills) > MAX_FAN_IN:
+            self._merge_pass()
+        yield from self._merged(self._spills)
+        self._spills.clear()
+
+    def _merge_pass(self) -> None:
+        """Merge every `MAX_FAN_IN` neighbouring spills into one; neighbours, so that equal keys keep their order."""
+        for at in range(-(-len(self._spills) // MAX_FAN_IN)):
+            group = self._spills[at : at + MAX_FAN_IN]
+            self._spill((b for pieces in self._merged(group) for b in pieces), at + len(group))
+            del self._spills[at : at + len(group)]
+
+    def _merged(self, spills: list[Spill | WrittenRun]) -> Iterator[list[pa.RecordBatch]]:
+        return merge(self._order, [SortedBlocks(self._order, map(self._held.full, s.read())) for s in spills])

@@ -1,0 +1,98 @@
+"""From paths, patterns and URLs to reports."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from alltrace.run.discover import find_reports, is_url
+from alltrace.trace.errors import InputError, UsageError
+
+
+def make(folder, *names):
+    for name in names:
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("_pqtdir"):
+            place.mkdir()
+        else:
+            place.write_bytes(b"")
+    return folder
+
+
+def names_of(folder, *inputs):
+    return [str(p.relative_to(folder)) for p in find_reports([str(folder / i) for i in inputs or ("",)])]
+
+
+def test_a_folder_stands_for_the_reports_below_it_in_natural_order(tmp_path):
+    make(
+        tmp_path,
+        "r10.sqlite",
+        "r2.sqlite",
+        "b/r1.nsys-rep",
+        "notes.txt",
+        ".hidden.sqlite",
+        ".cache/x.sqlite",
+        "b/c_pqtdir",
+        "x².sqlite",
+    )
+    assert names_of(tmp_path) == ["b/c_pqtdir", "b/r1.nsys-rep", "r2.sqlite", "r10.sqlite", "x².sqlite"]
+
+
+def test_a_run_below_is_passed_over_but_not_a_folder_with_a_manifest_of_others(tmp_path):
+    make(tmp_path, "a.sqlite", "run/manifest.json", "run/ranks/x.sqlite", "app/manifest.json", "app/b.sqlite")
+    assert names_of(tmp_path) == ["a.sqlite", "app/b.sqlite"]
+    with pytest.raises(UsageError, match="run is a run directory already"):
+        names_of(tmp_path, "a.sqlite", "run")
+
+
+def test_a_report_and_its_export_are_one(reports, tmp_path):
+    make(tmp_path, "a.nsys-rep", "b.nsys-rep", "b.sqlite", "c.nsys-rep", "c_pqtdir", "D.NSYS-REP")
+    shutil.copy(reports / "tiny_rank0.sqlite", tmp_path / "a.sqlite")
+    shutil.copy(reports / "tiny_rank0.sqlite", tmp_path / "D.SQLITE")
+    # the export of b was killed, so the report itself is taken
+    assert names_of(tmp_path) == ["D.SQLITE", "a.sqlite", "b.nsys-rep", "c_pqtdir"]
+
+
+def test_a_report_that_is_named_twice_is_one(tmp_path, monkeypatch):
+    make(tmp_path, "a.sqlite", "b.sqlite")
+    monkeypatch.chdir(tmp_path)
+    assert len(find_reports(["a.sqlite", "./a.sqlite", str(tmp_path / "a.sqlite"), ".", "*.sqlite"])) == 2
+
+
+def test_patterns(tmp_path):
+    make(tmp_path, "x1/a.sqlite", "x2/a.sqlite", "y/a.sqlite", "[z].sqlite")
+    assert names_of(tmp_path, "x*") == ["x1/a.sqlite", "x2/a.sqlite"]
+    assert names_of(tmp_path, "**/*.sqlite") == ["[z].sqlite", "x1/a.sqlite", "x2/a.sqlite", "y/a.sqlite"]
+    assert names_of(tmp_path, "[z].sqlite") == ["[z].sqlite"]  # what exists is no pattern
+    with pytest.raises(InputError, match="nothing matches this pattern"):
+        names_of(tmp_path, "q*")
+
+
+@pytest.mark.parametrize("given", ["nowhere", "x" * 300, "a\0b", "a/" * 3000])
+def test_what_does_not_exist(given):
+    with pytest.raises(InputError, match="there is no such file or folder; expected an Nsight Systems report"):
+        find_reports([given])
+
+
+def test_links_to_folders_are_not_followed_in_circles(tmp_path):
+    make(tmp_path, "a.sqlite")
+    (tmp_path / "again").symlink_to(tmp_path)
+    assert names_of(tmp_path) == ["a.sqlite"]
+    assert names_of(tmp_path, "again") == ["again/a.sqlite"]
+
+
+def test_urls(tmp_path, monkeypatch):
+    yes = ["s3://b/x", "memory://x", "zip://a.sqlite::file:///x.zip", "simplecache::s3://b/x", "gs+x://y"]
+    assert [is_url(t) for t in yes] == [True] * len(yes)
+    assert [is_url(t) for t in ["x.sqlite", "a/b://c", "://", "C:\\x", "", "é://x"]] == [False] * 6
+    with pytest.raises(InputError, match="a URL, which cannot be opened here"):
+        find_reports(["s3://b/x"])
+    make(tmp_path, "fetched.sqlite")
+    assert find_reports(["s3://b/x"], lambda url: tmp_path / "fetched.sqlite") == [tmp_path / "fetched.sqlite"]
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, "odd:/x.sqlite")
+    assert not is_url("odd://x.sqlite")  # it is there, so it is a path
+    assert [os.fspath(p) for p in find_reports(["odd://x.sqlite"])] == ["odd:/x.sqlite"]

@@ -1,0 +1,230 @@
+"""Who is which rank: from evidence alone, without a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alltrace.readers.base import Report, ReportProcess
+from alltrace.run.identity import natural_key, plan_ranks
+
+
+def report(path, *, host="node1", pid=100, environment=None, mpi=None, utc_ns=0, world_size=None, processes=None):
+    lead = ReportProcess(0, pid, mpi_rank=mpi, gpu=True, device_ordinal=0)
+    return Report(
+        path=str(path),
+        format="test",
+        profiler="test",
+        host=host,
+        utc_ns=utc_ns,
+        processes=processes or (lead,),
+        environment=environment or {},
+        world_size=world_size,
+    )
+
+
+def found(plan):
+    return [(r.rank, r.source, [s.report for s in r.sources]) for r in plan.ranks]
+
+
+LAUNCHERS = [
+    "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK",
+    "FLUX_TASK_RANK", "SLURM_PROCID",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("best", range(len(LAUNCHERS)))
+def test_a_better_source_comes_before_all_worse_ones(best):
+    """Source number `best` says 0, 1; everything worse, the file names too, says the opposite."""
+    both = []
+    for rank in (0, 1):
+        environment = {LAUNCHERS[best]: str(rank), **{v: str(1 - rank) for v in LAUNCHERS[best + 1 :]}}
+        both.append(report(f"x_rank{1 - rank}.sqlite", pid=rank, environment=environment))
+    assert found(plan_ranks(both)) == [(0, LAUNCHERS[best], [0]), (1, LAUNCHERS[best], [1])]
+
+
+def test_what_the_profiler_recorded_of_mpi_comes_first():
+    both = [report(f"x_rank{r}.sqlite", pid=r, environment={"RANK": str(r)}, mpi=1 - r) for r in (0, 1)]
+    assert found(plan_ranks(both)) == [(0, "MPI_RANKS", [1]), (1, "MPI_RANKS", [0])]
+
+
+def test_slurm_under_mpirun_numbers_nobody():
+    reports = [report(f"x_rank{r}.sqlite", pid=r, environment={"SLURM_PROCID": "0"}) for r in range(4)]
+    plan = plan_ranks(reports)
+    assert found(plan) == [(r, "file name", [r]) for r in range(4)]
+    assert plan.notes == ("SLURM_PROCID gives rank 0 to all 4 processes that have it, so it was not used",)
+    with_mpirun = [replace(x, environment={"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": str(3 - i)}) for i, x in enumerate(reports)]
+    plan = plan_ranks(with_mpirun)
+    assert found(plan) == [(r, "OMPI_COMM_WORLD_RANK", [3 - r]) for r in range(4)]
+    assert plan.notes == ()
+
+
+def test_without_a_number_ten_comes_after_two():
+    plan = plan_ranks([report(f"trace_{n}.sqlite", pid=n) for n in (10, 2, 1)])
+    assert found(plan) == [(0, "order", [2]), (1, "order", [1]), (2, "order", [0])]
+    assert "from the order of file names" in plan.notes[0]
+
+
+@pytest.mark.parametrize("text", ["x²", "rank²", "١٢", "a1b2", ""])
+def test_any_text_has_a_key(text):
+    assert natural_key(text) == natural_key(text)
+    assert natural_key("rank2") < natural_key("rank10")
+
+
+def test_one_report_of_several_processes_is_several_ranks():
+    processes = tuple(ReportProcess(n, 50 + n, mpi_rank=3 - n, gpu=True, device_ordinal=n) for n in range(4))
+    plan = plan_ranks([report("all.sqlite", processes=(*processes, ReportProcess(4, 99)))])
+    assert [(r.rank, r.pids, r.sources[0].processes) for r in plan.ranks] == [
+        (0, (53,), (3,)),
+        (1, (52,), (2,)),
+        (2, (51,), (1,)),
+        (3, (50, 99), (0, 4)),
+    ]
+    assert [r.local_rank for r in plan.ranks] == [0, 1, 2, 3]
+
+
+def test_the_environment_of_a_report_is_no_evidence_for_several_processes():
+    processes = tuple(ReportProcess(n, 50 + n, gpu=True, device_ordinal=1 - n) for n in range(2))
+    plan = plan_ranks([report("all_rank7.sqlite", processes=processes, environment={"RANK": "5"})])
+    assert [(r.rank, r.source, r.pids) for r in plan.ranks] == [(0, "order", (51,)), (1, "order", (50,))]
+
+
+def test_two_hosts_may_have_the_same_process_number():
+    plan = plan_ranks([report("a.1.sqlite", host="n1", mpi=0), report("a.2.sqlite", host="n2", mpi=1)])
+    assert [(r.rank, r.host, r.local_rank, r.pids) for r in plan.ranks] == [(0, "n1", 0, (100,)), (1, "n2", 0, (100,))]
+
+
+def test_capture_ranges_of_one_process_are_one_rank_in_time_order():
+    """The second range began after MPI_Init, so it knows no rank."""
+    ranges = [report("rep.2.sqlite", utc_ns=500), report("rep.10.sqlite", utc_ns=900), report("rep.1.sqlite", utc_ns=100, mpi=3)]
+    plan = plan_ranks(ranges)
+    assert found(plan) == [(3, "MPI_RANKS", [2, 0, 1])]
+    assert plan.missing == (0, 1, 2)
+
+
+@pytest.mark.parametrize("evidence", [{"mpi": 0}, {"environment": {"RANK": "0"}}])
+def test_containers_with_one_process_number_are_not_taken_for_capture_ranges(evidence):
+    other = {"mpi": 1} if "mpi" in evidence else {"environment": {"RANK": "1"}}
+    plan = plan_ranks([report("rep.0.sqlite", **evidence), report("rep.1.sqlite", **other)])
+    assert [(r.rank, [s.report for s in r.sources]) for r in plan.ranks] == [(0, [0]), (1, [1])]
+
+
+def test_reports_of_one_process_that_are_no_capture_ranges_stay_apart():
+    plan = plan_ranks([report("a.sqlite"), report("b.sqlite"), report("other/a.sqlite")])
+    assert len(plan.ranks) == 3
+
+
+def test_missing_ranks_are_named():
+    plan = plan_ranks([report(f"x_rank{r}.sqlite", pid=r, world_size=8) for r in (0, 1, 5)])
+    assert plan.missing == (2, 3, 4, 6, 7)
+    assert plan.notes == ("ranks 2, 3, 4, 6, 7: no report",)
+    assert plan_ranks([report("x_rank0.sqlite"), report("x_rank2.sqlite", pid=2)]).notes == ("rank 1: no report",)
+    long = plan_ranks([report("x_rank0.sqlite", world_size=100)])
+    assert long.notes[0].endswith("18, 19, 20 and 79 more: no report")
+
+
+@pytest.mark.parametrize("number", [20240101123456, 1 << 20])
+def test_a_date_in_a_name_is_no_rank(number):
+    plan = plan_ranks([report(f"x_rank{number}.sqlite")])
+    assert found(plan) == [(0, "order", [0])]
+    assert plan.missing == ()
+
+
+@pytest.mark.parametrize("rank", [-1, 1 << 40])
+def test_damaged_ranks_and_sizes_are_passed_over(rank):
+    plan = plan_ranks([report("x.sqlite", mpi=rank, world_size=1 << 40, environment={"WORLD_SIZE": "999999999", "RANK": "2"})])
+    assert found(plan) == [(2, "RANK", [0])]
+    assert plan.missing == (0, 1)
+
+
+def test_two_jobs_in_one_folder_are_said_plainly():
+    reports = [
+        report(f"{job}/x_rank{r}.sqlite", pid=10 * job + r, environment={"RANK": str(r), "SLURM_JOB_ID": str(job)})
+        for job in (7, 11)
+        for r in (0, 1)
+    ]
+    plan = plan_ranks(reports)
+    assert plan.notes[0] == "the reports are of 2 different jobs (SLURM_JOB_ID 7, 11); ask the reports of one job at a time"
+    assert plan.notes[1] == "RANK gives rank 0 to 2 different processes, so it was not used; are reports of two jobs in one folder?"
+    assert len(plan.ranks) == 4
+    assert {r.source for r in plan.ranks} == {"order"}
+
+
+def test_reports_without_a_host():
+    plan = plan_ranks([report("b.sqlite", host=None), report("a.sqlite", host=None)])
+    assert [(r.host, r.sources[0].report) for r in plan.ranks] == [("host-0", 1), ("host-1", 0)]
+    joined = plan_ranks([report("a.1.sqlite", host=None), report("a.2.sqlite", host=None, utc_ns=5)])
+    assert [(r.host, len(r.sources)) for r in joined.ranks] == [("host-0", 2)]
+
+
+def test_a_report_that_cannot_be_read_is_passed_over():
+    assert found(plan_ranks([None, report("x_rank1.sqlite"), None])) == [(1, "file name", [1])]
+    assert plan_ranks([None]).ranks == ()
+
+
+def test_the_launchers_local_rank_is_kept_where_it_is_distinct():
+    told = [report(f"x_rank{r}.sqlite", pid=r, environment={"LOCAL_RANK": str(1 - r)}) for r in (0, 1)]
+    assert [r.local_rank for r in plan_ranks(told).ranks] == [1, 0]
+    alike = [report(f"x_rank{r}.sqlite", pid=r, environment={"LOCAL_RANK": "0"}) for r in (0, 1)]
+    assert [r.local_rank for r in plan_ranks(alike).ranks] == [0, 1]
+
+
+some_reports = st.lists(
+    st.builds(
+        lambda stem, host, pid, rank, mpi: (stem, host, pid, rank, mpi),
+        st.sampled_from(["a", "a.1", "a.2", "b", "x_rank1", "x_rank10", "x_rank2"]),
+        st.sampled_from(["n1", "n2", None]),
+        st.integers(1, 3),
+        st.one_of(st.none(), st.integers(0, 3)),
+        st.one_of(st.none(), st.integers(0, 3)),
+    ),
+    max_size=6,
+    unique_by=lambda r: r[0],
+)
+
+
+@given(some_reports, st.randoms(use_true_random=False))
+def test_the_order_of_the_reports_does_not_matter(given_reports, random):
+    reports = [
+        report(f"{stem}.sqlite", host=host, pid=pid, mpi=mpi, environment={} if rank is None else {"RANK": str(rank)}, utc_ns=n)
+        for n, (stem, host, pid, rank, mpi) in enumerate(given_reports)
+    ]
+    order = list(range(len(reports)))
+    random.shuffle(order)
+    plan, other = plan_ranks(reports), plan_ranks([reports[i] for i in order])
+    assert (other.notes, other.missing) == (plan.notes, plan.missing)
+    assert [
+        (r.rank, r.local_rank, r.host, r.pids, r.source, [(order[s.report], s.processes) for s in r.sources]) for r in other.ranks
+    ] == [(r.rank, r.local_rank, r.host, r.pids, r.source, [(s.report, s.processes) for s in r.sources]) for r in plan.ranks]
+    assert len({r.rank for r in plan.ranks}) == len(plan.ranks)
+    assert sorted(s.report for r in plan.ranks for s in r.sources) == list(range(len(reports)))
+
+
+def stated(path, rank, **others):
+    """A report that states its own rank."""
+    lead = ReportProcess(0, 100, rank_hint=rank, rank_hint_source="distributedInfo", gpu=True)
+    return report(path, processes=(lead,), **others)
+
+
+def test_a_rank_that_the_report_states_comes_before_launchers_and_file_names_and_after_mpi():
+    both = [stated(f"x_rank{r}.json", 1 - r, environment={"RANK": str(r)}) for r in (0, 1)]
+    assert found(plan_ranks(both)) == [(0, "distributedInfo", [1]), (1, "distributedInfo", [0])]
+    mixed = [report("a.sqlite", pid=1, mpi=0), stated("b.json", 0), stated("c.json", 1)]
+    assert found(plan_ranks(mixed)) == [(0, "MPI_RANKS", [0]), (1, "distributedInfo", [2]), (2, "order", [1])]
+
+
+def test_a_stated_rank_that_is_given_twice_proves_nothing():
+    plan = plan_ranks([stated(f"rank{r}.json", 0) for r in (0, 1)])
+    assert found(plan) == [(0, "file name", [0]), (1, "file name", [1])]
+    assert plan.notes == ("distributedInfo gives rank 0 to all 2 processes that have it, so it was not used",)
+
+
+@pytest.mark.parametrize("suffix", [".pt.trace.json.gz", ".json.zst", ".json"])
+def test_traces_of_one_process_are_joined_and_of_two_ranks_are_not(suffix):
+    windows = [stated(f"node_100.{n}{suffix}", 3, utc_ns=n) for n in (1, 2)]
+    assert found(plan_ranks(windows)) == [(3, "distributedInfo", [0, 1])]
+    ranks = [stated(f"trace.{n}{suffix}", n) for n in (0, 1)]  # containers may all number the process alike
+    assert found(plan_ranks(ranks)) == [(0, "distributedInfo", [0]), (1, "distributedInfo", [1])]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from alltrace.run import parquet
+from alltrace.trace.errors import InputError
+
+TABLE = pa.table({"a": [1, 2, 3, 4], "b": ["x", "y", "x", None], "c": [0.5, None, 1.5, 2.5]})
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Three row groups, which lie in another order than their rows."""
+    file = tmp_path / "t.parquet"
+    with pq.ParquetWriter(str(file), TABLE.schema) as writer:
+        for first, count in ((2, 1), (0, 2), (3, 1)):
+            writer.write_table(TABLE.slice(first, count))
+        writer.add_key_value_metadata({parquet.ORDER_KEY.decode(): "[1, 0, 2]"})
+    return file
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_columns_are_read_in_the_order_of_the_rows(path, monkeypatch, light):
+    if not light:
+        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+    assert parquet.read_parquet(path, ["a", "c"]).to_pydict() == TABLE.select(["a", "c"]).to_pydict()
+    words = parquet.read_parquet(path, ["b"], ["b"]).column("b")
+    assert words.type == pa.dictionary(pa.int32(), pa.string())
+    assert words.to_pylist() == ["x", "y", "x", None]
+    assert words.chunk(0).dictionary.equals(words.chunk(1).dictionary)
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_a_file_that_cannot_be_read_is_a_sentence(path, tmp_path, monkeypatch, light):
+    if not light:
+        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(path.read_bytes()[:-20])
+    for bad in (cut, tmp_path / "none.parquet"):
+        with pytest.raises(InputError, match=r"it cannot be read .*import the reports again"):
+            parquet.read_parquet(bad, ["a"])
+
+
+def test_the_light_reader_is_there():
+    with pytest.raises(pa.ArrowInvalid):
+        parquet._light_reader(pa.BufferReader(b"no parquet"), [])
+
+
+SETTINGS = {"compression": {"a": "none", "b": "zstd", "c": "snappy"}, "compression_level": {"b": 1}, "store_schema": False}
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_files_are_the_same_by_whichever_writer(tmp_path, monkeypatch, light):
+    def unknown(*_args):
+        raise TypeError("another PyArrow")
+
+    if not light:
+        monkeypatch.setattr(parquet, "_LightWriter", unknown)
+    writer = parquet.open_writer(tmp_path / "t.parquet", TABLE.schema, **SETTINGS)
+    assert isinstance(writer, pq.ParquetWriter) is not light
+    for first in (0, 2):
+        writer.write_table(TABLE.slice(first, 2), row_group_size=2)
+    writer.add_key_value_metadata({"key": "value"})
+    writer.close()
+    writer.close()
+    found = pq.ParquetFile(tmp_path / "t.parquet")
+    assert found.read().to_pydict() == TABLE.to_pydict()
+    assert found.metadata.metadata[b"key"] == b"value"
+    groups = [found.metadata.row_group(n) for n in range(2)]
+    assert [[g.column(c).compression for c in range(3)] for g in groups] == [["UNCOMPRESSED", "ZSTD", "SNAPPY"]] * 2
+    parquet.write_parquet(TABLE, tmp_path / "u.parquet", store_schema=False)
+    assert pq.read_table(tmp_path / "u.parquet").to_pydict() == TABLE.to_pydict()
+
+
+def test_tables_of_other_columns_are_refused(tmp_path):
+    writer = parquet.open_writer(tmp_path / "t.parquet", TABLE.schema)
+    with pytest.raises(ValueError, match="expected columns a: int64"):
+        writer.write_table(TABLE.select(["b"]), row_group_size=4)
+    writer.close()
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        parquet.open_writer(tmp_path / "none" / "t.parquet", TABLE.schema)
+
+
+def test_a_type_that_parquet_lacks_is_an_error(tmp_path):
+    with pytest.raises(pa.ArrowException):
+        parquet.write_parquet(pa.table({"x": pa.nulls(1, pa.month_day_nano_interval())}), tmp_path / "none")

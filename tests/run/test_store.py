@@ -1,0 +1,203 @@
+"""A run, opened: tables with nulls and clocks, by Arrow and by SQL; damage is a sentence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from alltrace.recipes.sql import query
+from alltrace.run.manifest import (
+    MANIFEST,
+    Clock,
+    Manifest,
+    is_run,
+    rank_from_json,
+    rank_to_json,
+    read_manifest,
+    write_json,
+    write_manifest,
+)
+from alltrace.run.store import Names, Run, number_ranges
+from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.names import name_id
+from alltrace.trace.schema import EVENT_TABLES, TABLES
+
+
+def test_tables_by_arrow_and_by_sql_are_equal(tiny_run, tmp_path):
+    """Times too, with clocks that are off and drift: both hosts' events move by the same map in both ways."""
+    shutil.copytree(tiny_run, tmp_path / "run")
+    manifest = read_manifest(tiny_run)
+    clocks = (manifest.clocks[0], replace(manifest.clocks[1], offset_ns=-123_456_789, drift_ppm=17.25))
+    write_manifest(tmp_path / "run", replace(manifest, clocks=clocks))
+    run, plain = Run(tmp_path / "run"), Run(tiny_run)
+    names = dict(run.table("names").fetchall())
+    for table in (t for t in EVENT_TABLES if run.ranks[1].rows.get(t)):
+        rank = run.rank(1).table(table)
+        named = set(TABLES[table].name_columns())
+        expected = [tuple(names.get(v) if c in named else v for c, v in row.items()) for row in rank.to_pylist()]
+        rows = [tuple(r[2:]) for r in run.table(table, ranks=[1]).fetchall()]
+        assert sorted(rows, key=repr) == sorted(expected, key=repr)
+    before, after = (r.rank(1).table("kernels").column("start").to_pylist() for r in (plain, run))
+    assert before != after
+    shifted = [t + 123_456_789 for t in before]
+    assert after == [t - round(t * 17.25e-6) for t in shifted]
+    assert run.rank(0).table("kernels").equals(plain.rank(0).table("kernels"))
+    found = run.connect().execute("SELECT start_ns, end_ns FROM ranks ORDER BY rank").fetchall()
+    assert run.span_ns == (min(s for s, _ in found), max(e for _, e in found))
+
+
+def test_tables_that_are_missing_are_empty(tiny_run):
+    run = Run(tiny_run)
+    for table in TABLES:
+        found = run.rank(0).table(table)
+        assert found.schema.names == list(TABLES[table].column_names)
+        if table in EVENT_TABLES:
+            assert found.num_rows == run.ranks[0].rows.get(table, 0)
+            assert run.table(table).columns == ["rank", "host", *TABLES[table].column_names]
+            assert run.table(table).shape[0] == sum(r.rows.get(table, 0) for r in run.ranks)
+    assert not run.rank(0).has("mpi")
+    assert {r for (r,) in run.table("threads").project("rank").distinct().fetchall()} == {0, 1}
+    assert run.table("threads", ranks=[1]).shape[0] == run.rank(1).table("threads").num_rows > 0
+
+
+def test_some_ranks(tiny_run):
+    run = Run(tiny_run)
+    assert run.table("kernels", ranks=[1]).project("rank, host").distinct().fetchall() == [(1, "node002")]
+    assert run.table("kernels", ranks=[]).fetchall() == []
+    for what, found in ((lambda: run.table("kernels", ranks=[0, 5]), "rank 5 is not in the run; it has 0-1"),
+                        (lambda: run.table("kernel"), "there is no table 'kernel'; did you mean kernels"),
+                        (lambda: run.table("names", ranks=[0]), "names is the whole run's")):  # fmt: skip
+        with pytest.raises(UsageError, match=found):
+            what()
+
+
+def test_nulls_stay_nulls(tiny_run):
+    run = Run(tiny_run)
+    kernels = run.rank(0).table("kernels", ["graph_node", "start"])
+    assert kernels.column("graph_node").null_count == kernels.num_rows
+    assert run.table("kernels", ranks=[0]).project("graph_node").distinct().fetchall() == [(None,)]
+
+
+def names_file(path, rows):
+    pq.write_table(pa.Table.from_pylist(rows, TABLES["names"].arrow_schema()), path)
+    return path
+
+
+def test_texts_of_ids(tmp_path):
+    rows = [{"id": name_id(t), "value": t} for t in ("b", "", "ü", "a\nb")]
+    names = Names([names_file(tmp_path / "1", rows[:3]), names_file(tmp_path / "2", rows[1:])])
+    ids = pa.chunked_array([[name_id("b"), None, 12345], [name_id("a\nb"), name_id("")]], pa.int64())
+    assert names.texts(ids).to_pylist() == ["b", None, None, "a\nb", ""]
+    assert names.table().num_rows == 4
+    assert names.texts(pa.array([], pa.int64())).to_pylist() == []
+    assert Names([]).texts(pa.array([1, None], pa.int64())).to_pylist() == [None, None]
+
+
+def test_two_names_with_one_id_are_noticed(tmp_path):
+    files = [names_file(tmp_path / t, [{"id": 7, "value": t}]) for t in ("a", "b")]
+    with pytest.raises(InputError, match="two different names share an id"):
+        Names(files).table()
+
+
+def test_a_manifest_comes_back_as_it_was(tiny_run, tmp_path):
+    manifest = read_manifest(tiny_run)
+    odd = replace(manifest, notes=("caf\udce9 ü",), tables=("kernels",), missing_ranks=(4,), zero_utc_ns=None)
+    for each in (manifest, odd, Manifest()):
+        write_manifest(tmp_path, each)
+        assert read_manifest(tmp_path) == each
+        assert [p.name for p in tmp_path.iterdir()] == [MANIFEST]
+    assert all(rank_from_json(json.loads(json.dumps(rank_to_json(r)))) == r for r in manifest.ranks)
+
+
+def test_a_json_that_cannot_be_written_leaves_what_was_there(tmp_path):
+    write_json(tmp_path / "x.json", {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "x.json", {"a": object()})
+    assert json.loads((tmp_path / "x.json").read_text()) == {"a": 1}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+DAMAGE = [
+    ("", "it cannot be read"), ("{", "it cannot be read"), ("[]", "no JSON object in it"), ("[" * 100_000, "it cannot be read"),
+    ('{"a": ' + "9" * 5000 + "}", "it cannot be read"), ("{}", "format version None"), (b"\xff", "it cannot be read"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "found"), DAMAGE, ids=range(len(DAMAGE)))
+def test_a_damaged_manifest_is_a_sentence(tmp_path, text, found):
+    (tmp_path / MANIFEST).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=rf"manifest\.json: {found}.*; import the reports again") as caught:
+        Run(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+CHANGES = [
+    lambda m: m.pop("ranks"),
+    lambda m: m.update(ranks=None),
+    lambda m: m.update(ranks=["ab"]),
+    lambda m: m.update(surprise=1),
+    lambda m: m.update(complete="yes"),
+    lambda m: m["ranks"][0].update(rank="../../../etc"),
+    lambda m: m["ranks"][0].update(rank=-1),
+    lambda m: m["ranks"][0].update(rank=True),
+    lambda m: m["ranks"][0].update(rows={"kernels": "many"}),
+    lambda m: m["ranks"][0].update(rows={"kernels": -1}),
+    lambda m: m["ranks"][0].update(reports=[9]),
+    lambda m: m["ranks"][0].update(host=None),
+    lambda m: m["ranks"][0].update(start_ns=1 << 70),
+    lambda m: m["ranks"][1].update(rank=0),
+    lambda m: m["clocks"][0].update(drift_ppm=float("nan")),
+    lambda m: m["clocks"][0].update(offset_ns=0.5),
+    lambda m: m["reports"][0].update(environment={"RANK": 1}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_manifest_with_a_wrong_fact_is_a_sentence(tiny_run, tmp_path, change):
+    value = json.loads((tiny_run / MANIFEST).read_text())
+    change(value)
+    (tmp_path / MANIFEST).write_text(json.dumps(value))
+    with pytest.raises(InputError, match=r"a damaged manifest .*; import the reports again"):
+        read_manifest(tmp_path)
+
+
+def test_a_folder_without_a_manifest_is_no_run(tmp_path):
+    with pytest.raises(InputError, match=r"no manifest\.json; expected a run directory made by"):
+        Run(tmp_path)
+    (tmp_path / MANIFEST).write_text("{}")
+    assert not is_run(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "noise"])
+@pytest.mark.parametrize("file", ["ranks/rank=1/kernels.parquet", "names.parquet"])
+def test_a_damaged_table_is_a_sentence(tiny_run, tmp_path, damage, file):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    path = tmp_path / "run" / file
+    whole = path.read_bytes()
+    path.unlink()
+    if damage != "gone":
+        path.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "noise": b"PAR1" + b"x" * 500 + b"PAR1"}[damage])
+    run = Run(tmp_path / "run")
+    asks = [lambda: query(run, "SELECT count(*), any_value(name) FROM kernels")]
+    asks.append((lambda: run.rank(1).table("kernels")) if "kernels" in file else (lambda: run.texts(pa.array([1], pa.int64()))))
+    for ask in asks:
+        with pytest.raises(InputError, match=rf"{path.name}: it cannot be read .*; import the reports again") as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+
+
+def test_spans_of_numbers():
+    assert number_ranges([]) == "none"
+    assert number_ranges([7, 0, 2, 1]) == "0-2, 7"
+
+
+def test_clocks_of_hosts_that_are_not_there_change_nothing(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    manifest = read_manifest(tiny_run)
+    write_manifest(tmp_path / "run", replace(manifest, clocks=(*manifest.clocks, Clock("elsewhere", 5))))
+    assert Run(tmp_path / "run").rank(0).table("api").equals(Run(tiny_run).rank(0).table("api"))
