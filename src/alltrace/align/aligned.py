@@ -1,0 +1,124 @@
+"""An alignment, opened: collectives, instances and steps of all ranks on the aligned clock."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from alltrace.align.schema import MEMBERS, STEPS, Group
+from alltrace.run.parquet import read_parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.run.manifest import Clock
+    from alltrace.run.store import Run
+
+RESIDUALS_FOR_A_FACT = 3
+
+
+class Aligned:
+    """What needs all ranks at once, on the run's aligned clock.
+
+    `run` is the run with the alignment's clocks: its tables are aligned, `collectives` among them. `notes` is what a reader must
+    know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that found no partner.
+    """
+
+    def __init__(self, run: Run, notes: Sequence[str] = ()) -> None:
+        self.run = run
+        facts = run.overlay.facts if run.overlay else {}
+        self.notes: tuple[str, ...] = (*notes, *facts.get("notes", ()))
+        self.steps_notes: tuple[str, ...] = tuple(facts.get("steps_notes", ()))
+        self.groups: tuple[Group, ...] = tuple(
+            Group(g["number"], g["name"], tuple(g["ranks"]), g["size"]) for g in facts.get("groups", ())
+        )
+        self.unmatched: dict[int, int] = {int(r): int(n) for r, n in facts.get("unmatched", {}).items()}
+        self._components = {int(r): int(n) for r, n in facts.get("components", {}).items()}
+        self._residuals = {int(r): n for r, n in facts.get("residuals_ns", {}).items()}
+
+    @property
+    def clocks(self) -> tuple[Clock, ...]:
+        """One per host."""
+        return self.run.manifest.clocks
+
+    def collectives(self, rank: int) -> Any:
+        """The canonical table `collectives` of one rank, as a `pyarrow.Table`."""
+        return self.run.rank(rank).table("collectives")
+
+    @cached_property
+    def members(self) -> Any:
+        """The members of all matched instances, as a `pyarrow.Table` sorted by instance and rank.
+
+        The columns of `MEMBERS` with aligned times, and:
+
+        * `op`, `bytes`, `datatype`, `stream`, `device`, `evidence`: of the rank's own operation; texts are dictionary-encoded;
+        * `group_size`: ranks of the communicator, as the profiler tells, or as many as were seen;
+        * `members`: ranks seen in the instance;
+        * `synchronising`: whether no member can leave before the last has arrived;
+        * `arrival_ns`: when the rank's part started (`start`);
+        * `first_arrival_ns`, `last_arrival_ns`, `last_rank`, `last_end_ns`: of the instance; of equal arrivals the lowest rank's;
+        * `wait_ns`: from the rank's arrival to the last, or to its own end where that is earlier; never negative;
+        * `transfer_ns`: from the last arrival to the last end of the instance; never negative;
+        * `residual_ns`: the error of the rank's clock against the last rank's; null where it is not known;
+        * `fact`: whether the wait is at least three residuals, so that it can be told from an error of the clocks.
+        """
+        from alltrace.align.members import described
+
+        if self.run.overlay is None:
+            return described(self, MEMBERS.arrow_schema().empty_table(), {})
+        stored = read_parquet(self.run.overlay.folder / "members.parquet", MEMBERS.column_names)
+        stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
+        wanted = ["op", "bytes", "datatype", "stream", "device", "evidence", "group_size"]
+        tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
+        return described(self, stored, tables)
+
+    @cached_property
+    def steps(self) -> Any:
+        """The steps of all ranks (`STEPS`), with aligned times; of a run that needs no alignment they are found anew."""
+        if self.run.overlay is None:
+            from alltrace.align.steps import find_steps
+
+            found = find_steps(self.run)[0]
+            return self._on_the_clock(found.cast(STEPS.arrow_schema()), STEPS.time_columns())
+        path = self.run.overlay.folder / "steps.parquet"
+        if not path.is_file():
+            return STEPS.arrow_schema().empty_table()
+        stored = read_parquet(path, STEPS.column_names, ["kind", "source"])
+        return self._on_the_clock(stored.cast(STEPS.arrow_schema()), STEPS.time_columns())
+
+    def residual_ns(self, one: int, other: int) -> int | None:
+        """The typical error between the clocks of two ranks; None where no evidence tells, 0 for a rank and itself."""
+        if one == other:
+            return 0
+        if self._components.get(one) != self._components.get(other):
+            return None
+        found = self._residuals.get(one), self._residuals.get(other)
+        if found[0] is None or found[1] is None:
+            return None
+        return max(int(found[0]), int(found[1]))
+
+    def is_fact(self, wait_ns: int, one: int, other: int) -> bool:
+        """Whether a wait of one rank for another can be told from an error of their clocks: it is three residuals or more."""
+        residual = self.residual_ns(one, other)
+        return residual is not None and wait_ns >= RESIDUALS_FOR_A_FACT * residual
+
+    def _on_the_clock(self, table: Any, times: Sequence[str]) -> Any:
+        """`table`, which has a column `rank`, with its times from the ranks' files to the aligned clock."""
+        import numpy as np
+        import pyarrow as pa
+
+        from alltrace.run.clock import clock_map
+
+        ranks = table.column("rank").to_numpy()
+        order = np.argsort(ranks, kind="stable")
+        cuts = np.flatnonzero(np.diff(ranks[order])) + 1
+        parts = [p for p in np.split(order, cuts) if len(p)]
+        records = {r.rank: r for r in self.run.ranks}
+        for name in times:
+            column = table.column(name).combine_chunks()
+            missing = column.is_null().to_numpy(zero_copy_only=False)
+            values = column.fill_null(0).to_numpy(zero_copy_only=False).copy()
+            for part in parts:
+                values[part] = clock_map(self.run.manifest, records[int(ranks[part[0]])]).apply(values[part])
+            table = table.set_column(table.column_names.index(name), name, pa.array(values, pa.int64(), mask=missing))
+        return table

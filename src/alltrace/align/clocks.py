@@ -1,0 +1,444 @@
+"""The clocks of all hosts from matched collectives: offset and rate of each host, and the error of each report's UTC stamp.
+
+Starts from UTC. A report's UTC stamp is off by milliseconds even from its own host's clock, so each report has an unknown of its
+own, unless the reports tell their host's monotonic clock: then all reports of a host share one. The rate of a host is an unknown
+only where it lowers the residual by more than chance would (Bayesian information criterion). What no synchronising collective
+connects is connected by sends and receives, and what not even those connect stays at its UTC stamps, which is said.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.align.bounds import bounds_between
+from alltrace.align.fitting import MAD_TO_SIGMA, Block, Fit, Units, fit, make_blocks, residuals
+from alltrace.align.jumps import Jump, find_jump
+from alltrace.align.remaining import LEAST_INSTANCES, remaining
+from alltrace.run.manifest import Clock
+from alltrace.run.store import number_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.align.fitting import Floats, Ints
+    from alltrace.align.members import Evidence
+    from alltrace.align.remaining import Remaining
+    from alltrace.run.manifest import Manifest
+
+_SHORTEST_NS = 1_000
+"""A shorter operation cannot have waited for anybody."""
+_DRIFT_SPAN_NS = 1e9
+_DRIFT_SPAN_SURE_NS = 5e7
+_SURE = 6.0
+_MOST_DRIFT = 1e-3
+_MOST_JUMPS = 4
+_TIED_TIMES, _TIED_AT_MOST_NS = 1.5, 1_000.0
+"""By so much the ends may fit less well where monotonic clocks tie the reports of a host."""
+
+
+@dataclass(frozen=True)
+class PlacedRank:
+    """A rank before its clock is known.
+
+    Attributes:
+        rank: Its number.
+        host: Its host.
+        report: The report that its times are of.
+        shift_ns: From the time of its files to ns since the run's zero, by its UTC stamp.
+        system_ns: The host's monotonic clock at the zero of its files, or None.
+        stamped: Whether there is a UTC stamp.
+    """
+
+    rank: int
+    host: str
+    report: int
+    shift_ns: int
+    system_ns: int | None = None
+    stamped: bool = True
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The clocks found.
+
+    Attributes:
+        clocks: One per host, in the order of the hosts' first ranks.
+        stamp_errors_ns: For each rank what its UTC stamp is ahead of its host's clock.
+        ahead_ns: For each rank what its stamped time is ahead of the run's time at the run's zero: offset and stamp error.
+        components: For each rank its component.
+        residuals_ns: For each rank the typical error that remains, None where too little evidence tells.
+        notes: What a reader must know.
+    """
+
+    clocks: tuple[Clock, ...]
+    stamp_errors_ns: dict[int, int]
+    ahead_ns: dict[int, int]
+    components: dict[int, int]
+    residuals_ns: dict[int, int | None]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _State:
+    """What is known of the clocks while they are solved for; arrays by rank or host place."""
+
+    ranks: Sequence[PlacedRank]
+    hosts: list[str]
+    units: Units
+    known: Floats
+    """For each rank the part of its stamp error that the monotonic clock tells."""
+    blocks: list[Block]
+    fitted: Fit
+    jumps: dict[int, Jump] = field(default_factory=dict)
+    widths: dict[int, float] = field(default_factory=dict)
+    """For each rank the half-width of the bounds that sends and receives gave."""
+    messages: dict[int, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def place_ranks(manifest: Manifest) -> list[PlacedRank]:
+    """The ranks of a run at their UTC stamps."""
+    zero = manifest.zero_utc_ns
+    placed = []
+    for rank in manifest.ranks:
+        base = rank.time_base_utc_ns
+        stamped = base is not None and zero is not None
+        report = rank.reports[0] if rank.reports else -1 - rank.rank
+        system = manifest.reports[report].system_clock_ns if 0 <= report < len(manifest.reports) else None
+        shift = base - zero if base is not None and zero is not None else 0
+        placed.append(PlacedRank(rank.rank, rank.host, report, shift, system, stamped))
+    return placed
+
+
+def solve(evidence: Evidence, ranks: Sequence[PlacedRank]) -> Solution:
+    """The clocks that make the members of synchronising collectives leave them together.
+
+    Args:
+        evidence: Matched operations, in the time of the ranks' files.
+        ranks: All ranks of the run, by number.
+    """
+    rows = _usable(evidence, ranks)
+    if not any(p.system_ns is not None for p in ranks):
+        return _assembled(_solved(rows, ranks, tied=False))
+    tied = _solved(rows, ranks, tied=True)
+    if not tied.blocks or tied.fitted.scale <= _TIED_AT_MOST_NS:
+        return _assembled(tied)
+    free = _solved(rows, ranks, tied=False)
+    if tied.fitted.scale <= _TIED_TIMES * free.fitted.scale + _TIED_AT_MOST_NS:
+        return _assembled(tied)
+    free.notes.append("the monotonic clocks in the reports contradict the collectives and are not used")
+    return _assembled(free)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The evidence with places of ranks for their numbers and stamped times for file times."""
+
+    evidence: Evidence
+    at: Ints
+    start: Floats
+    end: Floats
+    synchronising: Ints
+    messages: Ints
+
+
+def _usable(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _Rows:
+    numbers = np.array([p.rank for p in ranks], np.int64)
+    shifts = np.array([p.shift_ns for p in ranks], np.int64)
+    at = np.searchsorted(numbers, evidence.rank)
+    lasting = evidence.end - evidence.start >= _SHORTEST_NS
+    # whole ns up to 2^53, which is a hundred days
+    start = (evidence.start + shifts[at]).astype(np.float64)
+    end = (evidence.end + shifts[at]).astype(np.float64)
+    return _Rows(
+        evidence,
+        at,
+        start,
+        end,
+        np.flatnonzero(evidence.synchronising & lasting),
+        np.flatnonzero(evidence.direction != 0),
+    )
+
+
+def _solved(rows: _Rows, ranks: Sequence[PlacedRank], *, tied: bool) -> _State:
+    hosts = list(dict.fromkeys(p.host for p in ranks))
+    keys, known = _units(ranks, tied=tied)
+    unit_of = np.unique(np.array([keys.index(k) for k in keys], np.int64), return_inverse=True)[1]
+    host_of = np.array([hosts.index(p.host) for p in ranks], np.int64)
+    used = rows.synchronising
+    stamped = rows.end - known[rows.at]
+    blocks = make_blocks(rows.evidence.instance[used], rows.evidence.communicator[used], rows.at[used], stamped[used])
+    component = _components(blocks, unit_of)
+    cluster = _clusters(component, unit_of, host_of, len(hosts))
+    units = Units(unit_of, host_of, component, cluster)
+    state = _State(ranks, hosts, units, known, blocks, fit(blocks, units, np.zeros(len(hosts), np.bool_)))
+    _fit_with_jumps(state)
+    _join_by_messages(state, rows)
+    return state
+
+
+def _units(ranks: Sequence[PlacedRank], *, tied: bool) -> tuple[list[tuple[str, object]], Floats]:
+    """For each rank what it shares its unknown offset with, and the part of its stamp error that is known."""
+    known = np.zeros(len(ranks))
+    keys: list[tuple[str, object]] = []
+    boots: dict[str, list[int]] = defaultdict(list)
+    for placed in ranks:
+        if tied and placed.system_ns is not None and placed.stamped:
+            boots[placed.host].append(placed.shift_ns - placed.system_ns)
+    middles = {host: sorted(b)[len(b) // 2] for host, b in boots.items()}
+    for i, placed in enumerate(ranks):
+        if tied and placed.system_ns is not None and placed.stamped:
+            known[i] = placed.shift_ns - placed.system_ns - middles[placed.host]
+            keys.append(("host", placed.host))
+        else:
+            keys.append(("report", placed.report))
+    return keys, known
+
+
+def _fit_with_jumps(state: _State) -> None:
+    """Fits; where a host's clock stepped, again without the shorter side of the step, so that it is not smeared over the run."""
+    state.fitted = _fit_with_drift(state)
+    for _ in range(_MOST_JUMPS):
+        found = find_jump(state.blocks, state.units, state.fitted, set(state.jumps))
+        if found is None:
+            break
+        whole = [Block(b.instances, b.ranks, b.ends, b.present.copy()) for b in state.blocks]
+        for block in state.blocks:
+            own = state.units.host_of_rank[block.ranks] == found.host
+            if own.any() and not own.all():  # among themselves the host's ranks step together
+                outside = (block.ends < found.at_ns) if found.keep_after else (block.ends >= found.at_ns)
+                block.present &= ~(outside & own[None, :])
+        state.blocks = [kept for block in state.blocks if (kept := block.of_two()) is not None]
+        state.jumps[found.host] = found
+        state.fitted = _fit_with_drift(state)
+        # only now the rate is free of the step
+        state.jumps[found.host] = found.measured(whole, state.units, state.fitted)
+
+
+def _fit_with_drift(state: _State) -> Fit:
+    """The fit, with a rate for the hosts where it lowers the residual by more than chance would."""
+    blocks, units = state.blocks, state.units
+    steady = fit(blocks, units, np.zeros(units.hosts, np.bool_), state.fitted if state.jumps else None)
+    span, count = _extent(state)
+    can = (span >= _DRIFT_SPAN_SURE_NS) & (count >= 2 * LEAST_INSTANCES)
+    if not can.any():
+        return steady
+    criterion = _criterion(blocks, units, steady, 0)
+    moving = fit(blocks, units, can, steady)
+    strength = np.abs(moving.b) / moving.b_error
+    # one parameter lowers the criterion when its square over its variance is above log n; short spans need to be surer
+    needed = np.where(span >= _DRIFT_SPAN_NS, np.sqrt(np.log(np.maximum(count, 2))), _SURE)
+    chosen = can & (strength > needed) & (np.abs(moving.b) < _MOST_DRIFT)
+    if not chosen.any():
+        return fit(blocks, units, chosen, steady)
+    if (chosen != can).any():
+        moving = fit(blocks, units, chosen, steady)
+    if _criterion(blocks, units, moving, int(chosen.sum())) < criterion:
+        return moving
+    return fit(blocks, units, np.zeros(units.hosts, np.bool_), steady)
+
+
+def _extent(state: _State) -> tuple[Floats, Floats]:
+    """For each host the time that its evidence spans, ns, and its number of ends."""
+    hosts = state.units.hosts
+    first, last, count = np.full(hosts, np.inf), np.full(hosts, -np.inf), np.zeros(hosts)
+    for block in state.blocks:
+        for column, host in enumerate(state.units.host_of_rank[block.ranks]):
+            ends = block.ends[block.present[:, column], column]
+            if len(ends):
+                first[host], last[host] = min(first[host], ends.min()), max(last[host], ends.max())
+                count[host] += len(ends)
+    return np.where(count > 0, last - first, 0.0), count
+
+
+def _criterion(blocks: Sequence[Block], units: Units, found: Fit, parameters: int) -> float:
+    """Bayesian information criterion of a fit, with the robust scale of each communicator in place of the variance."""
+    total, rows = 0.0, 0
+    for block in blocks:
+        residual = residuals(block, units, found.c, found.b, found.t0)[block.present]
+        if len(residual):
+            scale = MAD_TO_SIGMA * float(np.median(np.abs(residual))) + 1.0
+            total += 2.0 * len(residual) * float(np.log(scale))
+            rows += len(residual)
+    return total + parameters * float(np.log(max(rows, 2)))
+
+
+def _components(blocks: Sequence[Block], unit_of: Ints) -> Ints:
+    """Component of each unit, by the instances that its ranks share."""
+    joined = _Sets(int(unit_of.max()) + 1 if len(unit_of) else 0)
+    for block in blocks:
+        for columns in np.unique(block.present, axis=0):
+            here = unit_of[block.ranks[columns]]
+            for other in here[1:]:
+                joined.join(int(here[0]), int(other))
+    return joined.numbers()
+
+
+def _clusters(component: Ints, unit_of: Ints, host_of: Ints, hosts: int) -> Ints:
+    joined = _Sets(hosts)
+    first_host: dict[int, int] = {}
+    for unit, host in zip(unit_of, host_of, strict=True):
+        joined.join(first_host.setdefault(int(component[unit]), int(host)), int(host))
+    return joined.numbers()
+
+
+class _Sets:
+    """Sets that are joined."""
+
+    def __init__(self, count: int) -> None:
+        self._parent = list(range(count))
+
+    def root(self, one: int) -> int:
+        while self._parent[one] != one:
+            self._parent[one] = self._parent[self._parent[one]]
+            one = self._parent[one]
+        return one
+
+    def join(self, one: int, other: int) -> bool:
+        """Join the sets of two; whether they were apart."""
+        a, b = sorted((self.root(one), self.root(other)))
+        self._parent[b] = a
+        return a != b
+
+    def numbers(self) -> Ints:
+        """The number of each one's set, which is its lowest member."""
+        return np.array([self.root(i) for i in range(len(self._parent))], np.int64)
+
+
+def _join_by_messages(state: _State, rows: _Rows) -> None:
+    """Connects components by sends and receives: no message is received before it was sent."""
+    fitted, units = state.fitted, state.units
+    if not len(rows.messages) or len(np.unique(units.component)) < 2:
+        return
+    used = rows.messages
+    at = rows.at[used]
+    unit = units.of_rank[at]
+    ends = rows.end[used] - state.known[at] - fitted.c[unit]
+    ends -= fitted.b[units.host_of_rank[at]] * (rows.end[used] - fitted.t0)
+    component = units.component.copy()
+    moves = np.zeros(units.count)
+    bounds = bounds_between(rows.evidence.instance[used], units.component[unit], rows.evidence.direction[used], ends)
+    for bound in bounds:
+        one, other = int(component[bound.one]), int(component[bound.other])
+        if one == other:
+            continue
+        # bound.ahead_ns is what the second is ahead of the first before either was moved
+        kept, moved = min(one, other), max(one, other)
+        ahead = bound.ahead_ns - (moves[bound.other] - moves[bound.one])
+        ahead = ahead if moved == other else -ahead
+        for i in np.flatnonzero((component == kept)[units.of_rank]):
+            state.widths.setdefault(int(i), bound.half_width_ns)
+            state.messages[int(i)] = state.messages.get(int(i), 0) + bound.messages
+        here = component == moved
+        moves[here] += ahead
+        component[here] = kept
+        for i in np.flatnonzero(here[units.of_rank]):
+            state.widths[int(i)] = max(state.widths.get(int(i), 0.0), bound.half_width_ns)
+            state.messages[int(i)] = state.messages.get(int(i), 0) + bound.messages
+    fitted.c += moves
+    state.units = replace(units, component=component)
+
+
+def _assembled(state: _State) -> Solution:
+    """The solution in the manifest's terms: offsets at the run's zero, against the first host of each component."""
+    units, ranks, fitted = state.units, state.ranks, state.fitted
+    host_of, component = units.host_of_rank, units.component[units.of_rank]
+    left = remaining(state.blocks, units, fitted)
+    rates = fitted.b[host_of]
+    c = fitted.c[units.of_rank] - rates * fitted.t0 + state.known * (1.0 - rates)
+    stamped = np.array([p.stamped for p in ranks], np.bool_)
+    for number in np.unique(component):
+        here = component == number
+        reference = here & (host_of == host_of[here].min())
+        own = reference & stamped
+        c[here] -= np.median(c[own if own.any() else reference])
+    ahead = c / (1.0 - rates)
+    # a host belongs to the component with most evidence of its ranks'
+    main = [_heaviest(component[host_of == h], left.ranks[host_of == h]) for h in range(units.hosts)]
+    numbers = {int(n): i for i, n in enumerate(dict.fromkeys([*main, *component.tolist()]))}
+    clocks, errors = [], np.zeros(len(ranks))
+    for h, host in enumerate(state.hosts):
+        inside = (host_of == h) & (component == main[h])
+        offset = round(float(np.median(ahead[inside])))
+        # a rank that nothing connects to the others of its host has its host's clock, and its stamp is all there is
+        errors[inside] = ahead[inside] - offset
+        residual = _residual(state, left, inside)
+        clock = Clock(host, offset, float(fitted.b[h] * 1e6), residual, _evidence(state, left, inside, h), numbers[main[h]])
+        clocks.append(clock)
+    stamp = {p.rank: round(float(errors[i])) for i, p in enumerate(ranks)}
+    offsets = {clock.host: clock.offset_ns for clock in clocks}
+    each = np.eye(len(ranks), dtype=np.bool_)
+    return Solution(
+        clocks=tuple(clocks),
+        stamp_errors_ns=stamp,
+        ahead_ns={p.rank: stamp[p.rank] + offsets[p.host] for p in ranks},
+        components={p.rank: numbers[int(component[i])] for i, p in enumerate(ranks)},
+        residuals_ns={p.rank: _residual(state, left, each[i]) for i, p in enumerate(ranks)},
+        notes=(*state.notes, *_notes(state, clocks, component != np.array(main, np.int64)[host_of])),
+    )
+
+
+def _heaviest(components: Ints, weights: Ints) -> int:
+    totals: dict[int, int] = defaultdict(int)
+    for number, weight in zip(components.tolist(), weights.tolist(), strict=True):
+        totals[number] += weight
+    return max(totals, key=lambda n: (totals[n], -n))
+
+
+def _residual(state: _State, left: Remaining, ranks: NDArray[np.bool_]) -> int | None:
+    """The typical error of `ranks`; a clock that stepped is wrong by the step on one side of it."""
+    widths = [state.widths[int(i)] for i in np.flatnonzero(ranks) if int(i) in state.widths]
+    found = left.of(ranks)
+    if widths:
+        found = max(found or 0.0, *widths, 1.0)
+    steps = [abs(state.jumps[int(h)].step_ns) for h in np.unique(state.units.host_of_rank[ranks]) if int(h) in state.jumps]
+    return None if found is None else round(max([found, *steps]))
+
+
+def _evidence(state: _State, left: Remaining, ranks: NDArray[np.bool_], host: int) -> int:
+    messages = sum(state.messages.get(int(i), 0) for i in np.flatnonzero(ranks))
+    return int(left.hosts[host]) or messages
+
+
+def _notes(state: _State, clocks: Sequence[Clock], alone: NDArray[np.bool_]) -> list[str]:
+    """What a reader must know of the clocks."""
+    notes = []
+    zero = min((float(b.ends[b.present].min()) for b in state.blocks if b.present.any()), default=0.0)
+    for h, jump in sorted(state.jumps.items()):
+        side = "before" if jump.keep_after else "after"
+        notes.append(
+            f"the clock of {state.hosts[h]} steps by {round(jump.step_ns):,} ns against the others', "
+            f"{(jump.at_ns - zero) / 1e9:.3f} s after the first collective; its times {side} that are wrong by as much, "
+            "so across hosts no shorter wait there is a fact"
+        )
+    parts: dict[int, list[str]] = defaultdict(list)
+    for clock in clocks:
+        parts[clock.component].append(clock.host)
+    if len(parts) > 1:
+        named = "; ".join(_named(hosts) for hosts in list(parts.values())[:4])
+        more = f"; and {len(parts) - 4} more" if len(parts) > 4 else ""
+        notes.append(
+            f"{len(parts)} groups of hosts are connected by no collective ({named}{more}): between them only UTC stamps tell, "
+            "which are off by milliseconds"
+        )
+    lonely = [p.rank for p, is_alone in zip(state.ranks, alone, strict=True) if is_alone]
+    if lonely:
+        subject = f"rank {lonely[0]} is" if len(lonely) == 1 else f"ranks {number_ranges(lonely)} are"
+        notes.append(f"{subject} connected to the others by no collective: only UTC stamps tell, which are off by milliseconds")
+    few = [c.host for c in clocks if c.residual_ns is None and c.evidence]
+    if few:
+        notes.append(f"{_named(few)}: too few shared collectives to tell how exact the clocks are, so no wait there is a fact")
+    if state.widths:
+        bounded = sorted({state.ranks[i].host for i in state.widths})
+        notes.append(f"{_named(bounded)}: clocks are known by sends and receives alone, which bound them and no more")
+    return notes
+
+
+def _named(hosts: Sequence[str]) -> str:
+    return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more hosts" if len(hosts) > 4 else "")

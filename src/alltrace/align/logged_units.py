@@ -1,0 +1,168 @@
+"""The calls of a rank's log as the units in which they become operations of a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.align.nccl_names import ALL_TO_ALL, NUMBERED_TYPES, RECV, SEND, SEND_RECV, operation_of
+from alltrace.trace.names import name_id
+from alltrace.trace.nccl_words import OPERATIONS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+
+_NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units in the order of the log; arrays of n values.
+
+    Attributes:
+        op: Number of the operation in `ops`.
+        ops: Names of operations, as the traces' are.
+        kind: Number of what the unit tells; equal numbers tell the same.
+        group: Number of the communicator.
+        numbers: `bytes`, `count`, `root`, `peer`, `group_rank`, `group_size`, each -1 where not known.
+        communicator_id: Id of the communicator's name, 0 where ranks may call it differently.
+        datatype_id: Id of the type's name, 0 where not known.
+        single_id: Id of the operation's name where the unit is one send, one receive or one exchange among all; else 0.
+        time_ns: When its first line was written; None where not all lines tell.
+        texts: The strings of all ids.
+    """
+
+    op: Int64
+    ops: list[str]
+    kind: Int64
+    group: Int64
+    numbers: dict[str, Int64]
+    communicator_id: Int64
+    datatype_id: Int64
+    single_id: Int64
+    time_ns: Int64 | None
+    texts: set[str]
+
+
+def units_of(calls: Any, *, by_call: bool) -> Units:
+    """The units of a rank's calls (a table of `alltrace.run.run_logs.CALLS`).
+
+    Calls of equal opCount that follow each other on a communicator were launched together. Sends and receives among all members,
+    launched together, are one all-to-all, as in the trace. Where opCount is the same on all calls of a communicator, as where a
+    CUDA graph captured them, it does not tell: a collective is taken for a launch of its own, and a launch of sends and receives
+    for one that has each of a peer once.
+
+    Args:
+        calls: The calls.
+        by_call: Whether each call is an operation of the trace; else what was launched together is one kernel.
+    """
+    import pyarrow as pa
+
+    def column(name: str) -> Int64:
+        values: Int64 = calls.column(name).cast(pa.int64()).fill_null(-1).to_numpy()
+        return values
+
+    names = calls.column("communicator").combine_chunks()
+    names = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
+    words = [str(w) for w in names.dictionary.to_pylist()]
+    communicator = names.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    op, op_count = column("op"), column("op_count")
+    known = [operation_of(f"nccl{o}") or o for o in OPERATIONS]
+    ops = sorted({*known, ALL_TO_ALL, SEND_RECV})
+    of = np.array([ops.index(o) for o in known], np.int64)[op]
+    numbers = {name: column(name) for name in _NUMBERS}
+    head = np.concatenate(([True], (communicator[1:] != communicator[:-1]) | (op_count[1:] != op_count[:-1])))
+    head[1:] |= op_count[1:] < 0
+    still = _uncounted(communicator, op_count, len(words))[communicator]
+    if still.any():
+        direct = np.isin(of, [ops.index(SEND), ops.index(RECV)])
+        head |= still & (~direct | np.concatenate(([True], ~direct[:-1])))
+        head |= _begun_again(head, still & direct, of * (1 << 32) + numbers["peer"])
+    unit = np.cumsum(head) - 1
+    first = np.flatnonzero(head)
+    many = np.bincount(unit)
+    sends, receives = of == ops.index(SEND), of == ops.index(RECV)
+    paired = np.bincount(unit, ~(sends | receives)) == 0
+    size = numbers["group_size"][first]
+    exchange = paired & (size > 2)
+    for direction in (sends, receives):
+        pairs = np.unique(np.stack((unit[direction], numbers["peer"][direction])), axis=1)
+        exchange &= np.bincount(pairs[0], minlength=len(first)) >= size - 1
+    datatype = column("datatype")
+    # what is launched together becomes one unit where it is one kernel, or one exchange
+    fold = exchange if by_call else np.ones(len(first), np.bool_)
+    keep = np.flatnonzero(head | ~fold[unit])
+    folded = fold[unit[keep]] & (many[unit[keep]] > 1)
+    carried = sends if sends.any() else np.zeros(len(of), np.bool_)
+    total = np.bincount(unit, np.where(paired[unit] & ~carried, 0, np.maximum(numbers["bytes"], 0)), minlength=len(first))
+    unknown = np.bincount(unit, numbers["bytes"] < 0, minlength=len(first)) > 0
+    out = {name: values[keep].copy() for name, values in numbers.items()}
+    out["bytes"][folded] = np.where(unknown, -1, total)[unit[keep[folded]]].astype(np.int64)
+    for name in ("count", "peer"):
+        out[name][folded] = -1
+    out["root"][folded] = np.where(paired[unit[keep[folded]]], -1, out["root"][folded])
+    result = of[keep].copy()
+    result[folded & paired[unit[keep]]] = ops.index(SEND_RECV)
+    result[folded & exchange[unit[keep]]] = ops.index(ALL_TO_ALL)
+    types = np.array([name_id(t) for t in NUMBERED_TYPES] + [0], np.int64)
+    datatype_id = types[np.where((datatype >= 0) & (datatype < len(NUMBERED_TYPES)), datatype, len(NUMBERED_TYPES))][keep]
+    mixed = np.minimum.reduceat(datatype, first) != np.maximum.reduceat(datatype, first)
+    datatype_id[folded & mixed[unit[keep]]] = 0
+    shared = calls.column("shared").to_numpy()
+    communicator_id = np.where(shared, np.array([name_id(w) for w in words], np.int64)[communicator], 0)[keep]
+    single = np.isin(result, [ops.index(o) for o in (SEND, RECV, ALL_TO_ALL)])
+    single_id = np.where(single, np.array([name_id(o) for o in ops], np.int64)[result], 0)
+    time = calls.column("time_ns")
+    parts = np.stack([result, communicator[keep], datatype_id, *out.values()])
+    _, kind = np.unique(parts, axis=1, return_inverse=True)
+    return Units(
+        op=result,
+        ops=ops,
+        kind=kind.reshape(-1).astype(np.int64),
+        group=communicator[keep],
+        numbers=out,
+        communicator_id=communicator_id,
+        datatype_id=datatype_id,
+        single_id=single_id,
+        time_ns=_times(time, keep),
+        texts={*words, *NUMBERED_TYPES, SEND, RECV, ALL_TO_ALL},
+    )
+
+
+def _uncounted(communicator: Int64, op_count: Int64, many: int) -> NDArray[np.bool_]:
+    """Of each communicator whether it has several calls, all of one opCount."""
+    least, most = np.full(many, np.iinfo(np.int64).max), np.full(many, -1, np.int64)
+    np.minimum.at(least, communicator, op_count)
+    np.maximum.at(most, communicator, op_count)
+    calls = np.bincount(communicator, minlength=many)
+    found: NDArray[np.bool_] = (calls > 1) & (least == most) & (most >= 0)
+    return found
+
+
+def _begun_again(head: NDArray[np.bool_], asked: NDArray[np.bool_], key: Int64) -> NDArray[np.bool_]:
+    """Where a send or receive comes a second time since its launch began, which begins another."""
+    again = np.zeros(len(head), np.bool_)
+    seen: set[int] = set()
+    for at, begins, own in zip(np.flatnonzero(asked).tolist(), head[asked].tolist(), key[asked].tolist(), strict=True):
+        if begins or own in seen:
+            again[at] = True
+            seen.clear()
+        seen.add(own)
+    return again
+
+
+def _times(column: Any, keep: Int64) -> Int64 | None:
+    """Times of the units; a line without one has that of the line before."""
+    if column.null_count == len(column):
+        return None
+    valid = column.is_valid().to_numpy()
+    if valid.mean() < 0.5:
+        return None
+    last = np.maximum.accumulate(np.where(valid, np.arange(len(valid)), 0))
+    last = np.maximum(last, int(np.flatnonzero(valid)[0]))
+    times: Int64 = column.fill_null(0).to_numpy()[last][keep]
+    return times

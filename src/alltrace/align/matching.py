@@ -1,0 +1,346 @@
+"""Matches operations across ranks: which are one instance of one communicator, and how sure that is.
+
+Where the profiler gives communicator and sequence number, these decide. Else time decides, not the ordinal, which one dropped event
+would shift: members of a synchronising operation end together, so once ranks are on one clock (`alltrace.align.timing`), those of
+equal communicator and token (operation, size, type) whose ends coincide are one instance. Unknown communicators are inferred first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.align.inference import inferred
+from alltrace.align.instances import clusters, filled
+from alltrace.align.operations import Operations, flatten
+from alltrace.align.schema import MEMBERS, Group
+from alltrace.align.timing import WINDOW_NS, Timing, common_time, pair_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+_TIGHTEST_NS, _LOOSEST_NS = 20_000.0, 200_000.0
+_OTHERS_LOOSEST_NS = 5e6
+_LEAST_SHARED_NS = 3_000.0
+_MANY_UNMATCHED, _FEW = 0.1, 10
+_FARTHEST_NS = 2_000_000_000
+_SHARE_OF_STEP = 0.45
+_SURE, _BY_TIME, _OTHER, _FILLED, _BY_ORDER = 1.0, 0.98, 0.8, 0.7, 0.5
+_GUESSED = 0.9
+
+
+@dataclass(frozen=True)
+class Matching:
+    """What is one instance across ranks.
+
+    Attributes:
+        groups: The communicators.
+        members: A `pyarrow.Table` of `MEMBERS`.
+        unmatched: For each rank the number of operations that found no partner.
+        notes: What a reader must know, each one sentence.
+    """
+
+    groups: tuple[Group, ...]
+    members: Any
+    unmatched: dict[int, int]
+    notes: tuple[str, ...]
+
+
+def match(
+    tables: Mapping[int, Any],
+    texts: Callable[[Any], Any],
+    shifts_ns: Mapping[int, int] | None = None,
+    steps: Any = None,
+) -> Matching:
+    """Match the operations of all ranks.
+
+    Args:
+        tables: Each rank's `collectives`, in any time of its own.
+        texts: The strings of an Arrow array of name ids.
+        shifts_ns: What brings each rank's times roughly together (to a second), such as its UTC stamp; None where nothing does.
+        steps: A table of `STEPS` in the same times, whose numbers are the program's, to anchor at; or None.
+
+    Returns:
+        The matching. An instance has at least two members, of different ranks, each rank once.
+    """
+    operations = flatten(tables, texts, shifts_ns or {}) if tables else None
+    unmatched = dict.fromkeys(sorted(tables), 0)
+    if operations is None or not len(operations):
+        return Matching((), MEMBERS.arrow_schema().empty_table(), unmatched, _notes(operations))
+    operations, timing, guessed = _timed(operations, shifts_ns is not None, steps, shifts_ns or {})
+    number = np.full(len(operations), -1, np.int64)
+    confidence = np.zeros(len(operations))
+    by_sequence(operations, number, confidence)
+    by_time(operations, timing, number, confidence)
+    by_pairs(operations, timing, number, confidence)
+    by_order(operations, number, confidence)
+    confidence[guessed] *= _GUESSED
+    return _result(operations, timing, number, confidence, unmatched, len(np.unique(operations.communicator[guessed])))
+
+
+def _timed(
+    operations: Operations, stamped: bool, steps: Any, shifts_ns: Mapping[int, int]
+) -> tuple[Operations, Timing, NDArray[np.bool_]]:
+    """The operations with inferred communicators, their common time, and which communicators were inferred."""
+    expected, window = step_anchors(steps, shifts_ns)
+    timing = common_time(operations, stamped=stamped, expected_ns=expected, window_ns=window)
+    number, count = inferred(operations, timing)
+    guessed = number >= 0
+    if count:
+        first = len(operations.names)
+        names = [*operations.names, *(f"inferred {i}" for i in range(count))]
+        operations = replace(operations, communicator=np.where(guessed, first + number, operations.communicator), names=names)
+        timing = common_time(operations, stamped=stamped, expected_ns=expected, window_ns=window)
+    return operations, timing, guessed
+
+
+def step_anchors(steps: Any, shifts_ns: Mapping[int, int]) -> tuple[dict[int, float], float]:
+    """For each rank how far it is behind the first by the starts of equal steps, ns, and how far that can be wrong.
+
+    Args:
+        steps: A table of `STEPS`, or None.
+        shifts_ns: What is added to a rank's times.
+    """
+    if steps is None or steps.num_rows == 0:
+        return {}, WINDOW_NS
+    ranks, numbers = steps.column("rank").to_numpy(), steps.column("step").to_numpy()
+    starts = steps.column("start").to_numpy()
+    at = {int(r): dict(zip(numbers[ranks == r].tolist(), starts[ranks == r].tolist(), strict=True)) for r in np.unique(ranks)}
+    first = max(at, key=lambda r: (len(at[r]), -r))
+    periods = np.diff(np.sort(starts[ranks == first]))
+    if not len(periods):
+        return {}, WINDOW_NS
+    expected = {}
+    for rank, mine in at.items():
+        both = at[first].keys() & mine.keys()
+        if both:
+            ahead = float(np.median([at[first][n] - mine[n] for n in both]))
+            expected[rank] = ahead + shifts_ns.get(first, 0) - shifts_ns.get(rank, 0)
+    return expected, _SHARE_OF_STEP * float(np.median(periods))
+
+
+def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
+    """Number the instances that communicator and sequence number tell."""
+    told = np.flatnonzero((operations.sequence >= 0) & (operations.communicator >= 0) & (operations.paired == 0))
+    if not len(told):
+        return
+    keys = np.stack((operations.communicator[told], operations.op[told], operations.sequence[told]))
+    _, found = np.unique(keys, axis=1, return_inverse=True)
+    number[told] = found.reshape(-1)
+    confidence[told] = _SURE
+
+
+def by_time(operations: Operations, timing: Timing, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
+    """Number the instances of known communicators by their ends."""
+    rows = np.flatnonzero((number < 0) & (operations.communicator >= 0) & (operations.paired == 0))
+    if not len(rows):
+        return
+    group = _pair(operations.communicator[rows], timing.component[rows])
+    token, rank = operations.token[rows], operations.rank[rows]
+    start, end, synchronising = timing.start[rows], timing.end[rows], operations.synchronising[rows]
+    ranks = np.array(sorted(timing.scale_ns))
+    scale = np.array([timing.scale_ns[r] for r in ranks.tolist()])
+    gap = np.clip(12 * scale[np.searchsorted(ranks, rank)], _TIGHTEST_NS, _LOOSEST_NS)
+    gap = np.where(synchronising, gap, _spacing(group, token, rank, end) / 4)
+    found = clusters(group, token, rank, end, gap)
+    placed = filled(found, group, token, rank, start, end, 3 * float(np.median(scale)) + _LEAST_SHARED_NS)
+    sure = np.array([timing.certainty[r] for r in ranks.tolist()])[np.searchsorted(ranks, rank)]
+    number[rows] = found + int(number.max(initial=-1)) + 1
+    confidence[rows] = np.where(placed, _FILLED, np.where(synchronising, _BY_TIME, _OTHER)) * (0.5 + 0.5 * sure)
+
+
+def by_pairs(operations: Operations, timing: Timing, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
+    """Number the pairs of send and receive between two ranks, whose kernels end near each other."""
+    key = pair_keys(operations)
+    rows = np.flatnonzero((number < 0) & (key >= 0) & (operations.peer != operations.group_rank))
+    if not len(rows):
+        return
+    group, token, rank = timing.component[rows], key[rows], operations.rank[rows]
+    start, end = timing.start[rows], timing.end[rows]
+    found = clusters(group, token, rank, end, _spacing(group, token, rank, end) / 4)
+    placed = filled(found, group, token, rank, start, end, _TIGHTEST_NS / 2)
+    number[rows] = found + int(number.max(initial=-1)) + 1
+    confidence[rows] = np.where(placed, _FILLED, _OTHER)
+
+
+def by_order(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
+    """Number in order the operations of a communicator in which time matched nothing, where its ranks' sequences are equal."""
+    done = _sizes(number)[1] >= 2
+    known = (operations.communicator >= 0) & (operations.paired == 0)
+    matched = np.unique(operations.communicator[known & done])
+    rows = np.flatnonzero(known & ~np.isin(operations.communicator, matched))
+    rows = rows[np.lexsort((operations.end[rows], operations.rank[rows], operations.communicator[rows]))]
+    following = int(number.max(initial=-1)) + 1
+    for mine in _split(rows, operations.communicator):
+        sequences: dict[bytes, list[NDArray[np.int64]]] = {}
+        for part in _split(mine, operations.rank):
+            sequences.setdefault(operations.token[part].tobytes(), []).append(part)
+        for parts in sequences.values():
+            ends = np.array([operations.shifted_end[p] for p in parts])
+            if len(parts) < 2 or (np.ptp(ends, axis=0) > _FARTHEST_NS).any():
+                continue
+            length = len(parts[0])
+            for part in parts:
+                number[part] = following + np.arange(length)
+                confidence[part] = _BY_ORDER
+            following += length
+
+
+def _split(rows: NDArray[np.int64], values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Runs of rows of equal value."""
+    if not len(rows):
+        return []
+    return np.split(rows, np.flatnonzero(np.diff(values[rows])) + 1)
+
+
+def _spacing(
+    group: NDArray[np.int64], token: NDArray[np.int64], rank: NDArray[np.int64], end: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """For each operation how close operations of its kind follow each other on a rank: the lowest twentieth, ns."""
+    order = np.lexsort((end, rank, token, group))
+    g, t, r, e = group[order], token[order], rank[order], end[order]
+    kinds = np.cumsum(np.concatenate(([True], (g[1:] != g[:-1]) | (t[1:] != t[:-1])))) - 1
+    same = (kinds[1:] == kinds[:-1]) & (r[1:] == r[:-1])
+    apart = np.where(same, e[1:] - e[:-1], np.inf)
+    kind = kinds[1:]
+    sort = np.lexsort((apart, kind))
+    many = np.bincount(kind[same], minlength=int(kinds[-1]) + 1)
+    first = np.searchsorted(kind[sort], np.arange(len(many)))
+    at = np.minimum(first + many // 20, max(len(sort) - 1, 0))
+    low = np.where(many > 0, apart[sort][at] if len(sort) else np.inf, np.inf)
+    result = np.empty(len(end))
+    result[order] = np.minimum(low, 4 * _OTHERS_LOOSEST_NS)[kinds]
+    return result
+
+
+def _pair(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    pair: NDArray[np.int64] = first * (int(second.max(initial=0)) + 1) + second
+    return pair
+
+
+def _mutual(instance: NDArray[np.int64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each member's confidence, at most that of the surest other member: an operation that others are matched to is no surer."""
+    if not len(instance):
+        return confidence
+    order = np.lexsort((-confidence, instance))
+    head = np.flatnonzero(np.concatenate(([True], instance[order][1:] != instance[order][:-1])))
+    result: NDArray[np.float64] = confidence.copy()
+    result[order[head]] = confidence[order[head + 1]]
+    return result
+
+
+def _sizes(number: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The members of each instance, and for each operation those of its instance, 0 without one."""
+    count = np.bincount(number + 1, minlength=1)
+    count[0] = 0
+    return count[1:], count[number + 1]
+
+
+def _result(
+    operations: Operations,
+    timing: Timing,
+    number: NDArray[np.int64],
+    confidence: NDArray[np.float64],
+    unmatched: dict[int, int],
+    guessed: int,
+) -> Matching:
+    """The members table, communicators and what is left over."""
+    import pyarrow as pa
+
+    count, of = _sizes(number)
+    matched = of >= 2
+    rows = np.flatnonzero(matched)
+    first_end = np.full(len(count), np.inf)
+    np.minimum.at(first_end, number[rows], timing.end[rows])
+    alive = np.flatnonzero(np.isfinite(first_end))
+    order = alive[np.argsort(first_end[alive], kind="stable")]
+    renumbered = np.full(len(count), -1, np.int64)
+    renumbered[order] = np.arange(len(order))
+    instance = renumbered[number[rows]]
+    used = np.unique(operations.communicator[rows])
+    communicator = np.searchsorted(used, operations.communicator[rows])
+    # the place among the instances of a communicator
+    heads = np.zeros(len(order), np.int64)
+    heads[instance] = communicator
+    by_group = np.argsort(heads, kind="stable")
+    begins = np.searchsorted(heads[by_group], np.arange(len(used)))
+    ordinal = np.empty(len(order), np.int64)
+    ordinal[by_group] = np.arange(len(order)) - begins[heads[by_group]]
+    sure = _mutual(instance, confidence[rows])
+    sort = np.lexsort((operations.rank[rows], instance))
+    members = pa.table(
+        {
+            "instance": instance[sort],
+            "communicator": communicator[sort],
+            "ordinal": ordinal[instance[sort]],
+            "rank": operations.rank[rows][sort].astype(np.int32),
+            "row": operations.row[rows][sort],
+            "start": operations.start[rows][sort],
+            "end": operations.end[rows][sort],
+            "confidence": sure[sort],
+        },
+        schema=MEMBERS.arrow_schema(),
+    )
+    for rank, many in zip(*np.unique(operations.rank[~matched], return_counts=True), strict=True):
+        unmatched[int(rank)] = int(many)
+    return Matching(_groups(operations, used), members, unmatched, _notes(operations, timing, ~matched, guessed))
+
+
+def _groups(operations: Operations, used: NDArray[np.int64]) -> tuple[Group, ...]:
+    groups = []
+    for place, communicator in enumerate(used.tolist()):
+        mine = operations.communicator == communicator
+        ranks = tuple(np.unique(operations.rank[mine]).tolist())
+        size = max(int(operations.group_size[mine].max()), len(ranks))
+        groups.append(Group(place, operations.names[communicator], ranks, size))
+    return tuple(groups)
+
+
+def _lacking(operations: Operations, timing: Timing, alone: NDArray[np.bool_]) -> dict[int, float]:
+    """For each rank the share of its operations without a partner, while every rank of its component was captured."""
+    found = {}
+    for component in np.unique(timing.component).tolist():
+        of = timing.component == component
+        ranks = np.unique(operations.rank[of]).tolist()
+        first = max(float(timing.end[of & (operations.rank == r)].min()) for r in ranks)
+        last = min(float(timing.end[of & (operations.rank == r)].max()) for r in ranks)
+        within = of & (timing.end >= first) & (timing.end <= last) if len(ranks) > 1 else of
+        for rank in ranks:
+            mine = within & (operations.rank == rank)
+            if mine.sum() > _FEW:
+                found[rank] = float(alone[mine].mean())
+    return found if len(np.unique(operations.rank)) > 1 else {}
+
+
+def _notes(
+    operations: Operations | None, timing: Timing | None = None, alone: NDArray[np.bool_] | None = None, guessed: int = 0
+) -> tuple[str, ...]:
+    notes = []
+    if operations is None:
+        return ()
+    if operations.calls_only:
+        many = sum(operations.calls_only.values())
+        notes.append(f"{many} communication calls have no kernel in the reports, so they are not matched")
+    if guessed:
+        notes.append(
+            f"communicators are inferred from times ({guessed} of them), because the reports do not name them; groups that work in "
+            "step can be taken for one"
+        )
+    if alone is not None and timing is not None:
+        lacking = [r for r, share in _lacking(operations, timing, alone).items() if share > _MANY_UNMATCHED]
+        if lacking:
+            notes.append(
+                f"{_named(lacking)}: more than {_MANY_UNMATCHED:.0%} of the communication found no partner on other ranks; "
+                "reports of another run, missing ranks, dropped events or a clock that was set would show like this"
+            )
+    return tuple(notes)
+
+
+def _named(ranks: list[int]) -> str:
+    from alltrace.run.store import number_ranges
+
+    return f"rank{'s' * (len(ranks) > 1)} {number_ranges(ranks)}"

@@ -1,0 +1,201 @@
+"""What matched operations are, with numbers of NumPy: the evidence that clocks are made from, and the times of each instance."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from alltrace.align.aligned import Aligned
+
+_SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|barrier", re.IGNORECASE)
+_SEND, _RECEIVE = re.compile(r"i?send", re.IGNORECASE), re.compile(r"i?recv|i?receive", re.IGNORECASE)
+
+_MEET_NS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Matched operations, one row per member, sorted by instance; arrays of n values.
+
+    Attributes:
+        instance: Number of the instance.
+        communicator: Number of the communicator.
+        rank: The rank.
+        start: Start, ns in the time of the rank's files.
+        end: End, likewise.
+        synchronising: Whether no member can leave before the last has arrived: all-reduce, all-gather, reduce-scatter, all-to-all,
+            barrier.
+        direction: 1 for a send, -1 for a receive, 0 else.
+    """
+
+    instance: NDArray[np.int64]
+    communicator: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    synchronising: NDArray[np.bool_]
+    direction: NDArray[np.int8]
+
+
+def is_synchronising(op: str | None) -> bool:
+    """Whether no member of `op` can leave before the last has arrived."""
+    return op is not None and _SYNCHRONISING.search(op) is not None
+
+
+def direction_of(op: str | None) -> int:
+    """1 for a send, -1 for a receive, 0 for anything else."""
+    if op is None or is_synchronising(op):
+        return 0
+    return 1 if _SEND.search(op) else -1 if _RECEIVE.search(op) else 0
+
+
+def taken(members: Any, tables: Mapping[int, Any], column: str) -> Any:
+    """A column of the ranks' collectives, for each row of `members`, as an Arrow array."""
+    import pyarrow as pa
+
+    ranks = members.column("rank").to_numpy()
+    rows = members.column("row").to_numpy()
+    order = np.argsort(ranks, kind="stable")
+    parts = []
+    for rank, first, last in runs_of(ranks[order]):
+        parts.append(tables[int(rank)].column(column).take(pa.array(rows[order[first:last]])))
+    if not parts:
+        return None
+    chunks = [c for p in parts for c in p.chunks]
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    joined = pa.chunked_array(chunks, parts[0].type).combine_chunks()
+    return joined.take(pa.array(back))
+
+
+def runs_of(values: NDArray[Any]) -> list[tuple[Any, int, int]]:
+    """Value, first place and end of each run of equal values."""
+    if not len(values):
+        return []
+    cuts = np.flatnonzero(values[1:] != values[:-1]) + 1
+    firsts = np.concatenate(([0], cuts))
+    lasts = np.concatenate((cuts, [len(values)]))
+    return [(values[f], int(f), int(e)) for f, e in zip(firsts, lasts, strict=True)]
+
+
+def evidence_of(members: Any, tables: Mapping[int, Any], texts: Callable[[Any], Any]) -> Evidence:
+    """The evidence in `members`.
+
+    Args:
+        members: A table of `MEMBERS`, in the time of the ranks' files.
+        tables: Each rank's `collectives`.
+        texts: The strings of an Arrow array of name ids.
+    """
+    count = members.num_rows
+    ops = taken(members, tables, "op")
+    synchronising, direction = np.zeros(count, np.bool_), np.zeros(count, np.int8)
+    if ops is not None:
+        encoded = ops.dictionary_encode()
+        words = texts(encoded.dictionary).to_pylist()
+        code = encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
+        synchronising = np.array([*map(is_synchronising, words), False])[code]
+        direction = np.array([*map(direction_of, words), 0], np.int8)[code]
+    columns = [members.column(c).to_numpy().astype(np.int64) for c in ("instance", "communicator", "rank", "start", "end")]
+    order = np.argsort(columns[0], kind="stable")
+    instance, communicator, rank, start, end = (c[order] for c in columns)
+    return Evidence(instance, communicator, rank, start, end, synchronising[order], direction[order])
+
+
+def meet(evidence: Evidence, shifts_ns: Mapping[int, int]) -> bool:
+    """Whether all members of all synchronising instances end within a millisecond of each other.
+
+    Clocks that bring that about confirm the matching that they were made from: matched anew by them, it would stay as it is.
+
+    Args:
+        evidence: The matched operations.
+        shifts_ns: What is added to each rank's times.
+    """
+    ranks = np.array(sorted(shifts_ns), np.int64)
+    shifts = np.array([shifts_ns[r] for r in ranks.tolist()], np.int64)
+    used = evidence.synchronising
+    instance = evidence.instance[used]
+    if not len(instance):
+        return False
+    end = (evidence.end + shifts[np.searchsorted(ranks, evidence.rank)])[used]
+    heads = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
+    return bool((np.maximum.reduceat(end, heads) - np.minimum.reduceat(end, heads) <= _MEET_NS).all())
+
+
+def described(aligned: Aligned, members: Any, tables: Mapping[int, Any]) -> Any:
+    """`members` with the columns that `Aligned.members` adds; its times are aligned.
+
+    Args:
+        aligned: The alignment, for groups and residuals.
+        members: A table of `MEMBERS` with aligned times.
+        tables: Each rank's `collectives`.
+    """
+    import pyarrow as pa
+
+    members = members.sort_by([("instance", "ascending"), ("rank", "ascending")])
+    columns: dict[str, Any] = {name: members.column(name).combine_chunks() for name in members.column_names}
+    words = pa.dictionary(pa.int32(), pa.string())
+    for name in ("op", "datatype"):
+        ids = taken(members, tables, name)
+        encoded = None if ids is None else ids.dictionary_encode()
+        columns[name] = (
+            pa.array([], words)
+            if encoded is None
+            else pa.DictionaryArray.from_arrays(encoded.indices, _plain(aligned.run.texts(encoded.dictionary)))
+        )
+    for name, kind in (("bytes", pa.int64()), ("stream", pa.int64()), ("device", pa.int32()), ("evidence", words)):
+        found = taken(members, tables, name)
+        columns[name] = pa.array([], kind) if found is None else found
+    instance = members.column("instance").to_numpy()
+    start, end = members.column("start").to_numpy(), members.column("end").to_numpy()
+    rank = members.column("rank").to_numpy()
+    first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1]))) if len(instance) else np.empty(0, np.int64)
+    counts = np.diff(np.concatenate((first, [len(instance)])))
+    place = np.repeat(np.arange(len(first)), counts)
+    last_arrival, last_end, first_arrival = (
+        f.reduceat(v, first) if len(first) else v for f, v in ((np.maximum, start), (np.maximum, end), (np.minimum, start))
+    )
+    # of equal arrivals the lowest rank's
+    arrived_last = np.flatnonzero(start == last_arrival[place])
+    which = arrived_last[np.unique(place[arrived_last], return_index=True)[1]]
+    last_rank = rank[which]
+    wait = np.maximum(np.minimum(last_arrival[place], end) - start, 0)
+    residual = _residuals(aligned, rank, last_rank[place])
+    sizes = np.array([g.size for g in aligned.groups] or [0], np.int64)
+    synchronising = [is_synchronising(w) for w in columns["op"].dictionary.to_pylist()]
+    codes = columns["op"].indices.fill_null(len(synchronising)).to_numpy(zero_copy_only=False)
+    told = taken(members, tables, "group_size")
+    known = np.zeros(0, np.int64) if told is None else told.fill_null(0).to_numpy().astype(np.int64)
+    size = np.maximum.reduce([known, sizes[members.column("communicator").to_numpy()], counts[place]])
+    columns["group_size"] = size.astype(np.int32)
+    columns["members"] = counts[place].astype(np.int32)
+    columns["synchronising"] = np.array([*synchronising, False])[codes]
+    columns["arrival_ns"] = start
+    columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
+    columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]
+    columns["wait_ns"] = wait
+    columns["transfer_ns"] = np.maximum(last_end - last_arrival, 0)[place]
+    columns["residual_ns"] = pa.array(np.maximum(residual, 0), mask=residual < 0)
+    columns["fact"] = (residual >= 0) & (wait >= 3 * residual)
+    return pa.table(columns)
+
+
+def _plain(texts: Any) -> Any:
+    import pyarrow as pa
+
+    return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+
+
+def _residuals(aligned: Aligned, rank: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The residual between each rank and the last, -1 where it is not known."""
+    key = rank.astype(np.int64) << 32 | last
+    distinct, back = np.unique(key, return_inverse=True)
+    found = [aligned.residual_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]
+    return np.array([-1 if f is None else f for f in found] or [-1], np.int64)[back if len(back) else np.empty(0, np.int64)]

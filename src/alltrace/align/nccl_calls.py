@@ -1,0 +1,218 @@
+"""NCCL's calls as NVTX shows them: which operations a thread called, in which groups, and what their payloads say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.align.nccl_names import NOTHING, Payload, operation_of, parse_payload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.run.rank_tables import RankTables
+
+_GROUP_START, _GROUP_END, _INIT, _CONTEXT = "ncclGroupStart", "ncclGroupEnd", "ncclCommInit", "nccl:"
+_PREFIX = "nccl"
+_DOMAIN = "NCCL"
+_COLUMNS = ["start", "end", "process", "thread", "payload"]
+
+
+@dataclass
+class Calls:
+    """The operations called through NCCL's API, by thread and time, and the units they were launched in.
+
+    A unit is a call by itself, or all calls between an outermost `ncclGroupStart` and its `ncclGroupEnd`, whose kernels are
+    launched at its end.
+
+    Attributes:
+        start: Start of each call, ns; likewise `end`, `process`, `thread`.
+        op: Index of its operation in `ops`.
+        payload: Index of its payload in `payloads`.
+        unit: Its unit.
+        unit_start: Start of each unit, ns; likewise `unit_end`, `unit_process`, `unit_thread`.
+        unit_context: Index in `ops` of the operation that a framework's range around the unit names, or -1.
+        ops: Names of operations.
+        payloads: Distinct payloads.
+        members: For each communicator the rank's number in it and its size, from its initialisation.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    process: NDArray[np.int64]
+    thread: NDArray[np.int64]
+    op: NDArray[np.int64]
+    payload: NDArray[np.int64]
+    unit: NDArray[np.int64]
+    unit_start: NDArray[np.int64]
+    unit_end: NDArray[np.int64]
+    unit_process: NDArray[np.int64]
+    unit_thread: NDArray[np.int64]
+    unit_context: NDArray[np.int64]
+    ops: list[str]
+    payloads: list[Payload]
+    members: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """The number of calls."""
+        return len(self.start)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str | None) -> Payload:
+    return parse_payload(text)
+
+
+def nccl_ranges(rank: RankTables) -> Any:
+    """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`; None where there are none.
+
+    NCCL's own lie in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with `nccl:`.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not rank.has("ranges"):
+        return None
+    names = rank.table("ranges", ["name", "domain"])
+    keep: NDArray[np.bool_] = np.zeros(names.num_rows, np.bool_)
+    encoded = {}
+    for column, wanted in (("name", _is_nccl), ("domain", _is_nccl_domain)):
+        codes = names.column(column).combine_chunks().dictionary_encode()
+        if isinstance(codes, pa.ChunkedArray):
+            return None
+        texts = rank.texts(codes.dictionary).to_pylist()
+        chosen = np.array([*map(wanted, texts), False])
+        at = codes.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+        encoded[column] = (texts, at)
+        keep |= chosen[at]
+    if not keep.any():
+        return None
+    mask = pa.array(keep)
+    table = rank.table("ranges", _COLUMNS).filter(mask)
+    texts, at = encoded["name"]
+    table = table.append_column("text", pa.array([*texts, None], pa.string()).take(pa.array(at[keep])))
+    return table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("thread"))))
+
+
+def _is_nccl(text: str | None) -> bool:
+    return text is not None and text.startswith(_PREFIX) and (text[4:5].isupper() or text.startswith(_CONTEXT))
+
+
+def _is_nccl_domain(text: str | None) -> bool:
+    return text is not None and text.upper() == _DOMAIN
+
+
+def read_calls(ranges: Any) -> Calls:
+    """The calls among NCCL's ranges, as `nccl_ranges` gives them."""
+    import pyarrow as pa
+
+    texts, text_at = _encoded(ranges.column("text"))
+    raw, payload_at = _encoded(ranges.column("payload"))
+    payloads = [*map(_parsed, raw), NOTHING]
+    times = ranges.select(["start", "end", "process", "thread"])
+    start = times.column("start").to_numpy()
+    end = times.column("end").fill_null(np.iinfo(np.int64).max).to_numpy()  # open at the end of the capture
+    thread = times.column("thread").to_numpy().astype(np.int64)
+    process = times.column("process").cast(pa.int64()).fill_null(-1).to_numpy()
+
+    context = _flags(texts, lambda t: t.startswith(_CONTEXT))[text_at]
+    starts_group = _flags(texts, lambda t: t == _GROUP_START)[text_at]
+    ends_group = _flags(texts, lambda t: t == _GROUP_END)[text_at]
+    named = [operation_of(t) for t in texts]
+    ops = sorted({o for o in named if o is not None})
+    codes = np.array([*(ops.index(o) if o is not None else -1 for o in named), -1], np.int64)
+    op = codes[text_at]
+    is_call = (op >= 0) & ~context
+
+    parts = []
+    for one in np.unique(thread):
+        rows = np.flatnonzero((thread == one) & (is_call | starts_group | ends_group))
+        rows = rows[np.argsort(start[rows], kind="stable")]
+        around = np.flatnonzero((thread == one) & context & (op >= 0))
+        parts.append(_units(rows, around[np.argsort(start[around], kind="stable")], start, end, op, starts_group, ends_group))
+    rows, unit, unit_start, unit_end, unit_rows, unit_context = _joined(parts)
+    members: dict[str, tuple[int | None, int | None]] = {}
+    for index in np.flatnonzero(_flags(texts, lambda t: t.startswith(_INIT))[text_at]).tolist():
+        told = payloads[payload_at[index]]
+        if told.communicator is not None:
+            members[told.communicator] = (told.group_rank, told.group_size)
+    return Calls(
+        start[rows], end[rows], process[rows], thread[rows], op[rows], payload_at[rows], unit, unit_start, unit_end,
+        process[unit_rows], thread[unit_rows], unit_context, ops, payloads, members,
+    )  # fmt: skip
+
+
+def _encoded(column: Any) -> tuple[list[str | None], NDArray[np.int64]]:
+    """The distinct values of a text column and each row's place among them; that of a null is past the end."""
+    codes = column.combine_chunks().dictionary_encode()
+    values = codes.dictionary.to_pylist()
+    return values, codes.indices.fill_null(len(values)).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _flags(texts: Sequence[str | None], test: Any) -> NDArray[np.bool_]:
+    return np.array([*(t is not None and test(t) for t in texts), False], np.bool_)
+
+
+_Units = tuple[
+    "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"
+]
+
+
+def _units(
+    rows: NDArray[np.int64], around: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64], op: NDArray[np.int64],
+    starts_group: NDArray[np.bool_], ends_group: NDArray[np.bool_],
+) -> _Units:  # fmt: skip
+    """The calls of one thread with their units: rows of calls, unit of each, and of each unit start, end, first row, context."""
+    depth = _nesting(starts_group[rows], ends_group[rows])
+    call = op[rows] >= 0
+    # a unit opens at a call outside of groups and at an outermost group's start
+    inside = depth > 0
+    before = np.concatenate((np.zeros(1, np.int64), depth))[: len(depth)]
+    opens = (call & ~inside) | (inside & (before == 0))
+    number = np.cumsum(opens) - 1
+    # the end that closes an outermost group has depth 0 and belongs to the unit before it
+    belongs = call | inside | (ends_group[rows] & (before > 0))
+    kept = belongs & (number >= 0)
+    count = int(opens.sum())
+    unit_start = start[rows[opens]]
+    unit_end = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(unit_end, number[kept], end[rows[kept]])
+    context = np.full(count, -1, np.int64)
+    if len(around) and count:
+        at = np.searchsorted(start[around], unit_start, side="right") - 1
+        found = (at >= 0) & (end[around[at]] >= unit_end)
+        context[found] = op[around[at[found]]]
+    mine = kept & call
+    return rows[mine], number[mine], unit_start, unit_end, rows[opens], context
+
+
+def _nesting(starts: NDArray[np.bool_], ends: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Open groups after each row; a start without an end, or an end without a start, does not count."""
+    if not starts.any():
+        return np.zeros(len(starts), np.int64)
+    change = starts.astype(np.int64) - ends
+    depth = np.cumsum(change)
+    lowest = np.minimum(np.concatenate(([0], np.minimum.accumulate(depth)[:-1])), 0)
+    change[ends & (depth < lowest)] = 0
+    depth = np.cumsum(change)
+    later = np.concatenate((np.minimum.accumulate(depth[::-1])[::-1][1:], [np.iinfo(np.int64).max]))
+    change[starts & (later >= depth)] = 0
+    result: NDArray[np.int64] = np.cumsum(change)
+    return result
+
+
+def _joined(parts: list[_Units]) -> _Units:
+    """The units of all threads, numbered through."""
+    if not parts:
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, nothing, nothing, nothing, nothing
+    shift = np.cumsum([0, *(len(p[2]) for p in parts[:-1])])
+    rows, unit, unit_start, unit_end, unit_rows, context = (np.concatenate(c) for c in zip(*parts, strict=True))
+    unit = unit + np.repeat(shift, [len(p[0]) for p in parts])
+    return rows, unit, unit_start, unit_end, unit_rows, context

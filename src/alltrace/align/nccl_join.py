@@ -1,0 +1,252 @@
+"""NCCL's calls and kernels, joined: which call launched which kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.align.nccl_kernels import NOT_KNOWN
+from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.align.nccl_calls import Calls
+    from alltrace.align.nccl_kernels import Kernels
+
+_KERNEL, _CALL, _BOTH = 0, 1, 2
+_WORDS = ("kernel", "nvtx", "nvtx+kernel")
+
+
+def join(calls: Calls | None, kernels: Kernels | None) -> dict[str, Any]:
+    """The operations of one rank as columns of `collectives`: Arrow arrays of equal length, or nothing.
+
+    A kernel belongs to the unit that its launching call lies in, on the same thread. A unit's kernels belong to its calls: one to
+    one where there are as many, one per communicator where there are as many, else each call has the extent of all of them.
+    Sends and receives among all members, grouped, are one all-to-all.
+    """
+    parts = []
+    alone = np.ones(kernels.count if kernels else 0, np.bool_)
+    if calls is not None and calls.count:
+        unit = _units_of_kernels(calls, kernels) if kernels else np.zeros(0, np.int64)
+        alone = unit < 0
+        parts.append(_of_calls(calls, kernels, unit))
+    if kernels is not None and alone.any():
+        parts.append(_of_kernels(kernels, np.flatnonzero(alone)))
+    return _concatenated(parts)
+
+
+def _units_of_kernels(calls: Calls, kernels: Kernels) -> NDArray[np.int64]:
+    """The unit in which each kernel was launched, or -1."""
+    unit = np.full(kernels.count, -1, np.int64)
+    for thread in np.unique(calls.unit_thread):
+        mine = np.flatnonzero(calls.unit_thread == thread)  # by start, as units are numbered
+        rows = np.flatnonzero((kernels.thread == thread) & (kernels.api_start != NOT_KNOWN))
+        at = np.searchsorted(calls.unit_start[mine], kernels.api_start[rows], side="right") - 1
+        inside = (at >= 0) & (kernels.api_start[rows] < calls.unit_end[mine[at]])
+        unit[rows[inside]] = mine[at[inside]]
+    return unit
+
+
+def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) -> dict[str, Any]:
+    """A row for each call, or for each exchange among all."""
+    units, count = len(calls.unit_start), calls.count
+    told = calls.payloads
+    names = sorted({p.communicator for p in told if p.communicator is not None})
+    codes = np.array([names.index(p.communicator) if p.communicator is not None else -1 for p in told], np.int64)
+    communicator = codes[calls.payload]
+    first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    if kernels is not None and (unit >= 0).any():
+        first, last = _kernels_of_calls(calls, communicator, unit, units)
+    have = first >= 0
+    start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    device, stream = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    type_code = np.full(count, -1, np.int64)
+    kernel_types: list[str] = []
+    if kernels is not None and have.any():
+        order = np.lexsort((np.arange(kernels.count), unit))  # kernels by unit, which first and last count in
+        begin, finish = kernels.start[order], kernels.end[order]
+        start[have] = begin[first[have]]
+        end[have] = _range_maximum(finish, first[have], last[have])
+        device[have], stream[have] = kernels.device[order][first[have]], kernels.stream[order][first[have]]
+        type_code[have] = kernels.datatype[order][first[have]]
+        kernel_types = kernels.datatypes
+    numbers, valid = _payload_numbers(calls)
+    types = sorted({p.datatype for p in told if p.datatype is not None} | set(kernel_types))
+    own = np.array([types.index(p.datatype) if p.datatype is not None else -1 for p in told], np.int64)[calls.payload]
+    launched = np.array([*(types.index(t) for t in kernel_types), -1], np.int64)[type_code]
+    op = calls.op.copy()
+    ops = list(calls.ops)
+    keep = _fold_exchanges(calls, communicator, numbers, valid, op, ops)
+    rows = np.flatnonzero(keep)
+    return {
+        "start": _array(start[rows], have[rows]),
+        "end": _array(end[rows], have[rows]),
+        "api_start": _array(calls.start[rows]),
+        "api_end": _array(calls.end[rows], calls.end[rows] != np.iinfo(np.int64).max),
+        "process": _array(calls.process[rows], calls.process[rows] >= 0),
+        "thread": _array(calls.thread[rows]),
+        "device": _array(device[rows], device[rows] >= 0),
+        "stream": _array(stream[rows], stream[rows] >= 0),
+        "communicator": _texts(names, communicator[rows]),
+        "op": _texts(ops, op[rows]),
+        "datatype": _texts(types, np.where(own >= 0, own, launched)[rows]),
+        "evidence": _texts(list(_WORDS), np.where(have, _BOTH, _CALL)[rows]),
+        **{name: _array(numbers[name][rows], valid[name][rows]) for name in numbers},
+    }
+
+
+def _kernels_of_calls(
+    calls: Calls, communicator: NDArray[np.int64], unit: NDArray[np.int64], units: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and last kernel of each call, counted in the kernels sorted by unit; -1 without a kernel."""
+    kernels_in = np.bincount(unit[unit >= 0], minlength=units)
+    offset = np.cumsum(np.concatenate(([0], kernels_in[:-1]))) + int((unit < 0).sum())
+    calls_in = np.bincount(calls.unit, minlength=units)
+    place = np.arange(calls.count) - np.cumsum(np.concatenate(([0], calls_in[:-1])))[calls.unit]
+    # the communicators of a unit, numbered by their first call
+    width = int(communicator.max(initial=0)) + 2
+    pair = calls.unit * width + communicator + 1
+    _, first_at, inverse = np.unique(pair, return_index=True, return_inverse=True)
+    groups_in = np.bincount(calls.unit[first_at], minlength=units)
+    by_first = np.argsort(first_at, kind="stable")
+    nth = np.empty(len(first_at), np.int64)
+    nth[by_first] = np.arange(len(first_at)) - np.cumsum(np.concatenate(([0], groups_in[:-1])))[calls.unit[first_at[by_first]]]
+    here = kernels_in[calls.unit]
+    one_to_one = here == calls_in[calls.unit]
+    per_group = ~one_to_one & (here == groups_in[calls.unit])
+    single = one_to_one | per_group
+    begin = offset[calls.unit]
+    first = begin + np.where(one_to_one, place, np.where(per_group, nth[inverse.reshape(-1)], 0))
+    last = np.where(single, first, begin + here - 1)
+    return np.where(here > 0, first, -1), np.where(here > 0, last, -1)
+
+
+def _range_maximum(values: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The largest of values[first..last] for each pair."""
+    result: NDArray[np.int64] = values[first].copy()
+    several = np.flatnonzero(last > first)
+    for i in several.tolist():
+        result[i] = values[first[i] : last[i] + 1].max()
+    return result
+
+
+_NUMBERS = ("bytes", "count", "peer", "root", "group_rank", "group_size", "sequence")
+
+
+def _payload_numbers(calls: Calls) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.bool_]]]:
+    """What the payloads say of each call, and whether they do; sizes of communicators also from their initialisation."""
+    numbers, valid = {}, {}
+    for name in _NUMBERS:
+        found = []
+        for told in calls.payloads:
+            value = getattr(told, name)
+            if value is None and name in ("group_rank", "group_size") and told.communicator in calls.members:
+                value = calls.members[told.communicator][name == "group_size"]
+            if name not in ("bytes", "count", "sequence") and value is not None and not -(2**31) <= value < 2**31:
+                value = None
+            found.append(value)
+        valid[name] = np.array([v is not None for v in found])[calls.payload]
+        numbers[name] = np.array([v or 0 for v in found], np.int64)[calls.payload]
+    return numbers, valid
+
+
+def _fold_exchanges(
+    calls: Calls,
+    communicator: NDArray[np.int64],
+    numbers: dict[str, NDArray[np.int64]],
+    valid: dict[str, NDArray[np.bool_]],
+    op: NDArray[np.int64],
+    ops: list[str],
+) -> NDArray[np.bool_]:
+    """Makes grouped sends and receives among all members one all-to-all, in place; returns which calls stay rows.
+
+    They are one where a framework's range says so, or where the group sends to all members and receives from all.
+    """
+    keep: NDArray[np.bool_] = np.ones(calls.count, np.bool_)
+    send = ops.index(SEND) if SEND in ops else -2
+    recv = ops.index(RECV) if RECV in ops else -2
+    paired = (op == send) | (op == recv)
+    if not paired.any():
+        return keep
+    units = len(calls.unit_start)
+    calls_in = np.bincount(calls.unit, minlength=units)
+    all_paired = np.bincount(calls.unit, ~paired, minlength=units) == 0
+    context = calls.unit_context
+    said = (context >= 0) & (calls_in >= 1) & all_paired & ~np.isin(context, (send, recv))
+    size = np.zeros(units, np.int64)
+    np.maximum.at(size, calls.unit, np.where(valid["group_size"], numbers["group_size"], 0))
+    peers_known = np.bincount(calls.unit, ~valid["peer"], minlength=units) == 0
+    peers = {}
+    for one in (send, recv):
+        rows = np.flatnonzero(op == one)
+        pairs = np.unique(np.stack((calls.unit[rows], communicator[rows], numbers["peer"][rows])), axis=1)
+        peers[one] = np.bincount(pairs[0], minlength=units)
+    among_all = all_paired & peers_known & (size > 2) & (peers[send] >= size - 1) & (peers[recv] >= size - 1)
+    exchange = said | among_all
+    if not exchange.any():
+        return keep
+    if ALL_TO_ALL not in ops:
+        ops.append(ALL_TO_ALL)
+    mine = exchange[calls.unit]
+    firsts = np.concatenate(([True], calls.unit[1:] != calls.unit[:-1]))
+    keep = ~mine | firsts
+    head = np.flatnonzero(mine & firsts)
+    op[head] = np.where(said[calls.unit[head]], context[calls.unit[head]], ops.index(ALL_TO_ALL))
+    sent = np.bincount(
+        calls.unit, np.where(paired & valid["bytes"] & (np.isin(calls.op, (send,))), numbers["bytes"], 0), minlength=units
+    )
+    numbers["bytes"][head] = sent[calls.unit[head]].astype(np.int64)
+    valid["peer"][head] = False
+    return keep
+
+
+def _of_kernels(kernels: Kernels, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """A row for each kernel alone."""
+    known = kernels.api_start[rows] != NOT_KNOWN
+    ends = kernels.api_end[rows] != NOT_KNOWN
+    thread = kernels.thread[rows]
+    return {
+        "start": _array(kernels.start[rows]),
+        "end": _array(kernels.end[rows]),
+        "api_start": _array(kernels.api_start[rows], known),
+        "api_end": _array(kernels.api_end[rows], ends),
+        "process": _array(kernels.process[rows], kernels.process[rows] >= 0),
+        "thread": _array(thread, thread >= 0),
+        "device": _array(kernels.device[rows], kernels.device[rows] >= 0),
+        "stream": _array(kernels.stream[rows], kernels.stream[rows] >= 0),
+        "op": _texts(kernels.ops, kernels.op[rows]),
+        "datatype": _texts(kernels.datatypes, kernels.datatype[rows]),
+        "evidence": _texts(list(_WORDS), np.full(len(rows), _KERNEL)),
+    }
+
+
+def _array(values: NDArray[np.int64], valid: NDArray[np.bool_] | None = None) -> Any:
+    import pyarrow as pa
+
+    return pa.array(values, pa.int64(), mask=None if valid is None else ~valid)
+
+
+def _texts(words: list[str], codes: NDArray[np.int64]) -> Any:
+    """Text by number, -1 for none."""
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes.astype(np.int32), pa.int32(), mask=codes < 0), pa.array(words, pa.string())
+    )
+
+
+def _concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The parts' columns one after the other; a column that a part lacks is null there."""
+    import pyarrow as pa
+
+    if len(parts) < 2:
+        return parts[0] if parts else {}
+    counts = [len(next(iter(p.values()))) for p in parts]
+    made = {}
+    for name in {n: None for p in parts for n in p}:
+        kind = next(p[name].type for p in parts if name in p)
+        arrays = [p[name] if name in p else pa.nulls(n, kind) for p, n in zip(parts, counts, strict=True)]
+        made[name] = pa.chunked_array(arrays, kind).unify_dictionaries().combine_chunks()
+    return made

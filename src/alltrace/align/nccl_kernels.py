@@ -1,0 +1,129 @@
+"""Communication kernels with the calls that launched them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
+from alltrace.trace.kernel_rules import COMMUNICATION
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.run.rank_tables import RankTables
+
+_COLUMNS = ["start", "end", "process", "device", "stream", "correlation", "name"]
+NOT_KNOWN = np.iinfo(np.int64).min
+
+
+@dataclass
+class Kernels:
+    """Communication kernels by start; -1 is an unknown process, device, stream, thread, operation or type.
+
+    Attributes:
+        start: ns; likewise `end`.
+        process: Row of `processes`; likewise `device`, `thread` (that launched it).
+        stream: CUDA stream.
+        op: Index in `ops`.
+        datatype: Index in `datatypes`.
+        api_start: Start of the launching call, `NOT_KNOWN` where it is; likewise `api_end`.
+        ops: Names of operations.
+        datatypes: Names of types.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    process: NDArray[np.int64]
+    device: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    thread: NDArray[np.int64]
+    op: NDArray[np.int64]
+    datatype: NDArray[np.int64]
+    api_start: NDArray[np.int64]
+    api_end: NDArray[np.int64]
+    ops: list[str]
+    datatypes: list[str]
+
+    @property
+    def count(self) -> int:
+        """The number of kernels."""
+        return len(self.start)
+
+
+def read_kernels(rank: RankTables) -> Kernels | None:
+    """The communication kernels of a rank, by the kernel rules; None where there are none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not rank.has("kernels"):
+        return None
+    kinds = rank.table("kernels", ["kind"]).column("kind").combine_chunks()
+    if isinstance(kinds, pa.ChunkedArray):
+        return None
+    wanted = np.array([*(k in COMMUNICATION for k in kinds.dictionary.to_pylist()), False])
+    keep = wanted[kinds.indices.fill_null(len(wanted) - 1).to_numpy(zero_copy_only=False)]
+    if not keep.any():
+        return None
+    table = rank.table("kernels", _COLUMNS).filter(pa.array(keep))
+    table = table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end"))))
+    table = table.take(pc.sort_indices(table.column("start"))).combine_chunks()
+    codes = table.column("name").combine_chunks().dictionary_encode()
+    texts = rank.texts(codes.dictionary).to_pylist()
+    at = codes.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    named = [operation_of_kernel(t) for t in texts]
+    types = [datatype_of_kernel(t, o) for t, o in zip(texts, named, strict=True)]
+    ops, datatypes = (sorted({v for v in values if v is not None}) for values in (named, types))
+    op = np.array([*(ops.index(o) if o is not None else -1 for o in named), -1], np.int64)[at]
+    datatype = np.array([*(datatypes.index(t) if t is not None else -1 for t in types), -1], np.int64)[at]
+    process, device, stream, correlation = (
+        table.column(c).cast(pa.int64()).fill_null(-1).to_numpy() for c in ("process", "device", "stream", "correlation")
+    )
+    thread, api_start, api_end = _launches(rank, process, correlation)
+    start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
+    return Kernels(start, end, process, device, stream, thread, op, datatype, api_start, api_end, ops, datatypes)
+
+
+def _launches(
+    rank: RankTables, process: NDArray[np.int64], correlation: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Thread, start and end of the call that launched each kernel, by process and correlation."""
+    import pyarrow as pa
+
+    count = len(correlation)
+    thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
+    if not rank.has("api"):
+        return thread, start, end
+    ids = rank.table("api", ["correlation", "process"])
+    calls = ids.column("correlation").fill_null(-2).to_numpy()
+    low, high = int(correlation.min()), int(correlation.max())
+    near = np.flatnonzero((calls >= low) & (calls <= high))
+    if high - low < 1 << 26:
+        marked = np.zeros(high - low + 1, np.bool_)
+        marked[correlation - low] = True
+        near = near[marked[calls[near] - low]]
+    else:
+        near = near[np.isin(calls[near], correlation)]
+    if not len(near):
+        return thread, start, end
+    table = rank.table("api", ["start", "end", "thread"]).take(pa.array(near))
+    own = ids.column("process").cast(pa.int64()).fill_null(-1).to_numpy()[near]
+    keys = np.stack((own, calls[near]))
+    order = np.lexsort((keys[1], keys[0]))
+    pairs = _packed(own[order], calls[near][order])
+    wanted = _packed(process, correlation)
+    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+    found = pairs[at] == wanted
+    rows = order[at[found]]
+    thread[found] = table.column("thread").cast(pa.int64()).fill_null(-1).to_numpy()[rows]
+    start[found] = table.column("start").to_numpy()[rows]
+    end[found] = table.column("end").fill_null(NOT_KNOWN).to_numpy()[rows]
+    return thread, start, end
+
+
+def _packed(process: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A process row and a correlation, which CUPTI counts in 32 bits, as one number that sorts like the pair."""
+    packed: NDArray[np.int64] = (process << 33) + correlation
+    return packed

@@ -1,0 +1,204 @@
+"""The operations of all ranks in flat arrays, for matching."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+COLUMNS = (
+    "start", "end", "api_start", "api_end", "device", "stream", "communicator", "op", "sequence", "bytes", "datatype", "peer",
+    "root", "group_rank", "group_size", "evidence",
+)  # fmt: skip
+_WITH_SEQUENCE = ("trace", "log")
+_HOST = "mpi"
+
+
+@dataclass
+class Operations:
+    """Operations that can be members of an instance, sorted by rank and time; -1 is an unknown number.
+
+    Attributes:
+        rank: Rank, int64; all arrays are int64 of equal length but where said.
+        row: Row of the rank's table.
+        start: In the time of the rank's files, ns; likewise `end`.
+        shifted_start: With the rank's shift, ns; likewise `shifted_end`.
+        communicator: Number of the communicator in `names`.
+        op: Number of the operation in `ops`.
+        token: Number of (operation, bytes, type).
+        synchronising: Whether no member can leave before the last has arrived, bool.
+        paired: 1 for a send, -1 for a receive, 0 else.
+        sequence: The profiler's sequence number where it has one.
+        lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.
+        stream: CUDA stream; likewise `size` (bytes).
+        peer: Peer; likewise `group_rank`, `group_size`.
+        names: Communicators' identities.
+        ops: Operations' names.
+        calls_only: For each rank the operations known by their call alone, which cannot be members.
+        alone: For each rank the operations of a communicator of one rank.
+    """
+
+    rank: NDArray[np.int64]
+    row: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    shifted_start: NDArray[np.int64]
+    shifted_end: NDArray[np.int64]
+    communicator: NDArray[np.int64]
+    op: NDArray[np.int64]
+    token: NDArray[np.int64]
+    synchronising: NDArray[np.bool_]
+    paired: NDArray[np.int64]
+    sequence: NDArray[np.int64]
+    lane: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    size: NDArray[np.int64]
+    peer: NDArray[np.int64]
+    group_rank: NDArray[np.int64]
+    group_size: NDArray[np.int64]
+    names: list[str]
+    ops: list[str | None]
+    calls_only: dict[int, int]
+    alone: dict[int, int]
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: Mapping[int, int]) -> Operations:
+    """The operations of all ranks.
+
+    Args:
+        tables: Each rank's `collectives`.
+        texts: The strings of an Arrow array of name ids.
+        shifts_ns: What is added to a rank's times; 0 for a rank that is not in it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ranks = sorted(tables)
+    whole = pa.concat_tables([tables[r].select(list(COLUMNS)) for r in ranks]).unify_dictionaries().combine_chunks()
+    counts = [tables[r].num_rows for r in ranks]
+    rank = np.repeat(np.array(ranks, np.int64), counts)
+    row = np.concatenate([np.arange(n, dtype=np.int64) for n in counts]) if counts else np.zeros(0, np.int64)
+    shift = np.repeat(np.array([shifts_ns.get(r, 0) for r in ranks], np.int64), counts)
+
+    def numbers(name: str, empty: int = -1) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = pc.fill_null(whole.column(name).cast(pa.int64()), empty).to_numpy()
+        return found
+
+    def coded(name: str) -> tuple[list[str | None], NDArray[np.int64]]:
+        column = whole.column(name).combine_chunks()
+        column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        if isinstance(column, pa.ChunkedArray):
+            return [], np.zeros(0, np.int64)
+        values = column.dictionary
+        strings = texts(values) if pa.types.is_integer(values.type) else values
+        return strings.to_pylist(), column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+    names, communicator = coded("communicator")
+    ops, op = coded("op")
+    _, datatype = coded("datatype")
+    words, evidence = coded("evidence")
+    on_host = _chosen(words, evidence, (_HOST,))
+    start = np.where(on_host, numbers("api_start"), numbers("start"))
+    end = np.where(on_host, numbers("api_end"), numbers("end"))
+    timed = np.where(on_host, _both(whole, "api_start", "api_end"), _both(whole, "start", "end"))
+    size = numbers("group_size")
+    single = size == 1
+    calls_only = _counts(rank[~timed & ~single])
+    alone = _counts(rank[single])
+    keep = np.flatnonzero(timed & ~single & (op >= 0))
+    keep = keep[np.lexsort((end[keep], rank[keep]))]
+    sizes = numbers("bytes")
+    token = _numbered(op, sizes, datatype)
+    stream = numbers("stream")
+    lane = _numbered(rank, numbers("device"), stream, on_host.astype(np.int64))
+    sequence = np.where(_chosen(words, evidence, _WITH_SEQUENCE), numbers("sequence"), -1)
+    synchronising = np.array([*(o in SYNCHRONISING for o in ops), False])[op]
+    direction = np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op]
+    group_rank = _group_ranks(rank, communicator, numbers("group_rank"), size)
+    return Operations(
+        rank=rank[keep],
+        row=row[keep],
+        start=start[keep],
+        end=end[keep],
+        shifted_start=(start + shift)[keep],
+        shifted_end=(end + shift)[keep],
+        communicator=communicator[keep],
+        op=op[keep],
+        token=token[keep],
+        synchronising=synchronising[keep],
+        paired=direction[keep],
+        sequence=sequence[keep],
+        lane=lane[keep],
+        stream=stream[keep],
+        size=sizes[keep],
+        peer=numbers("peer")[keep],
+        group_rank=group_rank[keep],
+        group_size=size[keep],
+        names=[n or "" for n in names],
+        ops=ops,
+        calls_only=calls_only,
+        alone=alone,
+    )
+
+
+def _group_ranks(
+    rank: NDArray[np.int64], communicator: NDArray[np.int64], told: NDArray[np.int64], size: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Each rank's number in its communicator; where no row tells it but all members are there, they are taken in order of rank."""
+    lacking = np.flatnonzero((told < 0) & (communicator >= 0))
+    if not len(lacking):
+        return told
+    result: NDArray[np.int64] = told.copy()
+    pairs, inverse = np.unique(np.stack((communicator, rank)), axis=1, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    best, sizes = np.full(pairs.shape[1], -1, np.int64), np.full(pairs.shape[1], -1, np.int64)
+    np.maximum.at(best, inverse, told)
+    np.maximum.at(sizes, inverse, size)
+    for group in np.unique(communicator[lacking]).tolist():
+        mine = np.flatnonzero(pairs[0] == group)
+        if (best[mine] < 0).all() and (sizes[mine] < 0).all() | (sizes[mine].max() == len(mine)):
+            best[mine] = np.arange(len(mine))
+    result[lacking] = best[inverse[lacking]]
+    return result
+
+
+def exchanges(operations: Operations) -> NDArray[np.bool_]:
+    """Which operations are send-receive kernels whose peers are not known."""
+    codes = [i for i, o in enumerate(operations.ops) if o == SEND_RECV]
+    return np.isin(operations.op, codes)
+
+
+def _chosen(words: list[str | None], codes: NDArray[np.int64], wanted: tuple[str, ...]) -> NDArray[np.bool_]:
+    return np.array([*(w in wanted for w in words), False])[codes]
+
+
+def _both(table: Any, first: str, second: str) -> NDArray[np.bool_]:
+    import pyarrow.compute as pc
+
+    valid: NDArray[np.bool_] = pc.and_(pc.is_valid(table.column(first)), pc.is_valid(table.column(second))).to_numpy()
+    return valid
+
+
+def _counts(ranks: NDArray[np.int64]) -> dict[int, int]:
+    found, many = np.unique(ranks, return_counts=True)
+    return dict(zip(found.tolist(), many.tolist(), strict=True))
+
+
+def _numbered(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each distinct combination."""
+    result = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        _, codes = np.unique(column, return_inverse=True)
+        _, result = np.unique(result * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
+    return result

@@ -1,0 +1,216 @@
+"""Steps from what the training printed: their numbers where the reports have none, the steps themselves where there are none.
+
+A line is printed at a step's end. Where lines have a time, that places them; else how long the steps took does, if it can: a
+sequence of step times that fits at several places about as well numbers nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.align.schema import STEPS
+from alltrace.run.clock import clock_map
+from alltrace.run.run_logs import printed_steps
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.run.store import Run
+
+    Int64 = NDArray[np.int64]
+    Float64 = NDArray[np.float64]
+
+_QUARTER_NS = 900_000_000_000
+_ZONES = 14 * 4
+_COARSE_NS = 4e9
+_MOST_AGREE = 0.8
+_CLOSE_NS, _STAMPS_NS = 5e6, 1e9
+_PHASE = 0.3
+_FITS = 0.1
+_ALL_FIT = 0.2
+_BETTER = 3.0
+_FEWEST = 3
+
+
+def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+    """The steps of a run with what its training log tells.
+
+    Args:
+        run: The run as aligned.
+        steps: The table `STEPS` that the reports tell.
+        notes: What a reader must know of it.
+
+    Returns:
+        The same where there is no log or it does not fit; and notes, with how well it fits.
+    """
+    printed = printed_steps(run.path)
+    if printed is None or not printed.num_rows:
+        return steps, notes
+    number = printed.column("step").to_numpy()
+    stamp = printed.column("time_ns").to_numpy(zero_copy_only=False).astype(np.float64)
+    took = printed.column("step_time_s").to_numpy(zero_copy_only=False).astype(np.float64) * 1e9
+    if steps.num_rows:
+        if "range" in steps.column("source").to_pylist():
+            return steps, (*notes, "the program's ranges name the steps, so the training log was not needed for them")
+        return _numbered(run, steps, notes, number, stamp, took)
+    made, reason = _made(run, number, stamp, took)
+    if made is None:
+        return steps, (*notes, f"the training log has {len(number)} steps that are not used: {reason}")
+    per_rank = made.num_rows // max(1, len(run.ranks))
+    text = f"{per_rank} of {len(number)} steps of the training log lie in the reports; each ends where its line was written"
+    return made, (*(n for n in notes if not n.startswith("no steps were found")), text)
+
+
+def _bases(run: Run) -> dict[int, int] | None:
+    """What added to times of a rank's files gives UTC by the first host's clock; None where a report does not tell its UTC."""
+    zero = run.manifest.zero_utc_ns
+    if zero is None or any(r.time_base_utc_ns is None for r in run.ranks):
+        return None
+    return {r.rank: zero + clock_map(run.manifest, r).apply_one(0) for r in run.ranks}
+
+
+def _uncertain_ns(run: Run) -> float:
+    """How far the clock of the log's host, which the log does not name, can be from the first host's."""
+    offsets = [c.offset_ns for c in run.manifest.clocks] or [0]
+    known = len(offsets) == 1 or all(c.evidence for c in run.manifest.clocks)
+    return float(max(offsets) - min(offsets)) + (_CLOSE_NS if known else _STAMPS_NS)
+
+
+def _zones(stamp: Float64, first: int, last: int) -> list[int]:
+    """How far the lines' times may be ahead of UTC, in quarters of an hour: such that a line lies between `first` and `last`."""
+    found = []
+    for quarters in sorted(range(-_ZONES, _ZONES + 1), key=abs):
+        at = stamp - quarters * _QUARTER_NS
+        if ((at >= first) & (at <= last)).any():
+            found.append(quarters)
+            if not quarters:
+                break
+    return found
+
+
+def _numbered(
+    run: Run, steps: Any, notes: tuple[str, ...], number: Int64, stamp: Float64, took: Float64
+) -> tuple[Any, tuple[str, ...]]:
+    """The steps with the log's numbers."""
+    import pyarrow as pa
+
+    own, first = np.unique(steps.column("step").to_numpy(), return_index=True)
+    of, begin, end = (steps.column(c).to_numpy() for c in ("step", "start", "end"))
+    lasted = np.array([np.median((end - begin)[of == s]) for s in own.tolist()], np.float64)
+    bases = _bases(run)
+    costs: dict[int, Float64] = {}
+    timed = None
+    if bases is not None:
+        base = np.array([bases[r] for r in steps.column("rank").to_numpy()[first].tolist()], np.int64)
+        timed = _by_time(stamp, end[first] + base - lasted / 2, float(np.median(lasted)))
+    near = int(np.ceil(max(_uncertain_ns(run) / float(np.median(lasted)) - _PHASE, 0)))
+    for shift in range(-(len(own) - 1), len(number)):
+        at = np.arange(len(own)) + shift
+        inside = (at >= 0) & (at < len(number))
+        if inside.sum() < min(_FEWEST, len(own), len(number)):
+            continue
+        mine, its = np.flatnonzero(inside), at[inside]
+        if timed is not None and abs(shift - timed) > near:
+            continue
+        ratio = np.abs(np.log(lasted[mine] / took[its]))
+        costs[shift] = np.where(np.isfinite(ratio), ratio, 0.0 if timed is not None and not near else np.inf)
+    best = min(costs, key=lambda s: (float(costs[s].mean()), -len(costs[s])), default=None)
+    total = f"{len(own)} steps of the reports"
+    if best is None or float(np.median(costs[best])) > (_FITS if timed is None or near else np.inf):
+        return steps, (*notes, f"the training log was not joined: its {len(number)} steps do not fit the {total}")
+    for shift, cost in costs.items():
+        if shift != best and _as_good(cost, costs[best]):
+            return steps, (*notes, f"the training log was not joined: the {total} fit at several places of its {len(number)}")
+    # where a step of the reports has no line the numbers go on
+    at = np.arange(len(own)) + best
+    inside = (at >= 0) & (at < len(number))
+    jump = int(number[at[inside][0]] - np.flatnonzero(inside)[0])
+    new = np.where(inside, number[np.clip(at, 0, len(number) - 1)], np.arange(len(own)) + jump)
+    if (np.diff(new) <= 0).any():
+        return steps, (*notes, "the training log was not joined: its steps are not in order where they fit")
+    column = pa.array(new[np.searchsorted(own, of)], pa.int64())
+    text = f"steps have the numbers of the training log: {int(inside.sum())} of {total} have a line in it"
+    return steps.set_column(steps.column_names.index("step"), "step", column), (*notes, text)
+
+
+def _by_time(stamp: Float64, middle: Float64, lasted_ns: float) -> int | None:
+    """How many lines stand before that of the first step: a step's middle lies between the line before and its own.
+
+    None where the lines' times are missing, too coarse, or of another time.
+    """
+    if not np.isfinite(stamp).all() or not np.isfinite(middle).all() or (np.diff(stamp) < 0).any():
+        return None
+    coarse = not (np.mod(stamp, 1e9) > 0).any()
+    if coarse and lasted_ns < _COARSE_NS:
+        return None
+    for quarters in _zones(stamp, int(middle.min()), int(middle.max() + lasted_ns)):
+        at = np.searchsorted(stamp - quarters * _QUARTER_NS, middle) - np.arange(len(middle))
+        inside = (at + np.arange(len(middle)) > 0) & (at + np.arange(len(middle)) < len(stamp))
+        if inside.any():
+            shifts, many = np.unique(at[inside], return_counts=True)
+            if many.max() >= _MOST_AGREE * inside.sum():
+                return int(shifts[many.argmax()])
+    return None
+
+
+def _as_good(other: Float64, best: Float64) -> bool:
+    """Whether another place cannot be told from the best one by the steps' times."""
+    n = min(len(other), len(best))
+    if n < _FEWEST:
+        return True
+    if best.max() <= _ALL_FIT and other.max() >= 2 * _ALL_FIT:  # a slow step stands where it should
+        return False
+    more = float(other.mean() - best.mean())
+    spread = float(np.sqrt((other.var() + best.var()) / n)) + 1e-12
+    return more < _BETTER * spread and float(other.mean()) < 2 * _FITS
+
+
+def _made(run: Run, number: Int64, stamp: Float64, took: Float64) -> tuple[Any, str]:
+    """Steps by the lines' times alone, for every rank; None and why where that cannot be."""
+    import pyarrow as pa
+
+    if not np.isfinite(stamp).any():
+        return None, "their lines have no time"
+    bases = _bases(run)
+    spans = [
+        (r.start_ns + bases[r.rank], r.end_ns + bases[r.rank])
+        for r in run.ranks
+        if bases and r.start_ns is not None and r.end_ns is not None
+    ]
+    if bases is None or not spans:
+        return None, "a report does not tell when it was made"
+    first, last = min(s for s, _ in spans), max(e for _, e in spans)
+    zones = _zones(stamp, first, last)
+    if len(zones) != 1:
+        return None, "their times are not those of the reports" if not zones else "their times have no zone, and several would do"
+    end = stamp - zones[0] * _QUARTER_NS
+    before = np.concatenate(([np.nan], np.where(np.diff(number) == 1, end[:-1], np.nan)))
+    begin = np.where(np.isfinite(took), end - took, before)
+    begin = np.fmax(begin, before) if np.isfinite(before).any() else begin
+    inside = np.isfinite(begin) & np.isfinite(end) & (end > first) & (begin < last) & (end > begin)
+    if not inside.any():
+        return None, "none of them lies within the reports"
+    shortest = float(np.median((end - begin)[inside]))
+    if _uncertain_ns(run) > shortest / 2:
+        return None, f"the hosts' clocks differ by more than half of a step ({shortest / 1e6:.0f} ms), and the log names no host"
+    parts = []
+    for record in run.ranks:
+        base = bases[record.rank]
+        count = int(inside.sum())
+        parts.append(
+            pa.table(
+                {
+                    "rank": pa.array([record.rank] * count, pa.int32()),
+                    "step": number[inside],
+                    "start": (begin[inside] - base).astype(np.int64),
+                    "end": (end[inside] - base).astype(np.int64),
+                    "device_start": pa.nulls(count, pa.int64()),
+                    "device_end": pa.nulls(count, pa.int64()),
+                    "kind": pa.array(["step"] * count).dictionary_encode(),
+                    "source": pa.array(["log"] * count).dictionary_encode(),
+                }
+            ).cast(STEPS.arrow_schema())
+        )
+    return pa.concat_tables(parts), ""

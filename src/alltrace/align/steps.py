@@ -1,0 +1,392 @@
+"""The training steps of each rank: from ranges that name them, else from what repeats on the device.
+
+A family of ranges names the steps when its names end in a number (`step 12`, `ProfilerStep#12`, `iteration_12`) or when one name of
+the kind repeats (`step`, `train_step`). Among several families the one wins that covers most of the rank's time, outermost first. A
+program without such ranges repeats itself all the same: the shortest period under which the sequence of kernel names of the busiest
+stream agrees with itself gives the steps (autocorrelation, as Greyhound, ATC'25, does for NCCL calls).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.align.schema import STEPS
+from alltrace.engine.tasks import remote, run_tasks
+from alltrace.run.store import Run, StoredRank
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+
+_WORDS = r"(?:profiler|train(?:ing)?|global|outer|mini)?[ _-]?(?:step|iter(?:ation)?|batch)"
+_NUMBERED = re.compile(rf"^(?P<stem>.*?(?:^|[^a-z]){_WORDS}[ _#:=-]*)(?P<number>\d+)$", re.IGNORECASE)
+_REPEATED = re.compile(rf"^(?:.*[^a-z])?{_WORDS}$", re.IGNORECASE)
+_CHECKPOINT = re.compile(r"checkpoint|save[ _-]?(?:model|state)|state[ _-]?dict", re.IGNORECASE)
+
+_PART = re.compile(r"micro[ _-]?(?:step|iter|batch)", re.IGNORECASE)
+"""What a step is made of, however it is numbered."""
+
+_SLOW = 1.2
+"""A step at the beginning that takes this many times the median is a warm-up, if it also stands out of how steps differ."""
+
+_DEVIATIONS = 6.0
+"""By so many median deviations a warm-up stands out."""
+
+_COPIED = 4
+"""A step that brings this many times the median bytes back to the host writes a checkpoint."""
+
+_AGREEING = 0.9
+_WHOLE = 0.98
+"""The last period is whole from this share of its kernels on."""
+
+_LONGEST_SEQUENCE = 400_000
+
+
+@dataclass
+class _Found:
+    """The steps of one rank, in order.
+
+    Attributes:
+        rank: The rank.
+        source: What they were found by.
+        starts: int64 array of n host starts, ns of the rank's files; for steps found by kernels, of the launches.
+        ends: int64 array of n ends.
+        numbers: The program's own numbers, or None where it gives none.
+        device: int64 array (n, 2): extent of the device work; the lowest integer where there is none.
+        copied: int64 array of n: bytes copied from the device to the host.
+        saves: Boolean array of n: a range inside says that a checkpoint is written.
+    """
+
+    rank: int
+    source: str
+    starts: Int64
+    ends: Int64
+    numbers: Int64 | None
+    device: Int64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    copied: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    saves: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
+
+
+_NONE = np.iinfo(np.int64).min
+
+
+def find_steps(run: Run, *, jobs: int | None = None) -> tuple[Any, tuple[str, ...]]:
+    """The steps of all ranks.
+
+    Args:
+        run: The run; its clocks line up ranks whose programs do not number their steps.
+        jobs: The most processes.
+
+    Returns:
+        The table `STEPS`, by rank and step, times of the ranks' files; and notes.
+    """
+    rows = sum(sum(r.rows.values()) for r in run.ranks)
+    if jobs != 1 and (rows > 4_000_000 or remote()):
+        each = [o.get() for o in run_tasks(_of_rank, [(str(run.path), r.rank) for r in run.ranks], jobs=jobs)]
+    else:
+        each = [rank_steps(run.rank(r.rank)) for r in run.ranks]
+    found = [f for f in each if f is not None]
+    found.sort(key=lambda f: f.rank)
+    notes = []
+    if run.ranks and not found:
+        notes.append("no steps were found: no range names them, and the kernels do not repeat")
+    elif len(found) < len(run.ranks):
+        without = sorted({r.rank for r in run.ranks} - {f.rank for f in found})
+        notes.append(f"no steps were found on {len(without)} of {len(run.ranks)} ranks, the first of them rank {without[0]}")
+    numbers = _numbers(run, found)
+    return _table(found, numbers, _kinds(found, numbers)), tuple(notes)
+
+
+def _of_rank(task: tuple[str, int], _advance: Callable[[int], None]) -> _Found | None:
+    path, number = task
+    return rank_steps(Run(path).rank(number))
+
+
+def rank_steps(rank: StoredRank) -> _Found | None:
+    """The steps of one rank, in the time of its files; None where nothing tells them."""
+    work = _DeviceWork(rank)
+    ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
+    encoded = ranges.column("name").combine_chunks().dictionary_encode() if ranges.num_rows else None
+    names = [] if encoded is None else rank.texts(encoded.dictionary).to_pylist()
+    codes = np.empty(0, np.int64) if encoded is None else encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    found = _by_ranges(rank.rank, ranges, names, codes) or _by_kernels(rank, work)
+    if found is not None:
+        found.device = work.extents(found.starts, found.ends)
+        found.copied = work.copied(found.starts, found.ends)
+        found.saves = _saves(ranges, names, codes, found.starts, found.ends)
+    return found
+
+
+def _by_ranges(rank: int, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Found | None:
+    """The steps that `ranges` name, whose names are `names` by `codes`."""
+    families: dict[str, dict[int, int]] = {}
+    for code, name in enumerate(names):
+        if name and _PART.search(name):
+            continue
+        match = _NUMBERED.match(name) if name and len(name) < 200 else None
+        if match and len(match["number"]) < 12:
+            families.setdefault(match["stem"], {})[code] = int(match["number"])
+        elif name and len(name) < 200 and _REPEATED.match(name):
+            families.setdefault(name, {})[code] = -1
+    if not families:
+        return None
+    starts, ends = _filled(ranges.column("start")), _filled(ranges.column("end"))
+    threads, depths = _filled(ranges.column("thread")), _filled(ranges.column("depth"), 0)
+    best: tuple[tuple[int, int], _Found] | None = None
+    for members in families.values():
+        rows = np.flatnonzero(np.isin(codes, list(members)) & (ends > starts))
+        candidate = _family(rank, rows, members, codes, starts, ends, threads)
+        if candidate is not None:
+            worth = (int((candidate.ends - candidate.starts).sum()), -int(depths[rows].min()))
+            if best is None or worth > best[0]:
+                best = (worth, candidate)
+    return best[1] if best else None
+
+
+def _family(
+    rank: int, rows: Int64, members: dict[int, int], codes: Int64, starts: Int64, ends: Int64, threads: Int64
+) -> _Found | None:
+    """The ranges of one family as steps: of the thread that has most of them, without overlap, at least two."""
+    if len(rows) < 2:
+        return None
+    ids, counts = np.unique(threads[rows], return_counts=True)
+    rows = rows[threads[rows] == ids[counts.argmax()]]
+    rows = rows[np.argsort(starts[rows], kind="stable")]
+    reached = np.maximum.accumulate(ends[rows])
+    rows = rows[np.concatenate(([True], starts[rows][1:] >= reached[:-1]))]
+    if len(rows) < 2:
+        return None
+    numbers = np.array([members[c] for c in codes[rows].tolist()], np.int64)
+    own: Int64 | None = numbers
+    if (numbers < 0).any() or (np.diff(numbers) <= 0).any():
+        own = None
+    return _Found(rank, "range", starts[rows], ends[rows], own)
+
+
+def _by_kernels(rank: StoredRank, work: _DeviceWork) -> _Found | None:
+    """Steps from the period of the sequence of kernel names on the stream with most kernels."""
+    kernels = rank.file_table("kernels", ("start", "end", "stream", "device", "name", "correlation"))
+    if kernels.num_rows < 64:
+        return None
+    streams = _filled(kernels.column("stream")) * 4096 + _filled(kernels.column("device"), 0)
+    ids, counts = np.unique(streams, return_counts=True)
+    rows = np.flatnonzero(streams == ids[counts.argmax()])
+    rows = rows[np.argsort(_filled(kernels.column("start"))[rows], kind="stable")]
+    _, tokens = np.unique(_filled(kernels.column("name"))[rows], return_inverse=True)
+    periods = _periods(tokens.astype(np.int64))
+    if periods is None:
+        return None
+    boundaries, whole_end = periods
+    launches = work.launch_of(
+        _filled(kernels.column("correlation"))[rows[boundaries]], _filled(kernels.column("start"))[rows[boundaries]]
+    )
+    launches = np.maximum.accumulate(launches)
+    ends = launches[1:]
+    if whole_end:  # nothing is launched after it, so it lasts as long as its work
+        ends = np.append(ends, max(int(_filled(kernels.column("end"))[rows].max()), int(launches[-1]) + 1))
+    return _Found(rank.rank, "kernels", launches[: len(ends)], ends, None)
+
+
+def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
+    """The positions at which periods begin, and whether the last goes on to the sequence's end, so that it is a whole one too.
+
+    None where nothing repeats at least three times.
+    """
+    n = len(tokens)
+    if n > _LONGEST_SEQUENCE:
+        tokens, n = tokens[:_LONGEST_SEQUENCE], _LONGEST_SEQUENCE
+    period = _period(tokens)
+    if period is None or n < 3 * period:
+        return None
+    # phase: a step begins at the token that is rarest within a period, which a dropped event then cannot shift
+    counts = np.bincount(tokens)
+    once = np.flatnonzero(np.abs(counts - n / period) <= max(1, 0.1 * n / period))
+    whole = n < _LONGEST_SEQUENCE
+    if len(once):
+        first = np.full(len(counts), n)
+        np.minimum.at(first, tokens, np.arange(n))
+        places = np.flatnonzero(tokens == once[first[once].argmin()])
+        places = places[np.concatenate(([True], np.diff(places) > period // 2))]
+        return (places, whole and n - places[-1] >= _WHOLE * period) if len(places) >= 3 else None
+    return np.arange(0, n, period), whole and n % period == 0
+
+
+def _period(tokens: Int64) -> int | None:
+    """The shortest shift under which at least nine tenths of the sequence agree with itself, by correlation over tokens."""
+    n = len(tokens)
+    size = 1 << (2 * n - 1).bit_length()
+    # a random sign per token and round: the expected product is 1 where tokens agree and 0 where not
+    random = np.random.default_rng(0)
+    agreement = np.zeros(n)
+    rounds = 8
+    for _ in range(rounds):
+        signs = random.choice((-1.0, 1.0), int(tokens.max()) + 1)[tokens]
+        spectrum = np.fft.rfft(signs, size)
+        agreement += np.fft.irfft(spectrum * spectrum.conj(), size)[:n]
+    share = agreement / rounds / np.arange(n, 0, -1)
+    candidates = np.flatnonzero(share[2 : n // 2] >= _AGREEING - 0.1) + 2
+    for shift in candidates.tolist():
+        if (tokens[shift:] == tokens[:-shift]).mean() >= _AGREEING and len(np.unique(tokens[:shift])) > 1:
+            return int(shift)
+    return None
+
+
+class _DeviceWork:
+    """The device work of a rank by when it was launched."""
+
+    def __init__(self, rank: StoredRank) -> None:
+        pieces = []
+        for name in ("kernels", "copies", "graphs"):
+            columns = ["start", "end", "correlation", *(["bytes", "kind"] if name == "copies" else [])]
+            table = rank.file_table(name, columns)
+            to_host = np.zeros(table.num_rows, np.int64)
+            if name == "copies" and table.num_rows:
+                down = np.array([k == "DtoH" for k in table.column("kind").to_pylist()])
+                to_host[down] = _filled(table.column("bytes"), 0)[down]
+            pieces.append([*(_filled(table.column(c)) for c in columns[:3]), to_host])
+        start, end, correlation, to_host = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        api = rank.file_table("api", ("start", "correlation"))
+        keys, times = _filled(api.column("correlation")), _filled(api.column("start"))
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._times = keys[order], times[order]
+        launched = self.launch_of(correlation, start)
+        by_launch = np.argsort(launched, kind="stable")
+        self._launched, self._start, self._end = launched[by_launch], start[by_launch], end[by_launch]
+        self._bytes = np.concatenate(([0], np.cumsum(to_host[by_launch])))
+
+    def launch_of(self, correlations: Int64, otherwise: Int64) -> Int64:
+        """When the calls with these correlations began; `otherwise` where there is no such call."""
+        if not len(self._keys):
+            return otherwise
+        at = np.minimum(np.searchsorted(self._keys, correlations), len(self._keys) - 1)
+        return np.where(self._keys[at] == correlations, self._times[at], otherwise)
+
+    def extents(self, starts: Int64, ends: Int64) -> Int64:
+        """(n, 2): first start and last end of what was launched in each interval; the lowest integer where nothing was."""
+        first, last = np.searchsorted(self._launched, starts), np.searchsorted(self._launched, ends)
+        result = np.full((len(starts), 2), _NONE)
+        some = np.flatnonzero(last > first)
+        if len(some):
+            # from each first to its last, and from there to the next first, which is left out; the end needs no such part
+            cuts = np.stack((first[some], last[some]), axis=1).reshape(-1)
+            for column, (least, values, empty) in enumerate(
+                ((np.minimum, self._start, np.iinfo(np.int64).max), (np.maximum, self._end, _NONE))
+            ):
+                result[some, column] = least.reduceat(np.append(values, empty), cuts)[::2]
+        return result
+
+    def copied(self, starts: Int64, ends: Int64) -> Int64:
+        """Bytes copied to the host by what was launched in each interval."""
+        return self._bytes[np.searchsorted(self._launched, ends)] - self._bytes[np.searchsorted(self._launched, starts)]
+
+
+def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64, ends: Int64) -> NDArray[np.bool_]:
+    result = np.zeros(len(starts), bool)
+    wanted = [code for code, name in enumerate(names) if name and _CHECKPOINT.search(name)]
+    if not wanted:
+        return result
+    at = _filled(ranges.column("start"))[np.isin(codes, wanted)]
+    step = np.searchsorted(starts, at, "right") - 1
+    inside = (step >= 0) & (at < ends[np.maximum(step, 0)])
+    result[step[inside]] = True
+    return result
+
+
+def _numbers(run: Run, found: Sequence[_Found]) -> dict[int, Int64]:
+    """The number of each rank's steps: the program's own, else by lining the ranks up on the aligned clock."""
+    if found and all(f.numbers is not None for f in found):
+        return {f.rank: f.numbers for f in found if f.numbers is not None}
+    middles = {f.rank: run.rank(f.rank).clock.apply((f.starts + f.ends) // 2) for f in found}
+    if not middles:
+        return {}
+    component = {c.host: c.component for c in run.manifest.clocks}
+    of = {r.rank: component.get(r.host) for r in run.ranks}
+    leader = max(middles, key=lambda r: len(middles[r]))
+    reference = middles[leader]
+    numbers = {}
+    for rank, own in middles.items():
+        # clocks that nothing connects may be off by more than a step; of as many steps the first is the first
+        if of[rank] != of[leader] and len(own) == len(reference):
+            numbers[rank] = np.arange(len(own))
+            continue
+        nearest = np.clip(np.searchsorted(reference, own), 1, len(reference) - 1)
+        nearest -= (own - reference[nearest - 1]) < (reference[nearest] - own)
+        shift = int(np.median(nearest - np.arange(len(own))))
+        numbers[rank] = np.arange(len(own)) + shift
+    lowest = min(int(n[0]) for n in numbers.values())
+    return {rank: n - lowest for rank, n in numbers.items()}
+
+
+def _kinds(found: Sequence[_Found], numbers: dict[int, Int64]) -> dict[int, str]:
+    """The kind of each step of the job: by its median duration over ranks, and by what it copies or says."""
+    durations: dict[int, list[int]] = {}
+    copied: dict[int, int] = {}
+    saving: set[int] = set()
+    for f in found:
+        for step, start, end, size, saves in zip(numbers[f.rank].tolist(), f.starts, f.ends, f.copied, f.saves, strict=True):
+            durations.setdefault(step, []).append(int(end - start))
+            copied[step] = max(copied.get(step, 0), int(size))
+            if saves:
+                saving.add(step)
+    if not durations:
+        return {}
+    steps = sorted(durations)
+    taken = np.array([np.median(durations[s]) for s in steps])
+    typical = float(np.median(taken))
+    # a step out of the ordinary differs from the next more than the others do
+    slow = max(_SLOW * typical, typical + _DEVIATIONS * float(np.median(np.abs(taken - typical))))
+    usual = float(np.median([copied[s] for s in steps]))
+    kinds = dict.fromkeys(steps, "step")
+    for step, duration in zip(steps, taken.tolist(), strict=True):
+        heavy = copied[step] > max(_COPIED * usual, 1 << 20)
+        # activation checkpointing bears the name too, but does it in every step
+        named = step in saving and len(saving) <= len(steps) // 2
+        if (named or heavy) and duration > 1.1 * typical:
+            kinds[step] = "checkpoint"
+    for step, duration in zip(steps[: len(steps) // 2], taken.tolist(), strict=False):
+        if duration < slow:
+            break
+        kinds[step] = "warm-up"
+    return kinds
+
+
+def _table(found: Sequence[_Found], numbers: dict[int, Int64], kinds: dict[int, str]) -> Any:
+    import pyarrow as pa
+
+    schema = STEPS.arrow_schema()
+    if not found:
+        return schema.empty_table()
+    device = np.concatenate([f.device for f in found])
+    steps = np.concatenate([numbers[f.rank] for f in found])
+    columns = {
+        "rank": pa.array(np.repeat([f.rank for f in found], [len(f.starts) for f in found]), pa.int32()),
+        "step": pa.array(steps, pa.int64()),
+        "start": pa.array(np.concatenate([f.starts for f in found])),
+        "end": pa.array(np.concatenate([f.ends for f in found])),
+        "device_start": pa.array(device[:, 0], mask=device[:, 0] == _NONE),
+        "device_end": pa.array(device[:, 1], mask=device[:, 0] == _NONE),
+        "kind": pa.array([kinds[s] for s in steps.tolist()]).dictionary_encode(),
+        "source": pa.array([f.source for f in found for _ in f.starts]).dictionary_encode(),
+    }
+    return pa.table(columns).cast(schema)
+
+
+def _filled(column: Any, value: int = _NONE) -> Int64:
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        column = pc.fill_null(column, pc.cast(value, column.type) if value != _NONE else _lowest(column.type))
+    return np.asarray(column.to_numpy(), np.int64) if column.num_chunks else np.empty(0, np.int64)
+
+
+def _lowest(kind: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.scalar(-(1 << (kind.bit_width - 1)), kind)

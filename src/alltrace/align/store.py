@@ -1,0 +1,291 @@
+"""Makes the alignment of a run, keeps it, and hands out what it holds on the aligned clock.
+
+It is made once: in `RUN/align`, or in the cache folder where the run cannot be written. It is written to a folder beside its place
+and renamed into it whole, so that one that was interrupted leaves nothing that could be taken for it; one that was made from other
+ranks or reports is made anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.align.aligned import Aligned
+from alltrace.align.clocks import place_ranks, solve
+from alltrace.align.evidence import collect
+from alltrace.align.log_join import NEARLY_ALL, Joined, finish, join_ranks
+from alltrace.align.matching import match
+from alltrace.align.members import evidence_of, meet
+from alltrace.align.printed_steps import with_printed_steps
+from alltrace.align.schema import SOURCES, STEPS, Alignment
+from alltrace.align.steps import find_steps
+from alltrace.engine.tasks import default_jobs, remote, run_tasks
+from alltrace.run.clock import ClockMap
+from alltrace.run.manifest import NAMES, read_manifest, write_json, write_manifest
+from alltrace.run.overlay import ALIGN, FACTS, Overlay, collectives_file, find_overlay, signature
+from alltrace.run.parquet import read_parquet
+from alltrace.run.store import Names, Run
+from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.names import intern
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_NO_MEMBERS = (
+    "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
+)
+_DRAFT = ".align-"
+_LOCK = ".align.lock"
+_ENUMS = ["evidence"]
+_ROWS_WORTH_A_PROCESS = 4_000_000
+
+
+def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None] | None = None) -> Aligned:
+    """The alignment of `run`: the one that is kept, or a new one.
+
+    A run of one rank, or one without anything to align by, gets an alignment without members that says so; nothing is written.
+
+    Args:
+        run: The run.
+        jobs: The most processes; None lets the number of rows decide.
+        progress: Called with the number of ranks done.
+
+    Raises:
+        InputError: A file of the run is damaged.
+    """
+    if run.alignment is not None:
+        return _as_aligned(run.alignment)
+    plain = Run(run.path, plain=True)
+    reason = _nothing_to_do(plain)
+    if reason is not None:
+        run.alignment = Aligned(run, (reason,))
+        return _as_aligned(run.alignment)
+    places = (run.path / ALIGN, _cached(plain))
+    found = next((p for p in places if find_overlay(plain.manifest, p) is not None), None)
+    if found is None:
+        found = places[0] if os.access(run.path, os.W_OK) else places[1]
+        try:
+            found.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(found.parent):
+                if find_overlay(plain.manifest, found) is None:  # another process may have made it meanwhile
+                    _make(plain, found, jobs, progress)
+        except OSError as error:
+            raise InputError(
+                found, found=f"the alignment cannot be written ({error.strerror or error})", advice="make room, or copy the run"
+            ) from error
+    overlay = find_overlay(plain.manifest, found)
+    if overlay is None:
+        raise InputError(found, found="the alignment was changed while it was made", advice="ask again")
+    _apply(plain, overlay)
+    run.adopt(overlay)
+    run.alignment = Aligned(run)
+    return _as_aligned(run.alignment)
+
+
+def _as_aligned(alignment: Any) -> Aligned:
+    found: Aligned = alignment
+    return found
+
+
+def _apply(run: Run, overlay: Overlay) -> None:
+    """Write the clocks into the manifest where that is possible and not yet done; who opens the run lays them over it anyway."""
+    if overlay.folder == run.path / ALIGN and overlay.over(run.manifest) != read_manifest(run.path):
+        with suppress(OSError):
+            write_manifest(run.path, overlay.over(run.manifest))
+
+
+def _nothing_to_do(run: Run) -> str | None:
+    if len(run.ranks) < 2 and not (run.ranks and run.manifest.logs):
+        return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
+    if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
+        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are taken at their UTC stamps"
+    return None
+
+
+def _cached(run: Run) -> Path:
+    from alltrace.run.cache import default_folder
+
+    return default_folder() / "alignments" / signature(run.manifest)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the lock on making alignments in `folder`; the lock goes with the process."""
+    with (folder / _LOCK).open("w") as lock:
+        with suppress(OSError):  # a file system without locks: both make it, and the second renames over the first
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], None] | None) -> None:
+    for left in place.parent.glob(f"{_DRAFT}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    draft = place.parent / f"{_DRAFT}{os.getpid()}"
+    try:
+        (draft / "collectives").mkdir(parents=True)
+        facts = _fill(run, draft, jobs, progress)
+        write_json(draft / FACTS, facts)
+        old = place.parent / f"{_DRAFT}old-{os.getpid()}"
+        if place.exists():
+            place.rename(old)
+        draft.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
+    """Write the tables of the alignment into `draft`; returns its facts."""
+    tables, names, notes = _collect_all(run, draft, jobs, progress)
+    ranks = place_ranks(run.manifest)
+    shifts = {p.rank: p.shift_ns for p in ranks}
+    matching = match(tables, names.texts, shifts)
+    evidence = evidence_of(matching.members, tables, names.texts)
+    solution = solve(evidence, ranks)
+    found = {p.rank: p.shift_ns - solution.ahead_ns[p.rank] for p in ranks}
+    if found != shifts and (any(matching.unmatched.values()) or not meet(evidence, found)):
+        again = match(tables, names.texts, found)
+        if not again.members.equals(matching.members):
+            matching = again
+            solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
+    joined, names = _joined(run, draft, tables, names)
+    if joined.complete:  # logs tell communicators, which without them are inferred
+        again = match(joined.tables, names.texts, found)
+        if again.members.num_rows >= NEARLY_ALL * matching.members.num_rows:
+            matching = again
+            solution = solve(evidence_of(matching.members, joined.tables, names.texts), ranks)
+    if joined.matches:
+        finish(joined, matching.members, matching.groups)
+    for rank, table in joined.tables.items():
+        if table is not tables[rank]:
+            _write(table, draft / collectives_file(rank))
+    _write(matching.members, draft / "members.parquet")
+    if not matching.members.num_rows:
+        solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,))
+    alignment = Alignment(
+        signature=signature(run.manifest),
+        groups=joined.groups or tuple(matching.groups),
+        clocks=solution.clocks,
+        stamp_errors_ns=solution.stamp_errors_ns,
+        unmatched=dict(matching.unmatched),
+        notes=(*notes, *matching.notes, *joined.notes, *solution.notes),
+        components=solution.components,
+        residuals_ns=solution.residuals_ns,
+        rows={r: t.num_rows for r, t in tables.items()},
+        log_matches=tuple(joined.matches),
+    )
+    # steps may be found by collectives, so they see the run as aligned as it is by now
+    write_json(draft / FACTS, asdict(alignment))
+    steps, more = _steps(Run(run.path, align=draft), jobs)
+    _write(steps, draft / "steps.parquet")
+    return asdict(replace(alignment, steps_notes=tuple(more)))
+
+
+def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tuple[Joined, Names]:
+    """The tables filled from NCCL's logs, and the names in them."""
+    import pyarrow as pa
+
+    if not any(log.kind == "nccl" for log in run.manifest.logs):
+        return Joined(tables), names
+    joined = join_ranks(run, tables, names.texts)
+    if joined.texts:
+        more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])
+        _write(_distinct(pa.concat_tables([read_parquet(draft / NAMES, ["id", "value"]), more])), draft / NAMES)
+    return joined, Names([*run.name_files(), draft / NAMES])
+
+
+@dataclass(frozen=True)
+class _Task:
+    run: str
+    rank: int
+    draft: str
+
+
+def _collect_all(
+    run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None
+) -> tuple[dict[int, Any], Names, list[str]]:
+    """The collectives of every rank, also written into `draft`, the names in them, and what a reader must know."""
+    import pyarrow as pa
+
+    rows = sum(r.rows.get(t, 0) for r in run.ranks for t in SOURCES)
+    if jobs is None:
+        jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
+    tasks = [_Task(str(run.path), r.rank, str(draft)) for r in run.ranks]
+    own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
+    broken: dict[int, AlltraceError] = {}
+    # in this process the run's names are read once
+    work = partial(_collected, run) if jobs == 1 else _collect_one
+    for outcome in run_tasks(work, tasks, jobs=jobs, progress=progress):
+        if outcome.error is not None:
+            broken[tasks[outcome.index].rank] = outcome.error
+        else:
+            own.append(outcome.get())
+    if len(broken) == len(tasks):
+        raise broken[tasks[0].rank]
+    for rank in broken:
+        _write(TABLES["collectives"].arrow_schema().empty_table(), draft / collectives_file(rank))
+    notes = [f"rank {r}: its collectives are left out: {e}" for r, e in sorted(broken.items())]
+    _write(_distinct(pa.concat_tables(own)), draft / NAMES)
+    columns = TABLES["collectives"].column_names
+    tables = {r.rank: read_parquet(draft / collectives_file(r.rank), columns, _ENUMS) for r in run.ranks}
+    return tables, Names([*run.name_files(), draft / NAMES]), notes
+
+
+def _collect_one(task: _Task, advance: Callable[[int], None]) -> Any:
+    """Writes the collectives of one rank; returns the strings that they refer to, as a table of names."""
+    return _collected(Run(task.run, plain=True), task, advance)
+
+
+def _collected(run: Run, task: _Task, advance: Callable[[int], None]) -> Any:
+    rank = run.rank(task.rank)
+    rank.clock = ClockMap(0)  # kept in the time of the rank's files
+    table, names = interned(collect(rank))
+    _write(table, Path(task.draft) / collectives_file(task.rank))
+    advance(1)
+    return names
+
+
+def interned(table: Any) -> tuple[Any, Any]:
+    """A table of collectives whose names may be text, as the canonical table; and those texts as a table of names."""
+    import pyarrow as pa
+
+    declared = TABLES["collectives"]
+    found = [TABLES["names"].arrow_schema().empty_table()]
+    for column in declared.name_columns():
+        at = table.column_names.index(column)
+        values = table.column(at)
+        if not pa.types.is_integer(values.type) and not pa.types.is_null(values.type):
+            ids, names = intern(values)
+            table = table.set_column(at, column, ids)
+            found.append(names)
+    return table.select(list(declared.column_names)).cast(declared.arrow_schema()), pa.concat_tables(found)
+
+
+def _distinct(names: Any) -> Any:
+    import pyarrow.compute as pc
+
+    names = names.filter(pc.is_valid(names.column("value")))
+    return names.group_by("id").aggregate([("value", "min")]).rename_columns(["id", "value"]).sort_by("id")
+
+
+def _steps(run: Run, jobs: int | None) -> tuple[Any, tuple[str, ...]]:
+    try:
+        steps, notes = find_steps(run, jobs=jobs)
+        if any(log.kind == "training" for log in run.manifest.logs):
+            return with_printed_steps(run, steps, notes)
+        return steps, notes
+    except AlltraceError as error:
+        return STEPS.arrow_schema().empty_table(), (f"steps were not looked for: {error}",)
+
+
+def _write(table: Any, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, path, compression="zstd", compression_level=1)

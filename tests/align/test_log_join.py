@@ -1,0 +1,222 @@
+"""Logs joined with simulated runs whose truth is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from alltrace.align.store import aligned
+from alltrace.recipes.ask import ask
+from alltrace.run.importer import import_reports
+from alltrace.run.manifest import read_manifest
+from alltrace.run.store import Run
+from alltrace.synth import write_run
+from alltrace.synth.identity import identities
+from alltrace.synth.scenarios import scenario_named
+from alltrace.synth.simulate import simulate
+from alltrace.synth.write_logs import TRAINING_LOG, LogForm, write_logs
+
+EXCHANGES = {"Send", "Recv", "SendRecv", "AllToAll", "AlltoAll"}
+
+
+def joined(folder, name, form=None, *, drop=(), other=None, training=False, **changes):
+    """A simulated run imported with its logs: the alignment and the true collectives.
+
+    Args:
+        folder: Where to.
+        name: The scenario.
+        form: How the logs are written.
+        drop: Ranks whose logs are left out.
+        other: Changes that make the logs another run's.
+        training: Whether the training log is given too.
+        changes: Changes of the scenario.
+    """
+    write_run(name, folder / "reports", **changes)
+    truth = pq.read_table(folder / "reports" / "truth_collectives.parquet")
+    scenario = scenario_named(name).override(**{**changes, **(other or {})})
+    people = identities(scenario)
+    paths = write_logs(simulate(scenario), people, folder / "logs", form)
+    paths = [str(p) for n, p in enumerate(paths) if n not in drop]
+    more = {"training_logs": [str(folder / "logs" / TRAINING_LOG)]} if training else {}
+    import_reports([str(folder / "reports")], folder / "run", jobs=1, nccl_logs=paths, **more)
+    return aligned(Run(folder / "run")), truth
+
+
+def judged(alignment, truth):
+    """Operations, those with a size, and those whose size is wrong; a rank's kernels stand in the order of their true arrivals."""
+    rows = filled = wrong = 0
+    for record in alignment.run.ranks:
+        own = alignment.collectives(record.rank)
+        own = own.filter(pc.is_valid(own["start"])).sort_by("start")
+        mine = truth.filter(pc.and_(pc.equal(truth["rank"], record.rank), truth["recorded"])).sort_by("arrival_ns")
+        by_op = {}
+        for side, (table, ops) in enumerate(((own, alignment.run.texts(own["op"])), (mine, mine["op"]))):
+            for op, size in zip(ops.to_pylist(), table["bytes"].to_pylist(), strict=True):
+                by_op.setdefault("exchange" if op in EXCHANGES else op, ([], []))[side].append(size)
+        for op, (found, true) in by_op.items():
+            assert len(found) == len(true)
+            rows += len(found)
+            filled += sum(f is not None for f in found)
+            # an exchange among all is told by what it sends to all
+            wrong += sum(f is not None and (f % t != 0 if op == "exchange" else f != t) for f, t in zip(found, true, strict=True))
+    return rows, filled, wrong
+
+
+def shares(alignment):
+    matches = alignment.run.manifest.log_matches
+    return [m.matched / max(m.covered, 1) for m in matches if m.reason is None]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("healthy", {"ranks": 4, "steps": 4}),
+        ("tensor-data", {"ranks": 8, "steps": 3}),
+        ("sharded", {"ranks": 4, "steps": 3}),
+        ("pipeline", {"steps": 2}),
+        ("experts", {"steps": 1, "layers": 4, "grouped_all_to_all": True}),
+    ],
+)
+def test_reports_of_kernels_alone_get_all_from_logs(tmp_path, name, changes):
+    alignment, truth = joined(tmp_path, name, nvtx=False, **changes)
+    rows, filled, wrong = judged(alignment, truth)
+    assert filled == rows > 0
+    assert wrong == 0
+    assert shares(alignment) == [1.0] * len(alignment.run.ranks)
+    groups = {tuple(sorted(r)) for r in groups_of(truth).values()}
+    assert {g.ranks for g in alignment.groups} == groups
+    assert all(g.name.startswith("0x") and g.size == len(g.ranks) for g in alignment.groups)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("healthy", {"ranks": 4, "steps": 4}),
+        ("tensor-data", {"ranks": 8, "steps": 3}),
+        ("sharded", {"ranks": 4, "steps": 3}),
+        ("pipeline", {"steps": 2}),
+        ("experts", {"steps": 1, "layers": 4, "grouped_all_to_all": True}),
+    ],
+)
+def test_opcounts_that_do_not_count_join_as_well(tmp_path, name, changes):
+    """All calls of a communicator have one opCount, so that what was launched together does not show."""
+    alignment, truth = joined(tmp_path, name, LogForm(counted=False), nvtx=False, **changes)
+    rows, filled, wrong = judged(alignment, truth)
+    assert wrong == 0
+    # launches of several sends to one peer, which pipelines have, cannot be told from several launches
+    assert filled >= 0.95 * rows if name == "pipeline" else filled == rows
+    assert min(shares(alignment)) > 0.9
+
+
+def groups_of(truth):
+    found = {}
+    for name, rank in zip(truth["group"].to_pylist(), truth["rank"].to_pylist(), strict=True):
+        found.setdefault(name, set()).add(rank)
+    return found
+
+
+def test_peers_of_sends_and_receives_are_filled(tmp_path):
+    alignment, _truth = joined(tmp_path, "pipeline", nvtx=False, steps=2)
+    table = alignment.collectives(0)
+    ops = alignment.run.texts(table["op"]).to_pylist()
+    found = Counter((o, p) for o, p in zip(ops, table["peer"].to_pylist(), strict=True) if o in ("Send", "Recv"))
+    assert set(found) == {("Send", 1), ("Recv", 1)}
+    assert set(alignment.run.texts(table["datatype"]).to_pylist()) == {"bfloat16"}
+    assert set(table["group_size"].to_pylist()) == {2, 4}
+
+
+@pytest.mark.parametrize(
+    ("form", "dropped"),
+    [
+        (LogForm(together=True, cut_share=0.02, interleaved_share=0.03, zone_hours=2), 0.02),
+        (LogForm(stamped=False), 0.05),
+        (LogForm(together=True, stamped=False, cut_share=0.05, interleaved_share=0.05), 0.0),
+    ],
+)
+def test_events_and_lines_that_are_missing_make_nothing_wrong(tmp_path, form, dropped):
+    alignment, truth = joined(tmp_path, "tensor-data", form, ranks=8, steps=4, nvtx=False, dropped_share=dropped)
+    rows, filled, wrong = judged(alignment, truth)
+    assert wrong == 0
+    assert filled >= 0.6 * rows
+    assert min(shares(alignment)) > 0.85
+
+
+def test_a_log_is_longer_than_the_reports(tmp_path):
+    faults = ("cut-short:ranks=0,1,2,3:share=0.5",)
+    alignment, truth = joined(tmp_path, "sharded", LogForm(stamped=False), ranks=4, steps=8, nvtx=False, faults=faults)
+    rows, filled, wrong = judged(alignment, truth)
+    assert (filled, wrong) == (rows, 0)
+    match = alignment.run.manifest.log_matches[0]
+    assert match.matched == match.operations < 0.6 * match.calls
+
+
+def test_a_rank_without_a_log_gets_sizes_from_the_others(tmp_path):
+    alignment, truth = joined(tmp_path, "sharded", drop=(2,), ranks=4, steps=3, nvtx=False)
+    rows, filled, wrong = judged(alignment, truth)
+    assert (filled, wrong) == (rows, 0)
+    match = alignment.run.manifest.log_matches[2]
+    assert match.reason == "there is no log of it"
+    assert match.from_others == match.operations == 36 * 3
+    assert any("got their size from the same operation on other ranks" in n for n in alignment.notes)
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_the_log_of_another_run_fills_nothing(tmp_path, stamped):
+    form = LogForm(stamped=stamped)
+    alignment, truth = joined(tmp_path, "sharded", form, other={"seed": 77, "layers": 4}, ranks=4, steps=3, nvtx=False)
+    assert judged(alignment, truth)[1] == 0
+    matches = read_manifest(alignment.run.path).log_matches
+    assert [m.filled for m in matches] == [0] * 4
+    assert all(m.reason for m in matches)
+    assert any(n.startswith("NCCL's logs were not joined with ranks 0-3") for n in alignment.notes)
+
+
+def test_sizes_in_the_trace_win_over_a_log_that_disagrees(tmp_path):
+    write_run("sharded", tmp_path / "reports", ranks=4, steps=3)
+    scenario = scenario_named("sharded").override(ranks=4, steps=3)
+    logs = write_logs(simulate(scenario), identities(scenario), tmp_path / "logs")
+    text = logs[1].read_text().splitlines(keepends=True)
+    at = [n for n, line in enumerate(text) if "AllGather: opCount" in line][40]
+    text[at] = text[at].replace("count 8333333 ", "count 4096 ")
+    logs[1].write_text("".join(text))
+    import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1, nccl_logs=[str(p) for p in logs])
+    alignment = aligned(Run(tmp_path / "run"))
+    assert [m.disagreeing for m in alignment.run.manifest.log_matches] == [0, 1, 0, 0]
+    assert {b for r in range(4) for b in alignment.collectives(r)["bytes"].to_pylist()} == {8333333}
+
+
+def test_the_match_is_in_the_manifest_and_an_import_without_logs_takes_it_away(tmp_path):
+    joined(tmp_path, "healthy", ranks=4, steps=4, nvtx=False)
+    manifest = read_manifest(tmp_path / "run")
+    assert [(log.kind, log.records) for log in manifest.logs] == [("nccl", 16)] * 4
+    assert [(m.rank, m.found_by, m.matched, m.operations) for m in manifest.log_matches] == [
+        (r, "process", 16, 16) for r in range(4)
+    ]
+    import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
+    again = aligned(Run(tmp_path / "run"))
+    assert again.run.manifest.logs == again.run.manifest.log_matches == ()
+    assert again.collectives(0)["bytes"].null_count == 16
+
+
+def test_a_run_of_one_rank_is_joined_too(tmp_path):
+    faults = ("missing-rank:ranks=1,2,3",)
+    alignment, truth = joined(tmp_path, "healthy", ranks=4, steps=4, nvtx=False, faults=faults)
+    assert judged(alignment, truth) == (16, 16, 0)
+
+
+def test_the_questions_use_what_the_logs_tell(tmp_path):
+    """Kernels alone have no sizes, so no bandwidth; with logs the slow communicator is found, by the name that NCCL prints."""
+    faults = ("slow-communicator:communicators=data 2:factor=3.0",)
+    alignment, _truth = joined(tmp_path, "tensor-data", ranks=8, steps=6, nvtx=False, faults=faults)
+    rows = ask(alignment.run, "collectives").table.to_pylist()
+    assert {(r["op"], r["bytes"], r["group_size"]) for r in rows} == {("AllReduce", 8388608, 4), ("AllReduce", 25000000, 2)}
+    assert all(r["busbw_gb_per_s"] > 1 and r["communicator"].startswith("0x") for r in rows)
+    with_logs = [r for r in ask(alignment.run, "diagnose").table.to_pylist() if r["kind"] == "slow-communicator"]
+    assert len(with_logs) == 1
+    import_reports([str(tmp_path / "reports")], tmp_path / "bare", jobs=1)
+    bare = Run(tmp_path / "bare")
+    assert [r["busbw_gb_per_s"] for r in ask(bare, "collectives").table.to_pylist()] == [None] * 6
+    assert not [r for r in ask(bare, "diagnose").table.to_pylist() if r["kind"] == "slow-communicator"]

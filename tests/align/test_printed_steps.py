@@ -1,0 +1,83 @@
+"""Steps from training logs, on simulated runs."""
+
+from __future__ import annotations
+
+import re
+
+from alltrace.align.store import aligned
+from alltrace.run.importer import import_reports
+from alltrace.run.store import Run
+from alltrace.synth import write_run
+
+
+def steps_of(folder, *, edit=None, **changes):
+    """The alignment of a simulated run that was imported with its training log, whose lines `edit` may change."""
+    write_run("sharded", folder / "reports", logs=True, **{"ranks": 4, "hosts": 1, "steps": 10, "nvtx": False, **changes})
+    log = folder / "reports" / "logs" / "train.log"
+    if edit is not None:
+        log.write_text("".join(edit(log.read_text().splitlines(keepends=True))))
+    import_reports([str(folder / "reports")], folder / "run", jobs=1, training_logs=[str(log)])
+    return aligned(Run(folder / "run"))
+
+
+def by_rank(alignment):
+    table = alignment.steps
+    found = {}
+    for rank, step in zip(table["rank"].to_pylist(), table["step"].to_pylist(), strict=True):
+        found.setdefault(rank, []).append(step)
+    return found
+
+
+def test_steps_found_by_kernels_get_the_programs_numbers(tmp_path):
+    alignment = steps_of(tmp_path)
+    assert by_rank(alignment) == {r: list(range(1, 11)) for r in range(4)}
+    assert set(alignment.steps["source"].to_pylist()) == {"kernels"}
+    assert any("steps have the numbers of the training log: 10 of 10" in n for n in alignment.steps_notes)
+
+
+def test_a_log_that_begins_before_the_reports(tmp_path):
+    alignment = steps_of(tmp_path, faults=("late-start:ranks=0,1,2,3:share=0.4",))
+    found = by_rank(alignment)
+    assert all(steps == found[0] for steps in found.values())
+    assert found[0][0] in (4, 5, 6)
+    assert found[0][-1] == 9
+
+
+def without_times(lines):
+    return [line.partition("] ")[2] for line in lines]
+
+
+def test_a_slow_first_step_tells_the_place_without_times(tmp_path):
+    alignment = steps_of(tmp_path, edit=without_times)
+    assert by_rank(alignment)[0] == list(range(1, 11))
+
+
+def test_equal_steps_without_times_number_nothing(tmp_path):
+    def equal(lines):
+        return [re.sub(r"(iteration \(ms\): )[0-9.]+", r"\g<1>28.2", line) for line in without_times(lines)]
+
+    alignment = steps_of(tmp_path, edit=equal, faults=("late-start:ranks=0,1,2,3:share=0.4",))
+    assert by_rank(alignment)[0][0] == 0
+    assert any("fit at several places of its 10" in n for n in alignment.steps_notes)
+
+
+def test_steps_come_from_the_log_alone_where_nothing_repeats(tmp_path):
+    alignment = steps_of(tmp_path, dropped_share=0.1)
+    assert set(alignment.steps["source"].to_pylist()) == {"log"}
+    assert by_rank(alignment) == {r: list(range(1, 11)) for r in range(4)}
+    lasted = [e - s for s, e in zip(alignment.steps["start"].to_pylist(), alignment.steps["end"].to_pylist(), strict=True)]
+    assert all(20e6 < t < 60e6 for t in lasted)
+
+
+def test_a_log_of_another_day_is_not_used(tmp_path):
+    alignment = steps_of(
+        tmp_path, dropped_share=0.1, edit=lambda lines: [line.replace("[2026-01-01", "[2026-03-05") for line in lines]
+    )
+    assert alignment.steps.num_rows == 0
+    assert any("10 steps that are not used: their times are not those of the reports" in n for n in alignment.steps_notes)
+
+
+def test_ranges_of_the_program_stay(tmp_path):
+    alignment = steps_of(tmp_path, nvtx=True)
+    assert set(alignment.steps["source"].to_pylist()) == {"range"}
+    assert any("the training log was not needed" in n for n in alignment.steps_notes)

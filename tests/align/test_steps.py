@@ -1,0 +1,47 @@
+"""The steps of simulated runs against those that were simulated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import alltrace
+from alltrace.synth import write_run
+
+STEPS = 7
+SMALL = {"ranks": 8, "hosts": 2, "steps": STEPS, "kernels_per_layer": 6, "layers": 5, "warmup_steps": 1, "checkpoint_every": 4}
+
+
+def found(folder, layout, **values):
+    """The rows of all ranks, and the truth."""
+    truth = write_run(layout, folder / "reports", **{**SMALL, **values})
+    return alltrace.open(folder / "reports", cache_dir=folder / "cache").recipe("steps").to_pylist(), truth
+
+
+@pytest.mark.parametrize(
+    ("layout", "named"),
+    [("tensor-data", "step"), ("pipeline", "step"), ("experts", "step"), ("pipeline", "none"), ("sharded", "none")],
+)
+def test_every_rank_has_the_steps_that_were_simulated_and_their_kinds(tmp_path, layout, named):
+    extra = {"expert_parallel": 4} if layout == "experts" else {}
+    rows, truth = found(tmp_path, layout, step_names=named, **extra)
+    assert {r["source"] for r in rows} == {"range" if named == "step" else "kernels"}
+    for rank in range(8):
+        own = [r for r in rows if r["rank"] == rank]
+        assert [r["step"] for r in own] == list(range(STEPS))
+        assert [r["kind"] for r in own] == ["warm-up", "step", "step", "checkpoint", "step", "step", "step"]
+        # every other step is as long as it was, but for the one after the warm-up, which a pipeline enters unevenly
+        true = np.diff(np.array(truth.steps_ns[rank]), axis=1).ravel()
+        taken = np.array([r["duration_ns"] for r in own])
+        assert taken[[4, 5]] == pytest.approx(true[[4, 5]], rel=0.02)
+
+
+def test_ranks_whose_clocks_nothing_connects_still_have_the_same_first_step(tmp_path):
+    rows, _ = found(tmp_path, "pipeline", nvtx=False, offset_ms=500.0)
+    assert {r["step"] for r in rows} == set(range(STEPS))
+    assert all(sum(r["step"] == n for r in rows) == 8 for n in range(STEPS))
+
+
+def test_steps_that_differ_without_order_are_no_warm_up(tmp_path):
+    rows, _ = found(tmp_path, "tensor-data", warmup_steps=0, checkpoint_every=0, jitter=0.3)
+    assert {r["kind"] for r in rows} == {"step"}

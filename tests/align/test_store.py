@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+from tests.align.planted import arrival, planted_run, rows_of
+from tests.making import collective, kernel, make_run
+
+from alltrace.align import store
+from alltrace.align.schema import MEMBERS, STEPS
+from alltrace.align.store import aligned
+from alltrace.api import OpenRun
+from alltrace.recipes.ask import ask
+from alltrace.recipes.sql import query
+from alltrace.run.manifest import read_manifest
+from alltrace.run.overlay import SHARED_TABLES
+from alltrace.run.store import Run
+
+SQL_TYPES = {"int64": "BIGINT", "int32": "INTEGER", "time": "BIGINT", "float64": "DOUBLE", "enum": "VARCHAR"}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return planted_run(tmp_path / "run")
+
+
+def arrivals(alignment):
+    """Aligned arrivals less the true ones, which leaves a constant."""
+    members = alignment.members
+    true = [arrival(r, o) for r, o in zip(members["rank"].to_pylist(), members["ordinal"].to_pylist(), strict=True)]
+    return np.array(members["arrival_ns"].to_pylist()) - np.array(true)
+
+
+def test_times_are_those_planted_on_one_clock(run):
+    alignment = aligned(run)
+    left = arrivals(alignment)
+    assert len(left) == 80
+    assert np.ptp(left) < 400
+    for rank in range(4):
+        table = alignment.collectives(rank)
+        assert np.ptp(np.array(table["start"].to_pylist()) - [arrival(rank, s) for s in range(20)]) == 0
+        assert table.num_rows == 20
+
+
+def test_members_tell_who_waited_for_whom(run):
+    members = aligned(run).members
+    assert members.num_rows == 80
+    assert set(members["last_rank"].to_pylist()) == {2}
+    waits = dict(zip(members["rank"].to_pylist(), members["wait_ns"].to_pylist(), strict=True))
+    assert waits == pytest.approx({0: 2_000_000, 1: 1_980_000, 2: 0, 3: 1_940_000}, abs=400)
+    assert members["transfer_ns"].to_pylist() == pytest.approx([500_000] * 80, abs=700)
+    assert set(members["op"].to_pylist()) == {"AllReduce"}
+    assert set(members["bytes"].to_pylist()) == {1 << 20}
+    assert members["members"].to_pylist() == members["group_size"].to_pylist() == [4] * 80
+    assert all(members["synchronising"].to_pylist())
+    assert all(members["fact"].to_pylist())
+    caused = sum(w for w, last in zip(members["wait_ns"].to_pylist(), members["last_rank"].to_pylist(), strict=True) if last == 2)
+    assert sum(members["wait_ns"].to_pylist()) == caused > 0
+
+
+def test_waits_below_three_residuals_are_no_facts(run):
+    alignment = aligned(run)
+    residual = alignment.residual_ns(0, 2)
+    assert 10 < residual < 500
+    assert not alignment.is_fact(3 * residual - 1, 0, 2)
+    assert alignment.is_fact(3 * residual, 0, 2)
+    assert alignment.residual_ns(2, 0) == residual
+    assert alignment.residual_ns(1, 1) == 0
+
+
+def test_the_clocks_are_in_the_manifest_and_every_later_read_is_aligned(run):
+    before = run.rank(2).table("collectives")["start"][0].as_py()
+    alignment = aligned(run)
+    manifest = read_manifest(run.path)
+    assert manifest.clocks == alignment.clocks
+    assert [c.evidence for c in manifest.clocks] == [20, 20]
+    assert [r.stamp_error_ns for r in manifest.ranks] == [r.stamp_error_ns for r in run.ranks]
+    assert run.rank(2).table("collectives")["start"][0].as_py() - before == pytest.approx(7_150_000, abs=400)
+    again = OpenRun(run.path)
+    assert again.rank(2).table("collectives").equals(run.rank(2).table("collectives"))
+    assert again.span_ns == run.span_ns
+    plain = Run(run.path, plain=True)
+    assert plain.rank(2).table("collectives")["start"][0].as_py() == before
+
+
+def test_it_is_made_once(run, monkeypatch):
+    aligned(run)
+    stamp = (run.path / "align" / "alignment.json").stat().st_mtime_ns
+    monkeypatch.setattr(store, "_make", lambda *_: pytest.fail("made again"))
+    assert aligned(OpenRun(run.path)).members.num_rows == 80
+    assert (run.path / "align" / "alignment.json").stat().st_mtime_ns == stamp
+
+
+def test_it_is_made_anew_when_the_run_is_another(run, tmp_path):
+    aligned(run)
+    other = planted_run(tmp_path / "other", steps=5)
+    aligned(other)
+    # the same folder with other ranks in it
+    (run.path / "align").rename(tmp_path / "kept")
+    (other.path / "align").rename(run.path / "align")
+    again = OpenRun(run.path)
+    assert again.overlay is None
+    assert aligned(again).members.num_rows == 80
+
+
+def test_a_damaged_alignment_is_made_anew(run):
+    aligned(run)
+    (run.path / "align" / "alignment.json").write_text('{"signature": 3')
+    again = OpenRun(run.path)
+    assert again.overlay is None
+    assert aligned(again).members.num_rows == 80
+    assert json.loads((run.path / "align" / "alignment.json").read_text())["groups"]
+
+
+def test_an_interrupted_alignment_leaves_nothing_that_counts(run, monkeypatch):
+    written = store._write
+
+    def stop(table, path):
+        if path.name == "members.parquet":
+            raise KeyboardInterrupt
+        written(table, path)
+
+    monkeypatch.setattr(store, "_write", stop)
+    manifest = (run.path / "manifest.json").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        aligned(run)
+    assert not (run.path / "align").exists()
+    assert not list(run.path.glob(".align-*"))
+    assert (run.path / "manifest.json").read_bytes() == manifest
+    (run.path / ".align-77" / "collectives").mkdir(parents=True)  # of a process that was killed
+    monkeypatch.undo()
+    assert aligned(OpenRun(run.path)).members.num_rows == 80
+    assert not list(run.path.glob(".align-*"))
+
+
+def test_a_manifest_that_was_not_reached_gets_its_clocks_later(run):
+    manifest = (run.path / "manifest.json").read_bytes()
+    clocks = aligned(run).clocks
+    (run.path / "manifest.json").write_bytes(manifest)
+    assert aligned(OpenRun(run.path)).clocks == clocks
+    assert read_manifest(run.path).clocks == clocks
+
+
+def test_a_run_that_cannot_be_written_is_aligned_in_the_cache(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
+    may = os.access
+    monkeypatch.setattr(store.os, "access", lambda path, mode: path != run.path and may(path, mode))
+    manifest = (run.path / "manifest.json").read_bytes()
+    alignment = aligned(run)
+    assert np.ptp(arrivals(alignment)) < 400
+    assert not (run.path / "align").exists()
+    assert (run.path / "manifest.json").read_bytes() == manifest
+    assert alignment.run.overlay.folder.parent == tmp_path / "cache" / "alignments"
+    assert query(OpenRun(run.path), "SELECT count(*) AS n FROM members").table["n"].to_pylist() == [80]
+    monkeypatch.setattr(store, "_make", lambda *_: pytest.fail("made again"))
+    assert aligned(OpenRun(run.path)).members.num_rows == 80
+
+
+def test_one_rank_needs_no_alignment(tmp_path):
+    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10), collective(20, 30)]}})
+    alignment = aligned(run)
+    assert alignment.members.num_rows == alignment.steps.num_rows == 0
+    assert alignment.notes == ("the run has one rank, so there is nothing to align",)
+    assert not (run.path / "align").exists()
+
+
+def test_ranks_without_kernels_need_none(tmp_path):
+    run = make_run(tmp_path / "run", {0: {}, 1: {}})
+    assert "UTC stamps" in aligned(run).notes[0]
+    assert not (run.path / "align").exists()
+
+
+def test_ranks_without_collectives_keep_their_clocks_and_it_is_said(tmp_path):
+    run = make_run(tmp_path / "run", {r: {"kernels": [kernel(0, 10)]} for r in (0, 1)}, hosts={0: "a", 1: "b"})
+    before = run.manifest.clocks
+    alignment = aligned(run)
+    assert alignment.clocks == before
+    assert alignment.members.num_rows == 0
+    assert any("UTC stamps" in n for n in alignment.notes)
+    assert alignment.residual_ns(0, 1) is None
+    assert not alignment.is_fact(10**12, 0, 1)
+
+
+def test_a_rank_whose_files_are_damaged_is_left_out_by_name(tmp_path):
+    run = planted_run(tmp_path / "run")
+    (run.path / "ranks" / "rank=3" / "collectives.parquet").write_bytes(b"PAR1 nothing")
+    alignment = aligned(run)
+    assert set(alignment.members["rank"].to_pylist()) == {0, 1, 2}
+    assert any(n.startswith("rank 3: its collectives are left out") for n in alignment.notes)
+
+
+def test_sql_sees_the_derived_tables_on_the_aligned_clock(run):
+    answer = query(
+        run,
+        "SELECT m.rank, min(m.start - c.start) AS a, max(m.start - c.start) AS b, count(*) AS n FROM members m "
+        "JOIN collectives c ON c.rank = m.rank AND c.sequence = m.ordinal GROUP BY 1 ORDER BY 1",
+    )
+    assert answer.table.to_pylist() == [{"rank": r, "a": 0, "b": 0, "n": 20} for r in range(4)]
+    (first,) = query(run, "SELECT min(start) AS t FROM collectives").table["t"].to_pylist()
+    assert first == min(aligned(run).members["start"].to_pylist())
+    assert query(run, "SELECT * FROM steps").table.column_names == ["rank", "host", *(c.name for c in STEPS.columns[1:])]
+
+
+def test_sql_without_an_alignment_has_empty_tables(tmp_path):
+    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10)]}})
+    assert query(run, "SELECT * FROM members").table.num_rows == 0
+    assert query(run, "SELECT count(*) AS n FROM steps").table["n"].to_pylist() == [0]
+
+
+def test_the_tables_that_views_know_are_those_of_the_schema():
+    for table in (MEMBERS, STEPS):
+        assert SHARED_TABLES[table.name] == {c.name: SQL_TYPES[c.type] for c in table.columns}
+
+
+def test_a_rank_reads_its_own_share(run):
+    aligned(run)
+    own = run.rank(2).shared("members")
+    assert own["rank"].to_pylist() == [2] * 20
+    assert own["start"].to_pylist() == run.rank(2).table("collectives")["start"].to_pylist()
+    assert Run(run.path, plain=True).rank(2).shared("members") is None
+
+
+def test_info_is_aligned_and_shows_the_clocks(run):
+    answer = ask(run, "info")
+    assert [(c["host"], c["evidence"], c["component"]) for c in answer.extra["clocks"]] == [("a", 20, 0), ("b", 20, 0)]
+    assert all(10 < c["residual_ns"] < 500 for c in answer.extra["clocks"])
+    ends = answer.table["end_ns"].to_pylist()
+    assert max(ends) - min(ends) < 700
+
+
+def test_ranks_in_other_processes_see_the_same(run):
+    whole = ask(run, "collectives", {"instances": True}, jobs=1).table
+    assert ask(OpenRun(run.path), "collectives", {"instances": True}, jobs=2).table.equals(whole)
+
+
+def test_two_hosts_that_never_meet_are_said_to(tmp_path):
+    ranks = {r: {"collectives": rows_of(r % 2, 10, 0, size=8, members=2, communicator=f"c{r // 2}")} for r in range(4)}
+    run = make_run(tmp_path / "run", ranks, hosts={0: "a", 1: "a", 2: "b", 3: "b"})
+    alignment = aligned(run)
+    assert [c.component for c in alignment.clocks] == [0, 1]
+    assert alignment.residual_ns(0, 1) is not None
+    assert alignment.residual_ns(0, 2) is None
+    assert any("connected by no collective" in n for n in alignment.notes)
