@@ -1,0 +1,136 @@
+"""The graph of a replay: times of nodes under given weights, and the longest path.
+
+A max-plus system as in Daydream (ATC'20), dPRO (MLSys'22) and the what-if analysis of ByteDance (OSDI'25): the time of a node is
+the maximum over its arcs of the time of the source plus the weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.replay import _loops
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+
+_FEW_NODES = 3_000
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes, and arcs sorted by target.
+
+    Attributes:
+        nodes: The number n of nodes.
+        source: int64 array of m: where each arc begins.
+        target: int64 array of m, ascending: where it ends.
+        first: int64 array of n + 1: the first arc into each node.
+        order: int64 array of n: the nodes, each after the sources of its arcs.
+        arcs: int64 array of m: the number of each arc among those that `make_graph` was given.
+        dropped: int64 array: the arcs left out because they would close a circle, numbers likewise.
+    """
+
+    nodes: int
+    source: Int64
+    target: Int64
+    first: Int64
+    order: Int64
+    arcs: Int64
+    dropped: Int64
+
+
+def make_graph(nodes: int, source: Int64, target: Int64, recorded: Int64 | None = None) -> Graph:
+    """A graph of arcs in any order.
+
+    Args:
+        nodes: The number n of nodes.
+        source: int64 array of m.
+        target: int64 array of m.
+        recorded: int64 array of n, ns: when each node was; where arcs close a circle, those against time are left out.
+
+    Raises:
+        ValueError: Arcs close a circle, and no recorded times tell which of them to leave out.
+    """
+    source, target = np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
+    kept = np.argsort(target, kind="stable")
+    dropped = np.empty(0, np.int64)
+    first, order = _ordered(nodes, source[kept], target[kept])
+    if len(order) < nodes:
+        if recorded is None:
+            raise ValueError("the arcs close a circle")
+        # only among the nodes that no order reached; what has equal times keeps the order of its numbers
+        reached = np.zeros(nodes, np.bool_)
+        reached[order] = True
+        s, t = source[kept], target[kept]
+        forward = (recorded[s] < recorded[t]) | ((recorded[s] == recorded[t]) & (s < t))
+        against = ~reached[s] & ~reached[t] & ~forward
+        dropped, kept = kept[against], kept[~against]
+        first, order = _ordered(nodes, source[kept], target[kept])
+    return Graph(nodes, source[kept], target[kept], first, order, kept.astype(np.int64), dropped.astype(np.int64))
+
+
+def _ordered(nodes: int, source: Int64, target: Int64) -> tuple[Int64, Int64]:
+    first = np.searchsorted(target, np.arange(nodes + 1)).astype(np.int64)
+    by_source = np.argsort(source, kind="stable").astype(np.int64)
+    leaving = np.searchsorted(source[by_source], np.arange(nodes + 1)).astype(np.int64)
+    order = np.empty(nodes, np.int64)
+    count = _loops.kernel("order", nodes, _FEW_NODES)(np.diff(first), leaving, target[by_source], order)
+    return first, order[:count]
+
+
+def times(graph: Graph, weights: Int64, begin: Int64 | None = None) -> tuple[Int64, Int64]:
+    """When each node is under `weights`.
+
+    Args:
+        graph: The graph.
+        weights: int64 array of m by the graph's order of arcs, ns; may be negative.
+        begin: int64 array of n, ns: the time of the nodes without arcs; None for 0.
+
+    Returns:
+        int64 array of n times, ns; and of n arcs that decided, of equal ones the first; -1 for a node without arcs.
+    """
+    if len(weights) != len(graph.source):
+        raise ValueError(f"{len(weights)} weights for {len(graph.source)} arcs")
+    when = np.zeros(graph.nodes, np.int64) if begin is None else np.array(begin, np.int64)
+    via = np.full(graph.nodes, -1, np.int64)
+    relax = _loops.kernel("relax", graph.nodes, _FEW_NODES)
+    relax(graph.order, graph.first, graph.source, np.ascontiguousarray(weights, np.int64), when, via)
+    return when, via
+
+
+def makespan_ns(graph: Graph, weights: Int64, begin: Int64 | None = None) -> int:
+    """From the first node to the last, ns; 0 without nodes."""
+    when, _ = times(graph, weights, begin)
+    return int(when.max() - when.min()) if len(when) else 0
+
+
+def longest_path(graph: Graph, when: Int64, via: Int64, end: int | None = None) -> Int64:
+    """The arcs that decide the time of `end`, from first to last: int64 array.
+
+    Args:
+        graph: The graph.
+        when: Times as `times` gives them.
+        via: The deciding arcs, likewise.
+        end: The node; None for the last of all, of equal ones the lowest.
+    """
+    if not graph.nodes:
+        return np.empty(0, np.int64)
+    node = int(when.argmax()) if end is None else end
+    found = []
+    while (arc := int(via[node])) >= 0:
+        found.append(arc)
+        node = int(graph.source[arc])
+    return np.array(found[::-1], np.int64)
+
+
+def slack_ns(graph: Graph, weights: Int64, when: Int64) -> Int64:
+    """How much later each node could be without the last one being later: int64 array of n, ns."""
+    late = np.full(graph.nodes, when.max() if len(when) else 0, np.int64)
+    relax = _loops.kernel("relax_back", graph.nodes, _FEW_NODES)
+    relax(graph.order, graph.first, graph.source, np.ascontiguousarray(weights, np.int64), late)
+    return late - when

@@ -1,0 +1,172 @@
+"""The ranks' graphs joined by their collectives: a whole run, ready to be replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.replay.graph import Graph, make_graph, times
+from alltrace.replay.rank_graph import HOST, TRANSFER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.replay.rank_graph import RankGraph
+
+    Int64 = NDArray[np.int64]
+
+_CLOSE_NS = 20_000
+"""A member of a synchronising collective that ends so little before the last arrival did wait: clocks are not better."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A whole run as a graph; n nodes, m arcs in the graph's order.
+
+    Node 0 is the run's first moment. The parts of weights are as in `RankGraph`.
+
+    Attributes:
+        graph: The graph.
+        when: int64 array of n: when each node was, ns on the aligned clock.
+        rank: int64 array of n: its rank; -1 for node 0, and for the moments at which the last member of a collective arrives.
+        kind: int64 array of n: its class.
+        step: int64 array of n: its training step, -1 where there is none.
+        fixed_ns: int64 array of m.
+        idle_ns: int64 array of m.
+        host_ns: int64 array of m.
+        work_ns: int64 array of m.
+        instance: int64 array of m: for an arc that is a collective's transfer the instance, else -1.
+        parts: The ranks' graphs.
+        base: For each of these the number of its first node.
+    """
+
+    graph: Graph
+    when: Int64
+    rank: Int64
+    kind: Int64
+    step: Int64
+    fixed_ns: Int64
+    idle_ns: Int64
+    host_ns: Int64
+    work_ns: Int64
+    instance: Int64
+    parts: tuple[RankGraph, ...]
+    base: Int64
+
+    @property
+    def weights(self) -> Int64:
+        """The weights as recorded: int64 array of m, ns."""
+        return self.fixed_ns + self.idle_ns + self.host_ns + self.work_ns
+
+    @cached_property
+    def recorded(self) -> tuple[Int64, Int64]:
+        """Times of the nodes and deciding arcs under the recorded weights, ns from the run's first moment."""
+        return times(self.graph, self.weights)
+
+    @property
+    def recorded_ns(self) -> int:
+        """How long the run took as it was recorded, from its first moment to the last end."""
+        return int((self.when - self.when[0]).max()) if len(self.when) else 0
+
+    @cached_property
+    def error(self) -> float:
+        """How far the model is from the run, as a share of it: the larger of two differences.
+
+        That between the recorded and the replayed time; and the time that goes when all pauses that nothing explains are left out.
+        """
+        recorded = self.recorded_ns
+        if not recorded:
+            return 0.0
+        replayed = int(self.recorded[0].max())
+        # that ranks begin at different moments is no fault of the model
+        idle = np.where(self.graph.source == 0, 0, self.idle_ns)
+        explained = int(times(self.graph, self.weights - idle)[0].max())
+        return max(abs(replayed - recorded), abs(recorded - explained)) / recorded
+
+
+def join(parts: Sequence[RankGraph], members: Any, steps: Any = None) -> Replay:
+    """The graph of a run.
+
+    Args:
+        parts: The ranks' graphs.
+        members: The members of all instances as a `pyarrow.Table`: at least `instance`, `rank`, `row`, `synchronising`, sorted by
+            instance.
+        steps: The steps (`STEPS`) on the aligned clock, or None.
+    """
+    sizes = [len(p.when) for p in parts]
+    base = 1 + np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64) if parts else np.empty(0, np.int64)
+    begin = min((int(p.when[0]) for p in parts), default=0)
+    instance, arrival, end, waits = _members(parts, base, members)
+    when = np.concatenate(([begin], *(p.when for p in parts))).astype(np.int64)
+    found, place = np.unique(instance, return_inverse=True)
+    last = np.full(len(found), np.iinfo(np.int64).min)
+    np.maximum.at(last, place, when[arrival])
+    joint = len(when) + np.arange(len(found))
+    when = np.concatenate((when, last))
+    columns: list[list[Int64]] = [[] for _ in range(7)]
+
+    def add(source: Any, target: Any, fixed: Any, idle: Any, host: Any, work: Any, number: Any) -> None:
+        for into, values in zip(columns, np.broadcast_arrays(source, target, fixed, idle, host, work, number), strict=True):
+            into.append(np.atleast_1d(values).astype(np.int64))
+
+    for part, low in zip(parts, base.tolist(), strict=True):
+        add(part.source + low, part.target + low, part.fixed_ns, part.idle_ns, part.host_ns, part.work_ns, -1)
+        add(0, low, 0, part.when[0] - begin, 0, 0, -1)
+    add(arrival, joint[place], 0, 0, 0, 0, -1)
+    # one kernel may be several operations: it ends after the last of them
+    latest = np.full(len(when), np.iinfo(np.int64).min)
+    np.maximum.at(latest, end, last[place])
+    close = waits & (when[end] - latest[end] >= -_CLOSE_NS)
+    waiting = np.flatnonzero(close | (when[end] >= last[place]))
+    add(joint[place[waiting]], end[waiting], 0, 0, 0, np.maximum(when[end] - latest[end], 0)[waiting], instance[waiting])
+    alone = np.setdiff1d(np.arange(len(end)), waiting)
+    add(arrival[alone], end[alone], 0, 0, 0, (when[end] - when[arrival])[alone], instance[alone])
+    values = [np.concatenate(c) if c else np.empty(0, np.int64) for c in columns]
+    graph = make_graph(len(when), values[0], values[1], when)
+    rank = np.concatenate(([-1], *(np.full(n, p.rank) for n, p in zip(sizes, parts, strict=True)), np.full(len(found), -1)))
+    kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(found), TRANSFER)))
+    step = np.concatenate(([-1], *(_steps(p, steps) for p in parts), np.full(len(found), -1)))
+    fixed, idle, host, work, number = (v[graph.arcs] for v in values[2:])
+    nodes = (rank.astype(np.int64), kind.astype(np.int64), step.astype(np.int64))
+    return Replay(graph, when, *nodes, fixed, idle, host, work, number, tuple(parts), base)
+
+
+def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, NDArray[np.bool_]]:
+    """Instance, node of arrival, node of end, and whether nobody leaves early; of the members whose nodes are there."""
+    columns = [members.column(c).to_numpy().astype(np.int64) for c in ("instance", "rank", "row")]
+    synchronising = members.column("synchronising").to_numpy().astype(bool)
+    arrival, end = np.full(len(columns[0]), -1, np.int64), np.full(len(columns[0]), -1, np.int64)
+    for part, low in zip(parts, base.tolist(), strict=True):
+        order = np.argsort(part.member_row, kind="stable")
+        rows = part.member_row[order]
+        own = np.flatnonzero(columns[1] == part.rank)
+        if not len(rows) or not len(own):
+            continue
+        at = np.minimum(np.searchsorted(rows, columns[2][own]), len(rows) - 1)
+        fits = rows[at] == columns[2][own]
+        arrival[own[fits]] = part.member_arrival[order[at[fits]]] + low
+        end[own[fits]] = part.member_end[order[at[fits]]] + low
+    there = arrival >= 0
+    return columns[0][there], arrival[there], end[there], synchronising[there]
+
+
+def _steps(part: RankGraph, steps: Any) -> Int64:
+    """The step in which the host came to each node's work."""
+    found = np.full(len(part.when), -1, np.int64)
+    if steps is None or not steps.num_rows:
+        return found
+    own = np.flatnonzero(steps.column("rank").to_numpy() == part.rank)
+    if not len(own):
+        return found
+    start, end, number = (steps.column(c).to_numpy().astype(np.int64)[own] for c in ("start", "end", "step"))
+    order = np.argsort(start, kind="stable")
+    start, end, number = start[order], end[order], number[order]
+    at = np.searchsorted(start, part.launched, "right") - 1
+    inside = (at >= 0) & (part.launched < end[np.maximum(at, 0)])
+    found[inside] = number[at[inside]]
+    return found

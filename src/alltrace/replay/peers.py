@@ -1,0 +1,326 @@
+"""What the peers take for the same: durations of kernels, of the host, and of transfers, as other ranks or instances have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.replay.rank_graph import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from alltrace.replay.join import Replay
+
+    Int64 = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+_ALIKE = 0.02
+_MANY_RANKS = 64
+
+_NEAR = 0.005
+"""Waits at places that differ by this share of a step's launches may be the same: events are dropped."""
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Factors from what was to what the peers' median is, for a `Replay` of n nodes and m arcs.
+
+    Attributes:
+        ranks: The ranks, ascending.
+        alike: For each rank the number of the class of ranks that run the same kernels as often.
+        names: The names of device work, as in `Work.name`, ascending.
+        name_factor: Float array (ranks, names): the peers' median of the mean duration over the rank's own; 1 without a peer.
+        host_ns: For each arc the time of the host as the peers have it.
+        transfer_ns: For each arc that is a transfer the median of its like, else 0.
+        needless: For each arc whether it makes a host wait for a device where most of its peers' hosts do not.
+    """
+
+    ranks: Int64
+    alike: Int64
+    names: Int64
+    name_factor: Floats
+    host_ns: Int64
+    transfer_ns: Int64
+    needless: NDArray[np.bool_]
+
+
+def peers_of(replay: Replay, members: Any) -> Peers:
+    """The peers' durations.
+
+    Args:
+        replay: The run.
+        members: `Aligned.members`: what the instances are.
+    """
+    ranks = np.array(sorted(p.rank for p in replay.parts), np.int64)
+    names = np.unique(np.concatenate([p.cell_name for p in replay.parts])) if replay.parts else np.empty(0, np.int64)
+    spent, count = np.zeros((len(ranks), len(names))), np.zeros((len(ranks), len(names)))
+    for part in replay.parts:
+        row, at = int(np.searchsorted(ranks, part.rank)), np.searchsorted(names, part.cell_name)
+        np.add.at(spent[row], at, part.cell_ns)
+        np.add.at(count[row], at, part.cell_count)
+    alike = _alike(count)
+    mean = np.divide(spent, count, out=np.full_like(spent, np.nan), where=count > 0)
+    # a rank that runs other kernels than anybody is compared by all of its time, not by that of one kernel
+    alone = np.bincount(alike)[alike] < 2 if len(alike) else np.zeros(0, np.bool_)
+    total = np.where(count > 0, spent, np.nan)
+    factors = np.where(alone[:, None], _factors(total, alike), _factors(mean, alike))
+    host, needless = _host(replay, ranks, alike), _needless(replay, ranks, alike)
+    return Peers(ranks, alike, names, factors, host, _transfers(replay, members), needless)
+
+
+def _alike(count: Floats) -> Int64:
+    """Classes of ranks whose kernels are the same, and as many but for some hundredths."""
+    found = np.full(len(count), -1, np.int64)
+    heads: list[int] = []
+    for row in range(len(count)):
+        for number, head in enumerate(heads):
+            if np.abs(count[row] - count[head]).sum() <= _ALIKE * max(count[row].sum(), count[head].sum()):
+                found[row] = number
+                break
+        else:
+            found[row] = len(heads)
+            heads.append(row)
+    return found
+
+
+def _factors(values: Floats, alike: Int64) -> Floats:
+    """The peers' median over each value, of shape (ranks, things); peers are the others that are alike, or all others."""
+    factors = np.ones_like(values)
+    for row in range(len(values)):
+        others = np.flatnonzero(alike == alike[row])
+        if len(others) < 2:
+            others = np.arange(len(values))
+        if len(others) == 2:  # of two the faster shows what can be; the slower is nobody's aim
+            typical = np.fmin(values[others[0]], values[others[1]])
+        else:
+            if len(others) <= _MANY_RANKS:
+                others = others[others != row]
+            if not len(others):
+                continue
+            typical = _median(values[others])
+        good = np.isfinite(typical) & np.isfinite(values[row]) & (values[row] > 0)
+        factors[row, good] = typical[good] / values[row, good]
+    return factors
+
+
+def _median(values: Floats) -> Floats:
+    """The median of each column, of the values that are there."""
+    ordered = np.sort(values, axis=0)  # what is not there sorts last
+    there = np.isfinite(values).sum(axis=0)
+    columns = np.arange(values.shape[1])
+    low = ordered[np.maximum(there - 1, 0) // 2, columns]
+    high = ordered[np.minimum(there // 2, len(ordered) - 1), columns]
+    median: Floats = np.where(there > 0, (low + high) / 2, np.nan)
+    return median
+
+
+def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
+    """The host's own time of each rank and step, of shape (ranks, steps), ns: from each wait to the last launch placed by it."""
+    graph = replay.graph
+    own = np.flatnonzero((replay.rank[graph.target] >= 0) & (replay.host_ns > 0))
+    spent = np.zeros((len(ranks), len(steps)))
+    if not len(own):
+        return spent
+    anchor, target = graph.source[own], graph.target[own]
+    order = np.lexsort((replay.host_ns[own], replay.step[target], anchor))
+    anchor, target, host = anchor[order], target[order], replay.host_ns[own][order]
+    step = replay.step[target]
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = (anchor[1:] != anchor[:-1]) | (step[1:] != step[:-1])
+    # launches of two steps by one wait: the later step has what goes beyond the earlier
+    at = np.flatnonzero(last)
+    again = np.concatenate(([False], anchor[at][1:] == anchor[at][:-1]))
+    time = host[at] - np.where(again, np.concatenate(([0], host[at][:-1])), 0)
+    np.add.at(spent, (np.searchsorted(ranks, replay.rank[target[at]]), np.searchsorted(steps, step[at])), np.maximum(time, 0))
+    return spent
+
+
+def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
+    """For each arc its host's time as the peers have it.
+
+    Arcs of ranks that are alike correspond where they lie at the same place: in the same step, after as many waits of the host in
+    it, and leading to the segment of the same place among those placed by that wait. There the time from launch to launch takes
+    the peers' median. Where steps have other numbers of places, the host's whole time of the step decides.
+    """
+    found = replay.host_ns.astype(np.float64)
+    steps = np.unique(replay.step)
+    spent = host_time_ns(replay, ranks, steps)
+    spent[spent == 0] = np.nan
+    factors = _factors(spent, alike)
+    graph = replay.graph
+    own = np.flatnonzero((replay.rank[graph.target] >= 0) & (replay.host_ns > 0))
+    row = np.searchsorted(ranks, replay.rank[graph.target[own]])
+    step = np.searchsorted(steps, replay.step[graph.target[own]])
+    found[own] *= factors[row, step]
+    if len(own):
+        _by_place(replay, own, row, step, alike, found)
+    return np.rint(found).astype(np.int64)
+
+
+def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64, found: Floats) -> None:
+    """Set the times of the arcs `own` that have corresponding ones.
+
+    What corresponds is the time from one launch to the next: a host that pauses once is late at all launches after that, and a
+    pause that each rank makes at another place is in the time to one launch of each.
+    """
+    graph = replay.graph
+    host = replay.host_ns[own]
+    # the earliest and the latest launch of every segment stand for it
+    order = np.lexsort((host, graph.source[own], graph.target[own]))
+    pair = np.stack([graph.target[own], graph.source[own]])[:, order]
+    new = np.concatenate(([True], (pair[:, 1:] != pair[:, :-1]).any(axis=0)))
+    first, last = order[new], order[np.concatenate((new[1:], [True]))]
+    segment = np.empty(len(own), np.int64)
+    segment[order] = np.cumsum(new) - 1
+    count = len(first)
+    point = np.concatenate((first, last))
+    # places of these: by anchor in the step, and by launch from the anchor
+    edge = np.repeat((0, 1), count)
+    by = np.lexsort((edge, graph.target[own[point]], host[point], replay.when[graph.source[own[point]]], step[point], row[point]))
+    point = point[by]
+    anchor, at_row, at_step = graph.source[own[point]], row[point], step[point]
+    new_step = np.concatenate(([True], (at_row[1:] != at_row[:-1]) | (at_step[1:] != at_step[:-1])))
+    new_anchor = new_step | np.concatenate(([True], anchor[1:] != anchor[:-1]))
+    index = np.arange(len(by))
+    begins = np.maximum.accumulate(np.where(new_anchor, index, 0))
+    anchors = np.cumsum(new_anchor) - 1
+    which = anchors - np.maximum.accumulate(np.where(new_step, anchors, 0))
+    size = np.bincount(anchors)[anchors]
+    like = np.stack([alike[at_row], at_step, which, size, index - begins])
+    values = np.where(new_anchor, host[point], np.diff(host[point], prepend=0)).astype(np.float64)
+    typical = _typical(like, values)
+    # a step of which some places have no like is compared as a whole
+    in_step = np.cumsum(new_step) - 1
+    known = (np.bincount(in_step, ~np.isfinite(typical)) == 0)[in_step]
+    reached = np.cumsum(np.where(known, typical, 0.0))
+    moved = np.empty(2 * count)
+    moved[by] = np.where(known, reached - np.concatenate(([0.0], reached))[begins], host[point])
+    has = np.empty(2 * count, np.bool_)
+    has[by] = known
+    some = has[segment]
+    at = segment[some]
+    before, length = host[first][at], (host[last] - host[first])[at]
+    share = np.divide(host[some] - before, length, out=np.zeros(len(at)), where=length > 0)
+    found[own[some]] = np.maximum(moved[at] + share * (moved[count + at] - moved[at]), 0)
+
+
+def _typical(like: Int64, values: Floats) -> Floats:
+    """Of each value the median of those whose column of `like` is the same; of two the lower; NaN for one alone."""
+    order = np.lexsort((values, *like))
+    columns, ordered = like[:, order], values[order]
+    new = np.concatenate(([True], (columns[:, 1:] != columns[:, :-1]).any(axis=0)))
+    begin = np.flatnonzero(new)
+    size = np.diff(np.append(begin, len(order)))
+    low, high = ordered[begin + (size - 1) // 2], ordered[begin + size // 2]
+    middle = np.where(size < 2, np.nan, np.where(size == 2, low, (low + high) / 2))
+    found = np.empty(len(values))
+    found[order] = middle[np.cumsum(new) - 1]
+    return found
+
+
+def _needless(replay: Replay, ranks: Int64, alike: Int64) -> NDArray[np.bool_]:
+    """Which arcs make a host wait for a device where most of its peers' hosts do not wait.
+
+    Waits correspond where the ranks have launched as many kernels in the step.
+    """
+    graph = replay.graph
+    needless = np.zeros(len(graph.source), np.bool_)
+    waits = np.flatnonzero(
+        (replay.kind[graph.target] == HOST) & (replay.kind[graph.source] != HOST) & (replay.rank[graph.source] >= 0)
+    )
+    if not len(waits):
+        return needless
+    node = np.unique(graph.target[waits])
+    place, length = _launched_before(replay, node)
+    steps = np.unique(replay.step[node])
+    row = np.searchsorted(ranks, replay.rank[node])
+    group = alike[row] * len(steps) + np.searchsorted(steps, replay.step[node])
+    near = np.maximum(np.rint(_NEAR * length).astype(np.int64), 2)
+    span = int(place.max()) + 2 * int(near.max()) + 2
+    members = np.bincount(alike, minlength=int(alike.max(initial=0)) + 1)[alike[row]]
+
+    def within(key: Int64) -> Int64:
+        # waits of one rank at one place count once
+        keys = np.unique(np.stack([key * span + place, row]), axis=1)[0]
+        center = key * span + place
+        count: Int64 = np.searchsorted(keys, center + near, "right") - np.searchsorted(keys, center - near, "left")
+        return count
+
+    others = within(group) - within(group * len(ranks) + row)
+    lonely = (members > 1) & (others < (members - 1) / 2) & (replay.step[node] >= 0)
+    needless[waits] = lonely[np.searchsorted(node, graph.target[waits])]
+    return needless
+
+
+def _launched_before(replay: Replay, nodes: Int64) -> tuple[Int64, Int64]:
+    """For each node of a host how much device work it had launched in the step by then, and in the whole step."""
+    before, whole = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
+    for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
+        low, high = np.searchsorted(nodes, (base, base + len(part.when)))
+        if low == high:
+            continue
+        count = np.bincount(part.cell_node, part.cell_count, len(part.when)).astype(np.int64)
+        order = np.flatnonzero(part.kind != HOST)
+        order = order[np.argsort(part.launched[order], kind="stable")]
+        done = np.concatenate(([0], np.cumsum(count[order])))
+        step = replay.step[base : base + len(part.when)]
+        at = done[np.searchsorted(part.launched[order], part.when[nodes[low:high] - base], "left")]
+        steps, of_node = np.unique(step[nodes[low:high] - base], return_inverse=True)
+        for n, number in enumerate(steps.tolist()):
+            own = np.flatnonzero(step[order] == number)
+            start, end = (int(done[own[0]]), int(done[own[-1] + 1])) if len(own) else (0, 0)
+            mine = np.flatnonzero(of_node == n)
+            before[low + mine] = np.clip(at[mine] - start, 0, end - start)
+            whole[low + mine] = end - start
+    return before, whole
+
+
+def _transfers(replay: Replay, members: Any) -> Int64:
+    """The median transfer time of all instances of one operation, size and number of members."""
+    found = np.zeros(len(replay.instance), np.int64)
+    arcs = np.flatnonzero(replay.instance >= 0)
+    if not len(arcs):
+        return found
+    like = likes(members)[replay.instance[arcs]]
+    for key in np.unique(like):
+        own = arcs[like == key]
+        found[own] = int(np.median(replay.work_ns[own]))
+    return found
+
+
+def likes(members: Any) -> Int64:
+    """For each instance the number of its kind: operation, size and number of members; by the instance's number."""
+    instance = members.column("instance").to_numpy()
+    if not len(instance):
+        return np.zeros(0, np.int64)
+    op = members.column("op").combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    size = members.column("bytes").combine_chunks().fill_null(-1).to_numpy(zero_copy_only=False)
+    first = np.unique(instance, return_index=True)[1]
+    table = np.stack([op[first], size[first], members.column("members").to_numpy()[first]]).astype(np.int64)
+    codes = np.full(int(instance.max()) + 1, -1, np.int64)
+    codes[instance[first]] = np.unique(table, axis=1, return_inverse=True)[1].reshape(-1)
+    return codes
+
+
+def work_factors(replay: Replay, factor: Callable[[int], Floats], names: Int64) -> Floats:
+    """For each node the factor of its device work, from factors of the names in it.
+
+    Args:
+        replay: The run.
+        factor: The factors of a rank's names, in the order of `names`.
+        names: The names, ascending.
+    """
+    found = np.ones(len(replay.rank))
+    for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
+        if not len(part.cell_node):
+            continue
+        by_name = factor(part.rank)[np.searchsorted(names, part.cell_name)]
+        old, new = (np.bincount(part.cell_node, ns, len(part.when)) for ns in (part.cell_ns, part.cell_ns * by_name))
+        some = np.flatnonzero(old > 0)
+        found[base + some] = new[some] / old[some]
+    return found

@@ -1,0 +1,475 @@
+"""One rank's part of the graph: its device work in segments between synchronisation points, its host's waits, its collectives.
+
+What starts a piece of work is what it waited for: the work before it on its stream, its launch, or work of another stream. A
+segment is work of one stream and class that only its first piece waits for others in, and only its last piece is waited for in.
+Its end is the latest of: the end of the segment before plus all of its work; what its first piece waits for plus all of its work;
+and, for each of its pieces, the launch plus what is left of the work from there on. Of these launches three stand for all: the
+first, the last, and the one that decides. Gaps between pieces that nothing explains are kept as they were recorded, and counted
+apart.
+
+The host goes on from one wait for a device to the next: launches are placed relative to the wait before them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.replay.work import COMPUTE, COPY, OTHER, TRANSFER, UNKNOWN, Waits, Work, filled, read
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.run.rank_tables import RankTables
+
+    Int64 = NDArray[np.int64]
+
+__all__ = ["COMPUTE", "COPY", "HOST", "OTHER", "TRANSFER", "RankGraph", "rank_graph"]
+
+HOST = 4
+"""Class of nodes of the host."""
+
+_DEVICE_GAP_NS = 5_000
+"""A pause of a stream up to this long is how devices work, and needs no cause."""
+
+_LATE_START_NS = 20_000
+"""Work that starts so much after its launch could start is not held up by its launch."""
+
+_LATE_WAKE_NS = 50_000
+"""A stream goes on at most so long after the work of another stream that it waited for."""
+
+
+@dataclass
+class RankGraph:
+    """Nodes and arcs of one rank; arrays of n nodes, m arcs, c cells and k members.
+
+    A weight of an arc is the sum of its four parts.
+
+    Attributes:
+        rank: The rank.
+        when: When each node was, ns on the aligned clock. Node 0 is the rank's first moment.
+        kind: Class of each node: of a segment's end its work's, `TRANSFER` for start and end of a collective, `HOST`.
+        track: Number of the stream of each node, -1 for the host.
+        launched: When the host came to each node's work, ns.
+        source: Where each arc begins.
+        target: Where it ends.
+        fixed_ns: Part of its weight: launch latency, and pauses as devices make them.
+        idle_ns: Pauses that nothing explains.
+        host_ns: Time of the host.
+        work_ns: Time of device work.
+        cell_node: For each cell the segment.
+        cell_name: The name of the kernels in it, as in `Work.name`.
+        cell_ns: Their summed duration.
+        cell_count: Their number.
+        member_row: For each matched operation the row of `collectives`.
+        member_arrival: Its node of arrival.
+        member_end: Its node of end.
+        tracks: For each track its (device, stream).
+    """
+
+    rank: int
+    when: Int64
+    kind: Int64
+    track: Int64
+    launched: Int64
+    source: Int64
+    target: Int64
+    fixed_ns: Int64
+    idle_ns: Int64
+    host_ns: Int64
+    work_ns: Int64
+    cell_node: Int64
+    cell_name: Int64
+    cell_ns: Int64
+    cell_count: Int64
+    member_row: Int64
+    member_arrival: Int64
+    member_end: Int64
+    tracks: list[tuple[int, int]]
+
+
+class _Arcs:
+    """Arcs as they come."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Int64, ...]] = []
+
+    def add(self, source: Any, target: Any, *, fixed: Any = 0, idle: Any = 0, host: Any = 0, work: Any = 0) -> None:
+        values = np.broadcast_arrays(source, target, fixed, idle, host, work)
+        self._parts.append(tuple(np.atleast_1d(v).astype(np.int64) for v in values))
+
+    def columns(self) -> list[Int64]:
+        if not self._parts:
+            return [np.empty(0, np.int64)] * 6
+        return [np.concatenate(column) for column in zip(*self._parts, strict=True)]
+
+
+def rank_graph(rank: RankTables, matched: Int64) -> RankGraph:
+    """The nodes and arcs of one rank.
+
+    Args:
+        rank: The rank's tables, with the alignment's `collectives`.
+        matched: Rows of `collectives` that are members of an instance.
+    """
+    matched = np.unique(matched)
+    work, waits = read(rank, matched)
+    meetings = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})
+    return _Builder(rank.rank, work, waits, meetings).build()
+
+
+def _host_meetings(rank: RankTables, matched: Int64, placed: set[int]) -> list[tuple[int, int, int]]:
+    """Matched operations of the host: start, end, row; sorted by end."""
+    import pyarrow as pa
+
+    left = np.array([r for r in matched.tolist() if r not in placed], np.int64)
+    if not len(left):
+        return []
+    table = rank.table("collectives", ("start", "api_start", "api_end")).take(pa.array(left))
+    start, begin, end = (filled(table.column(c)) for c in ("start", "api_start", "api_end"))
+    found = [
+        (b, max(b, e), r)
+        for s, b, e, r in zip(start.tolist(), begin.tolist(), end.tolist(), left.tolist(), strict=True)
+        if s == UNKNOWN and b != UNKNOWN and e != UNKNOWN
+    ]
+    return sorted(found, key=lambda m: (m[1], m[0], m[2]))
+
+
+class _Builder:
+    """Makes the graph of one rank."""
+
+    def __init__(self, rank: int, work: Work, waits: Waits, meetings: list[tuple[int, int, int]]) -> None:
+        self._rank, self._work, self._waits, self._meetings = rank, work, waits, meetings
+        self._arcs = _Arcs()
+        w = work
+        count = len(w.start)
+        self._bounds = np.searchsorted(w.track, np.arange(len(w.tracks) + 1))
+        before = np.arange(count) - 1
+        self._first = np.ones(count, np.bool_)
+        self._first[1:] = w.track[1:] != w.track[:-1]
+        self._before = np.where(self._first, -1, before)
+        self._member = np.zeros(count, np.bool_)
+        self._member[list(w.rows)] = True
+        # launches in the order of their stream; where one is not known the one before stands for it
+        self._ordered = np.where(w.launch == UNKNOWN, np.iinfo(np.int64).min, w.launch)
+        for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
+            self._ordered[low:high] = np.maximum.accumulate(self._ordered[low:high])
+
+    def build(self) -> RankGraph:
+        """The graph."""
+        w = self._work
+        self._host_moments()
+        self._explain()
+        waited = self._waited_for()
+        segment_first = self._cuts(waited)
+        segment = np.cumsum(segment_first) - 1  # of each piece of work
+        first = np.flatnonzero(segment_first)
+        last = np.concatenate((first[1:], [len(w.start)]))[: len(first)] - 1 if len(first) else first
+        # nodes: the host's moments, an end for each segment, an arrival for each collective
+        hosts = len(self._moment_ns)
+        ends = hosts + np.arange(len(first))
+        of_member = np.flatnonzero(self._member[first]) if len(first) else first
+        arrivals = hosts + len(first) + np.arange(len(of_member))
+        enters = ends.copy()  # the node whose time is when the segment's first piece may go on
+        enters[of_member] = arrivals
+        end_of = ends[segment] if len(first) else segment
+        self._segment_arcs(first, last, enters, end_of)
+        self._host_arcs(end_of)
+        rows, arrive, leave = self._members(first[of_member], arrivals, ends[of_member])
+        launched = np.where(w.launch == UNKNOWN, w.start, w.launch)
+        cells = self._cells(segment, ends, segment_first)
+        source, target, fixed, idle, host, spent = self._arcs.columns()
+        return RankGraph(
+            self._rank,
+            np.concatenate((self._moment_ns, w.end[last], w.start[first[of_member]])),
+            np.concatenate((np.full(hosts, HOST), w.kind[first], np.full(len(of_member), TRANSFER))),
+            np.concatenate((np.full(hosts, -1), w.track[first], w.track[first[of_member]])),
+            np.concatenate((self._moment_ns, launched[first], launched[first[of_member]])),
+            source,
+            target,
+            fixed,
+            idle,
+            host,
+            spent,
+            *cells,
+            rows,
+            arrive,
+            leave,
+            w.tracks,
+        )
+
+    # the host
+
+    def _host_moments(self) -> None:
+        """The host's nodes: its first moment, each wait's end, start and end of each meeting of hosts; sorted by time."""
+        w, waits = self._work, self._waits
+        firsts = [int(w.start.min())] if len(w.start) else []
+        firsts += [waits.first_call] if waits.first_call != UNKNOWN else []
+        firsts += [m[0] for m in self._meetings]
+        begin = min(firsts, default=0)
+        events = [(begin, 0, -1)]
+        events += [(int(e), 1, n) for n, e in enumerate(waits.end.tolist())]
+        for n, (start, end, _) in enumerate(self._meetings):
+            events += [(start, 2, n), (end, 3, n)]
+        events.sort()
+        self._events = events
+        self._moment_ns = np.array([e[0] for e in events], np.int64)
+        # what a launch is placed by: moments at which the host goes on, not those at which it begins to wait
+        going = np.array([e[1] != 2 for e in events])
+        self._going = np.flatnonzero(going)
+
+    def _anchor(self, at: Int64) -> Int64:
+        """The last moment of the host at or before each time; the first of all where there is none."""
+        place = np.searchsorted(self._moment_ns[self._going], at, "right") - 1
+        return self._going[np.maximum(place, 0)]
+
+    def _host_arcs(self, end_of: Int64) -> None:
+        """What the host's moments wait for: the moment before, and device work."""
+        waits, when = self._waits, self._moment_ns
+        w = self._work
+        for node, (_, kind, n) in enumerate(self._events):
+            if kind == 2:
+                start = self._meetings[n][0]
+                last = self._anchor_before(start, node)
+                self._arcs.add(last, node, host=start - when[last])
+        number = np.array([node for node, e in enumerate(self._events) if e[1] == 1], np.int64)
+        call = np.array([e[2] for e in self._events if e[1] == 1], np.int64)
+        if not len(call):
+            return
+        begun, end, on = waits.start[call], waits.end[call], waits.track[call]
+        ended = []
+        for track in range(len(w.tracks)):
+            low, high = int(self._bounds[track]), int(self._bounds[track + 1])
+            by_launch = np.searchsorted(self._ordered[low:high], begun, "right")
+            by_end = np.searchsorted(np.maximum.accumulate(w.end[low:high]), end, "right")
+            place = low + np.minimum(by_launch, by_end) - 1
+            ended.append(np.where((place >= low) & ((on < 0) | (on == track)), place, -1))
+        found = np.array(ended).reshape(len(w.tracks), len(call))
+        moments = np.where(found >= 0, w.end[found] if len(w.end) else UNKNOWN, UNKNOWN)
+        latest = moments.max(axis=0) if len(w.tracks) else np.full(len(call), UNKNOWN)
+        waiting = latest >= begun
+        after = np.where(waiting, end - latest, 0)
+        for track in range(len(w.tracks)):
+            own = found[track] >= 0
+            self._arcs.add(end_of[found[track][own]], number[own], fixed=after[own])
+        anchors = [self._anchor_before(s, n) for s, n in zip(begun.tolist(), number.tolist(), strict=True)]
+        anchor = np.array(anchors, np.int64)
+        # of a call that waited only its way in and out is the host's own
+        took = np.where(waiting, np.minimum(end - latest, _DEVICE_GAP_NS), end - begun)
+        self._arcs.add(anchor, number, host=begun - when[anchor] + took)
+
+    def _anchor_before(self, at: int, node: int) -> int:
+        """The last moment at or before `at` that comes before `node`."""
+        place = int(np.searchsorted(self._moment_ns[self._going], at, "right")) - 1
+        while place > 0 and self._going[place] >= node:
+            place -= 1
+        return int(self._going[max(place, 0)])
+
+    # what work waited for
+
+    def _explain(self) -> None:
+        """For each piece of work: its anchor, its pause after the piece before, its own latency, and the work it waited for."""
+        w = self._work
+        count = len(w.start)
+        known = w.launch != UNKNOWN
+        self._anchors = self._anchor(np.where(known, w.launch, w.start))
+        latency = w.start - np.where(known, w.launch, w.start)
+        # on a busy device few launches start at once, so the fastest tell; none takes longer than that of work that is held up
+        usual = min(int(np.quantile(latency[known], 0.001)), _LATE_START_NS) if known.any() else 0
+        end_before = np.where(self._first, UNKNOWN, w.end[self._before]) if count else w.end
+        pause = np.where(self._first, 0, w.start - np.where(self._first, w.start, end_before))
+        by_launch = known & (w.launch + usual > end_before) & (latency <= usual + _LATE_START_NS)
+        late = ~by_launch & (self._first | (pause > _DEVICE_GAP_NS)) & ~(self._first & ~known)
+        binding = self._ended_just_before(late, end_before)
+        told = self._told(binding)
+        # what it was told to wait for, and what ended after it could have been launched, is what it waited for
+        held = by_launch & (told >= 0)
+        held[held] = w.end[told[held]] > (np.where(known, w.launch, w.start) + usual)[held]
+        binding, told, by_launch = np.where(held, told, binding), np.where(held, -1, told), by_launch & ~held
+        steady = ~by_launch & (binding < 0) & ~self._first
+        small = pause[steady & (pause <= _DEVICE_GAP_NS) & (pause >= 0)]
+        gap = int(np.median(small)) if len(small) else 0
+        self._pause = np.where(steady, pause, np.minimum(gap, np.maximum(pause, 0)))
+        self._pause = np.where(~steady & (pause < 0), pause, self._pause)
+        self._odd = np.where(steady & (pause > _DEVICE_GAP_NS), pause - _DEVICE_GAP_NS, 0)
+        alone = self._first & ~by_launch & (binding < 0)
+        self._latency = np.where(by_launch | alone, latency, np.minimum(latency, usual))
+        self._odd_first = np.where(alone & known, np.maximum(latency - usual - _LATE_START_NS, 0), 0)
+        self._known, self._binding, self._told_by = known, binding, told
+
+    def _ended_just_before(self, rows: NDArray[np.bool_], end_before: Int64) -> Int64:
+        """For each piece in `rows` the piece of another track that ended last before it started, if it can have waited for it."""
+        w = self._work
+        found = np.full(len(w.start), -1, np.int64)
+        at = np.flatnonzero(rows)
+        if not len(at):
+            return found
+        other = np.full(len(at), -1, np.int64)
+        for low, high in zip(self._bounds[:-1].tolist(), self._bounds[1:].tolist(), strict=True):
+            reached = np.maximum.accumulate(w.end[low:high])
+            place = low + np.searchsorted(reached, w.start[at], "right") - 1
+            later = (place >= low) & (w.track[at] != w.track[low])
+            later &= (other < 0) | (w.end[np.maximum(place, 0)] > w.end[other])
+            other[later] = place[later]
+        fits = other >= 0
+        fits &= (w.end[other] > end_before[at]) & (w.start[at] - w.end[other] <= _LATE_WAKE_NS)
+        fits &= (w.launch[other] == UNKNOWN) | (w.launch[at] == UNKNOWN) | (w.launch[other] <= w.launch[at])
+        found[at[fits]] = other[fits]
+        return found
+
+    def _told(self, binding: Int64) -> Int64:
+        """For collectives, and for the first work after an order to wait: the last work launched before on another track."""
+        w, waits = self._work, self._waits
+        found = np.full(len(w.start), -1, np.int64)
+        known = np.flatnonzero(w.launch != UNKNOWN)
+        if not len(known):
+            return found
+        by_launch = known[np.argsort(w.launch[known], kind="stable")]
+        times = w.launch[by_launch]
+        members = np.flatnonzero(self._member & (w.launch != UNKNOWN))
+        target, told_at = [members], [w.launch[members]]
+        for track in np.unique(waits.order_track).tolist():
+            low, high = int(self._bounds[track]), int(self._bounds[track + 1])
+            at = waits.order_at[waits.order_track == track]
+            n = low + np.searchsorted(self._ordered[low:high], at)
+            target.append(n[n < high])
+            told_at.append(at[n < high])
+        n, at = np.concatenate(target), np.concatenate(told_at)
+        # from each launch back to the last one of another track
+        track_of = w.track[by_launch]
+        index = np.arange(len(by_launch))
+        change = np.ones(len(by_launch), np.bool_)
+        change[1:] = track_of[1:] != track_of[:-1]
+        run_start = np.maximum.accumulate(np.where(change, index, 0))
+        place = np.searchsorted(times, at) - 1
+        own = (place >= 0) & (track_of[place] == w.track[n])
+        place = np.where(own, run_start[place] - 1, place)
+        other = np.where(place >= 0, by_launch[place], -1)
+        fits = (other >= 0) & (other != binding[n])
+        fits[fits] = w.end[other[fits]] <= w.start[n[fits]]
+        found[n[fits]] = other[fits]
+        return found
+
+    def _waited_for(self) -> NDArray[np.bool_]:
+        """The pieces that other streams or the host wait for; a segment ends with them."""
+        w, waits = self._work, self._waits
+        marked = np.zeros(len(w.start), np.bool_)
+        for others in (self._binding, self._told_by):
+            marked[others[others >= 0]] = True
+        for track in range(len(w.tracks)):
+            low, high = int(self._bounds[track]), int(self._bounds[track + 1])
+            by_launch = np.searchsorted(self._ordered[low:high], waits.start, "right")
+            by_end = np.searchsorted(np.maximum.accumulate(w.end[low:high]), waits.end, "right")
+            at = low + np.minimum(by_launch, by_end) - 1
+            marked[at[(at >= low) & ((waits.track < 0) | (waits.track == track))]] = True
+        return marked
+
+    def _cuts(self, waited: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The first piece of each segment."""
+        w = self._work
+        cut = self._first | self._member | (self._binding >= 0) | (self._told_by >= 0)
+        if len(cut) > 1:
+            cut[1:] |= waited[:-1] | self._member[:-1] | (w.kind[1:] != w.kind[:-1])
+            cut[1:] |= self._anchors[1:] != self._anchors[:-1]
+        return cut
+
+    # segments
+
+    def _segment_arcs(self, first: Int64, last: Int64, enters: Int64, end_of: Int64) -> None:
+        w = self._work
+        if not len(first):
+            return
+        member = self._member[first]
+        duration = w.end - w.start
+        inner = np.where(self._first, 0, self._pause)
+        inner_odd = np.where(self._first, 0, self._odd)
+        # sums over the pieces from each on to the end of its segment, and the pauses after each
+        size = last - first + 1
+        segment = np.repeat(np.arange(len(first)), size)
+        work_to = np.cumsum(duration)
+        pause_to, odd_to = np.cumsum(inner), np.cumsum(inner_odd)
+        left_work = work_to[last][segment] - work_to + duration
+        left_pause = (pause_to - odd_to)[last][segment] - (pause_to - odd_to)
+        left_odd = odd_to[last][segment] - odd_to
+        # a collective's arrival takes no time itself
+        left_work[first[member]] = 0
+        whole = first
+        previous = self._before[whole]
+        has = previous >= 0
+        self._arcs.add(
+            end_of[previous[has]],
+            enters[has],
+            fixed=(inner - inner_odd)[whole[has]] + left_pause[whole[has]],
+            idle=inner_odd[whole[has]] + left_odd[whole[has]],
+            work=left_work[whole[has]],
+        )
+        for others, binds in ((self._binding, True), (self._told_by, False)):
+            other = others[whole]
+            has = other >= 0
+            begin = (w.start[whole[has]] - w.end[other[has]]) if binds else 0
+            self._arcs.add(
+                end_of[other[has]],
+                enters[has],
+                fixed=begin + left_pause[whole[has]],
+                idle=left_odd[whole[has]],
+                work=left_work[whole[has]],
+            )
+        self._launch_arcs(segment, first, last, enters, left_work, left_pause, left_odd)
+        # what nothing leads to hangs on the rank's first moment
+        known = np.zeros(len(first), np.bool_)
+        np.logical_or.at(known, segment, self._known)
+        lost = ~known & self._first[first] & (self._binding[first] < 0)
+        at = first[lost]
+        self._arcs.add(
+            0, enters[lost], fixed=left_pause[at], idle=w.start[at] - self._moment_ns[0] + left_odd[at], work=left_work[at]
+        )
+
+    def _launch_arcs(
+        self, segment: Int64, first: Int64, last: Int64, enters: Int64, left_work: Int64, left_pause: Int64, left_odd: Int64
+    ) -> None:
+        w = self._work
+        launch = np.where(self._known, w.launch, 0)
+        host = launch - self._moment_ns[self._anchors]
+        reach = np.where(self._known, launch + self._latency + left_pause + left_odd + left_work, UNKNOWN)
+        order = np.lexsort((-reach, segment))
+        deciding = order[np.unique(segment[order], return_index=True)[1]]
+        chosen = np.unique(np.concatenate((first, last, deciding)))
+        chosen = chosen[self._known[chosen]]
+        odd = np.where(self._first, self._odd_first, 0)
+        self._arcs.add(
+            self._anchors[chosen],
+            enters[segment[chosen]],
+            fixed=(self._latency - odd + left_pause)[chosen],
+            idle=(left_odd + odd)[chosen],
+            host=host[chosen],
+            work=left_work[chosen],
+        )
+
+    def _cells(self, segment: Int64, ends: Int64, segment_first: NDArray[np.bool_]) -> tuple[Int64, Int64, Int64, Int64]:
+        """How each segment's work divides among names."""
+        del segment_first
+        w = self._work
+        rows = np.flatnonzero(~self._member)
+        if not len(rows):
+            nothing = np.empty(0, np.int64)
+            return nothing, nothing, nothing, nothing
+        order = rows[np.lexsort((w.name[rows], segment[rows]))]
+        change = np.ones(len(order), np.bool_)
+        change[1:] = (segment[order][1:] != segment[order][:-1]) | (w.name[order][1:] != w.name[order][:-1])
+        at = np.flatnonzero(change)
+        spent = np.add.reduceat((w.end - w.start)[order], at)
+        count = np.diff(np.concatenate((at, [len(order)])))
+        return ends[segment[order[at]]], w.name[order[at]], spent, count
+
+    def _members(self, pieces: Int64, arrivals: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
+        """Row, arrival and end of every matched operation of the rank."""
+        found = [
+            (row, int(a), int(e))
+            for piece, a, e in zip(pieces.tolist(), arrivals, ends, strict=True)
+            for row in self._work.rows[piece]
+        ]
+        node = {(e[1], e[2]): n for n, e in enumerate(self._events) if e[1] in (2, 3)}
+        found += [(row, node[2, n], node[3, n]) for n, (_, _, row) in enumerate(self._meetings)]
+        columns = np.array(found, np.int64).reshape(-1, 3)
+        return columns[:, 0], columns[:, 1], columns[:, 2]

@@ -1,0 +1,52 @@
+"""What slowness costs: the time of a run over that of an ideal one, by kind of operation and by worker.
+
+The measures of ByteDance's what-if analysis (Understanding Stragglers in Large Model Training Using What-if Analysis, OSDI'25):
+S = T / T_ideal; S_x where only x keeps its own durations; M_x the share of the slowdown that goes when x alone becomes ideal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Evaluate = Callable[["NDArray[Any]"], float]
+"""The time of the run under given durations."""
+
+
+def slowdown(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any]) -> float:
+    """S: the time under `actual` durations over that under `ideal` ones; 1 where the ideal takes no time."""
+    best = evaluate(ideal)
+    return evaluate(actual) / best if best else 1.0
+
+
+def slowdown_by(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], labels: NDArray[Any]) -> dict[Any, float]:
+    """S of each label: the slowdown that remains when only its operations keep their own durations.
+
+    Args:
+        evaluate: The time of the run under given durations.
+        actual: n durations.
+        ideal: n durations.
+        labels: n labels.
+    """
+    best = evaluate(ideal)
+    found = {}
+    for label in np.unique(labels).tolist():
+        found[label] = evaluate(np.where(labels == label, actual, ideal)) / best if best else 1.0
+    return found
+
+
+def regained(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], fixed: NDArray[np.bool_]) -> float:
+    """M: the share of the whole slowdown that goes when the operations in `fixed` become ideal; 0 without any slowdown."""
+    now, best = evaluate(actual), evaluate(ideal)
+    return (now - evaluate(np.where(fixed, ideal, actual))) / (now - best) if now != best else 0.0
+
+
+def worst(scores: dict[Any, float], percent: int = 3) -> list[Any]:
+    """The labels with the highest scores, so many per cent of them, at least one; of equal scores the lowest label first."""
+    count = -(-len(scores) * percent // 100)
+    return sorted(scores, key=lambda label: (-scores[label], label))[:count]

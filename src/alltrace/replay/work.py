@@ -1,0 +1,266 @@
+"""What a rank did on its devices and where its host waited, as flat arrays: what a rank's graph is made from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+
+from alltrace.trace.distinct import distinct
+from alltrace.trace.kernel_rules import COMMUNICATION
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.run.rank_tables import RankTables
+
+    Int64 = NDArray[np.int64]
+
+
+COMPUTE, COPY, TRANSFER, OTHER = 0, 1, 2, 3
+"""Classes of device work: kernels and graphs, copies, matched collectives, communication that no other rank's matches."""
+
+UNKNOWN = np.iinfo(np.int64).min
+_WAITING = re.compile(
+    r"^(cudaDeviceSynchronize|cudaStreamSynchronize|cudaEventSynchronize|cuCtxSynchronize|cuStreamSynchronize|cuEventSynchronize"
+    r"|cudaThreadSynchronize|cudaMemcpy(2D|3D|ToSymbol|FromSymbol)?|cuMemcpy(HtoD|DtoH|DtoD)?(_v2)?|cudaFree|cudaMalloc"
+    r"|cudaHostAlloc|cudaFreeHost)(_v\d+)?(_ptsz|_ptds)?$"
+)
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "kernels": ("start", "end", "device", "stream", "correlation", "name", "kind"),
+    "copies": ("start", "end", "device", "stream", "correlation", "kind"),
+    "graphs": ("start", "end", "device", "stream", "correlation", "graph"),
+    "api": ("start", "end", "correlation", "name"),
+    "syncs": ("start", "end", "device", "stream", "correlation", "kind"),
+    "ranges": ("start",),
+    "collectives": ("start", "end", "api_start", "api_end", "device", "stream", "evidence"),
+}
+"""What is read."""
+
+
+@dataclass
+class Work:
+    """Device work of one rank, sorted by track and start; arrays of n values.
+
+    Attributes:
+        start: Start, ns.
+        end: End, ns.
+        track: Number of its (device, stream).
+        launch: Start of the call that launched it, ns; `UNKNOWN` where there is none.
+        kind: Its class.
+        name: Id of the kernel's name; of a copy a negative number that stands for its kind.
+        tracks: For each track its (device, stream).
+        rows: For a matched collective the rows of `collectives` that it is, by the number of the work.
+    """
+
+    start: Int64
+    end: Int64
+    track: Int64
+    launch: Int64
+    kind: Int64
+    name: Int64
+    tracks: list[tuple[int, int]]
+    rows: dict[int, list[int]]
+
+
+@dataclass
+class Waits:
+    """Host calls that may wait for a device, sorted by end, and the orders for streams to wait; arrays.
+
+    Attributes:
+        start: int64 array of k starts, ns.
+        end: int64 array of k ends.
+        track: int64 array of k: the track waited for, or -1 for all.
+        order_at: int64 array of j: when a stream was told to wait for another.
+        order_track: int64 array of j: that stream's track.
+        first_call: Start of the first call or range of all, or `UNKNOWN`.
+        last_call: End of the last call of all, or `UNKNOWN`.
+    """
+
+    start: Int64
+    end: Int64
+    track: Int64
+    order_at: Int64
+    order_track: Int64
+    first_call: int
+    last_call: int
+
+
+def copy_name(word: str | None) -> int:
+    """The number that stands for a kind of copy in `Work.name`."""
+    return -1 - crc32((word or "").encode())
+
+
+def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
+    """The work of a rank and its waits.
+
+    Args:
+        rank: The rank's tables.
+        matched: Rows of its `collectives` that are matched.
+    """
+    parts = [p for p in (_kernels(rank), _copies(rank), _graphs(rank)) if len(p["start"])]
+    api = rank.table("api", TABLES["api"])
+    calls = {c: filled(api.column(c)) for c in ("start", "end", "correlation")}
+    if parts:
+        joined = {c: np.concatenate([p[c] for p in parts]) for c in parts[0]}
+    else:
+        joined = {c: np.empty(0, np.int64) for c in ("start", "end", "device", "stream", "correlation", "kind", "name")}
+    joined["end"] = np.maximum(joined["start"], joined["end"])
+    tracks, joined["track"] = _tracks(joined["device"], joined["stream"])
+    joined["launch"] = _looked_up(calls["correlation"], calls["start"], joined["correlation"])
+    joined["launch"][joined["launch"] > joined["start"]] = UNKNOWN
+    order = np.lexsort((joined["end"], joined["start"], joined["track"]))
+    joined = {c: v[order] for c, v in joined.items()}
+    work = _merged(rank, joined, tracks, matched)
+    return work, _waits(rank, api, calls, tracks)
+
+
+def filled(column: Any, value: int = UNKNOWN) -> Int64:
+    """An Arrow column of integers as an int64 array, `value` where it is null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(column):
+        return np.empty(0, np.int64)
+    column = pc.cast(column, pa.int64())
+    if column.null_count:
+        column = pc.fill_null(column, pa.scalar(value, pa.int64()))
+    values: Int64 = column.to_numpy().astype(np.int64, copy=False)
+    return values
+
+
+def _tracks(device: Int64, stream: Int64) -> tuple[list[tuple[int, int]], Int64]:
+    """The (device, stream) there are, ascending, and the number of each row's."""
+    devices, of_device = distinct(device)
+    streams, of_stream = distinct(stream)
+    keys, track = distinct(of_device * max(len(streams), 1) + of_stream)
+    pairs = [divmod(int(k), max(len(streams), 1)) for k in keys]
+    return [(int(devices[d]), int(streams[s])) for d, s in pairs], track
+
+
+def _base(rank: RankTables, table: str) -> tuple[Any, dict[str, Int64]]:
+    found = rank.table(table, TABLES[table])
+    columns = {c: filled(found.column(c), -1) for c in ("device", "stream", "correlation")}
+    columns |= {c: filled(found.column(c), 0) for c in ("start", "end")}
+    return found, columns
+
+
+def _codes(column: Any) -> tuple[list[Any], Int64]:
+    """The words of an enum column, None last, and each row's place among them."""
+    import pyarrow as pa
+
+    column = column.combine_chunks()
+    if not len(column) or isinstance(column, pa.ChunkedArray):
+        return [None], np.zeros(len(column), np.int64)
+    words = [*column.dictionary.to_pylist(), None]
+    return words, column.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _kernels(rank: RankTables) -> dict[str, Int64]:
+    table, columns = _base(rank, "kernels")
+    words, codes = _codes(table.column("kind"))
+    columns["kind"] = np.array([OTHER if w in COMMUNICATION else COMPUTE for w in words], np.int64)[codes]
+    columns["name"] = filled(table.column("name"), 0)
+    return columns
+
+
+def _copies(rank: RankTables) -> dict[str, Int64]:
+    table, columns = _base(rank, "copies")
+    words, codes = _codes(table.column("kind"))
+    columns["kind"] = np.full(table.num_rows, COPY, np.int64)
+    columns["name"] = np.array([copy_name(w) for w in words], np.int64)[codes]
+    return columns
+
+
+def _graphs(rank: RankTables) -> dict[str, Int64]:
+    table, columns = _base(rank, "graphs")
+    columns["kind"] = np.full(table.num_rows, COMPUTE, np.int64)
+    columns["name"] = np.full(table.num_rows, copy_name("graph"), np.int64)
+    return columns
+
+
+def _looked_up(keys: Int64, values: Int64, wanted: Int64) -> Int64:
+    """The value of each wanted key, the lowest of several; `UNKNOWN` where there is none."""
+    result = np.full(len(wanted), UNKNOWN, np.int64)
+    keys, values = keys[keys >= 0], values[keys >= 0]
+    if not len(keys) or not len(wanted):
+        return result
+    if (keys[1:] <= keys[:-1]).any():  # calls mostly come by ascending correlation
+        order = np.lexsort((values, keys))
+        keys, values = keys[order], values[order]
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    found = (keys[at] == wanted) & (wanted >= 0)
+    result[found] = values[at[found]]
+    return result
+
+
+def _merged(rank: RankTables, columns: dict[str, Int64], tracks: list[tuple[int, int]], matched: Int64) -> Work:
+    """The work with each matched collective as one piece, from its first kernel's start to its last one's end."""
+    import pyarrow as pa
+
+    rows: dict[int, list[int]] = {}
+    keep = np.ones(len(columns["start"]), np.bool_)
+    if len(matched) and len(keep):
+        table = rank.table("collectives", ("start", "end", "device", "stream")).take(pa.array(matched))
+        begin, finish = filled(table.column("start")), filled(table.column("end"))
+        device, stream = filled(table.column("device"), -1), filled(table.column("stream"), -1)
+        number = {pair: n for n, pair in enumerate(tracks)}
+        talk = columns["kind"] == OTHER
+        bounds = np.searchsorted(columns["track"], np.arange(len(tracks) + 1))
+        first, after = np.full(len(matched), -1, np.int64), np.full(len(matched), -1, np.int64)
+        for (d, s), track in number.items():
+            mine = np.flatnonzero((device == d) & (stream == s) & (begin != UNKNOWN))
+            low, high = int(bounds[track]), int(bounds[track + 1])
+            at = low + np.searchsorted(columns["start"][low:high], begin[mine])
+            there = at < high
+            there[there] = (columns["start"][at[there]] == begin[mine][there]) & talk[at[there]]
+            first[mine[there]] = at[there]
+            after[mine] = low + np.searchsorted(columns["start"][low:high], finish[mine])
+        found = np.flatnonzero(first >= 0)
+        for row, at in zip(matched[found].tolist(), first[found].tolist(), strict=True):
+            rows.setdefault(at, []).append(row)
+        for at, until in zip(*(v[found][after[found] > first[found] + 1].tolist() for v in (first, after)), strict=True):
+            own = np.arange(at + 1, until)
+            keep[own[talk[own]]] = False
+        np.maximum.at(columns["end"], first[found], finish[found])
+        columns["kind"][first[found]] = TRANSFER
+    keep[list(rows)] = True
+    place = np.cumsum(keep) - 1
+    kept = {c: columns[c][keep] for c in ("start", "end", "track", "launch", "kind", "name")}
+    return Work(**kept, tracks=tracks, rows={int(place[n]): r for n, r in rows.items()})
+
+
+def _waits(rank: RankTables, api: Any, calls: dict[str, Int64], tracks: list[tuple[int, int]]) -> Waits:
+    number = {pair: n for n, pair in enumerate(tracks)}
+    start, end, track = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    syncs, columns = _base(rank, "syncs")
+    words, codes = _codes(syncs.column("kind"))
+    pairs = zip(columns["device"].tolist(), columns["stream"].tolist(), strict=True)
+    of_sync = np.array([number.get(p, -1) for p in pairs], np.int64) if syncs.num_rows else np.empty(0, np.int64)
+    named = np.array([w == "stream" for w in words])[codes]
+    ordering = np.array([w == "stream-wait" for w in words])[codes] & (of_sync >= 0)
+    if api.num_rows:
+        encoded = api.column("name").combine_chunks().dictionary_encode()
+        waiting = [bool(w and _WAITING.match(w)) for w in rank.texts(encoded.dictionary).to_pylist()]
+        wanted = np.array([*waiting, False])[encoded.indices.fill_null(len(waiting)).to_numpy(zero_copy_only=False)]
+        rows = np.flatnonzero(wanted & (calls["end"] >= calls["start"]))
+        rows = rows[np.argsort(calls["end"][rows], kind="stable")]
+        start, end = calls["start"][rows], calls["end"][rows]
+        track = _looked_up(columns["correlation"][named], of_sync[named], calls["correlation"][rows])
+        track = np.where(track == UNKNOWN, -1, track)
+    known = bool(api.num_rows)
+    begun = filled(rank.table("ranges", TABLES["ranges"]).column("start"))
+    begun = np.concatenate((begun[begun != UNKNOWN], calls["start"]))
+    return Waits(
+        start,
+        end,
+        track,
+        columns["start"][ordering],
+        of_sync[ordering],
+        int(begun.min()) if len(begun) else UNKNOWN,
+        int(calls["end"].max()) if known else UNKNOWN,
+    )
