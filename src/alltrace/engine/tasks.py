@@ -1,0 +1,77 @@
+"""Runs a function over items by the engine in use: processes of this machine, unless a cluster was chosen."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from alltrace.engine import local
+from alltrace.engine.local import Outcome, default_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+__all__ = ["Engine", "Outcome", "default_jobs", "remote", "run_tasks", "using"]
+
+
+class Engine(Protocol):
+    """Runs tasks in other places than this machine's processes."""
+
+    def run_tasks(
+        self,
+        function: Callable[[_Item, Callable[[int], None]], _Result],
+        items: Sequence[_Item],
+        progress: Callable[[int], None] | None = None,
+    ) -> Iterator[Outcome[_Result]]:
+        """`function(item, advance)` for each item; see `alltrace.engine.local.run_tasks`."""
+        ...
+
+
+_engine: ContextVar[Engine | None] = ContextVar("alltrace_engine", default=None)
+
+
+@contextmanager
+def using(engine: Engine) -> Iterator[None]:
+    """Within the block, tasks run by `engine`."""
+    before = _engine.set(engine)
+    try:
+        yield
+    finally:
+        _engine.reset(before)
+
+
+def remote() -> bool:
+    """Whether tasks run by another engine than this machine's processes."""
+    return _engine.get() is not None
+
+
+def run_tasks(
+    function: Callable[[_Item, Callable[[int], None]], _Result],
+    items: Sequence[_Item],
+    *,
+    jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Outcome[_Result]]:
+    """`function(item, advance)` for each item, by the engine in use; outcomes come as they are ready.
+
+    Args:
+        function: A module-level function of an item and `advance(n)`, which it may call to report n units of work done.
+        items: The items; each is pickled to where it runs, so keep them small.
+        jobs: The most processes of this machine; a cluster has as many as it has, but with 1 all runs in this process.
+        progress: Called in this process with what the tasks report.
+
+    Yields:
+        An `Outcome` for each item, in order of completion.
+
+    Raises:
+        AlltraceError: Workers were killed again and again, or the cluster went away.
+    """
+    engine = _engine.get()
+    if engine is None or jobs == 1:
+        yield from local.run_tasks(function, items, jobs=jobs, progress=progress)
+    elif items:
+        yield from engine.run_tasks(function, items, progress)

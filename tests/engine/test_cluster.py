@@ -1,0 +1,186 @@
+"""The cluster engine on a real Dask cluster of processes on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from alltrace.cli.main import main
+from alltrace.engine.cluster import dask_engine
+from alltrace.engine.tasks import remote, run_tasks, using
+from alltrace.run.importer import import_reports
+from alltrace.synth import write_run
+from alltrace.trace.errors import AlltraceError, InputError
+
+distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def square(item, advance):
+    advance(1)
+    if item < 0:
+        raise InputError("x", found="a number below 0", advice="take another")
+    return item * item, os.getpid()
+
+
+def slow(item, advance):
+    (Path(item) / f"{os.getpid()}").touch()
+    time.sleep(0.5)
+    return os.getpid()
+
+
+def deadly(item, advance):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def cluster(workers=2):
+    made = distributed.LocalCluster(
+        workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        host="127.0.0.1",
+        memory_limit=0,
+        silence_logs=logging.CRITICAL,
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def address():
+    with cluster() as made:
+        yield made.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+    write_run("tiny", folder)
+    return folder
+
+
+def test_tasks_run_in_other_processes_and_tell_of_progress(address):
+    told = []
+    with dask_engine(address) as engine, using(engine):
+        assert remote()
+        outcomes = {o.index: o for o in run_tasks(square, [*range(20), -1], progress=told.append)}
+        deadline = time.monotonic() + 10
+        while sum(told) < 21 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert not remote()
+    assert [outcomes[i].get()[0] for i in range(20)] == [i * i for i in range(20)]
+    assert os.getpid() not in {outcomes[i].get()[1] for i in range(20)}
+    with pytest.raises(InputError, match="a number below 0"):
+        outcomes[20].get()
+    assert sum(told) == 21
+
+
+def test_one_job_stays_here(address):
+    with dask_engine(address) as engine, using(engine):
+        (outcome,) = run_tasks(square, [3], jobs=1)
+    assert outcome.get() == (9, os.getpid())
+
+
+def test_a_killed_worker_costs_a_retry_not_the_answer(tmp_path):
+    with cluster() as made, dask_engine(made.scheduler_address) as engine, using(engine):
+        found = run_tasks(slow, [str(tmp_path)] * 6)
+        first = next(found)
+        # the worker that is busy now
+        victim = next(int(p.name) for p in tmp_path.iterdir() if int(p.name) != os.getpid())
+        os.kill(victim, signal.SIGKILL)
+        outcomes = [first, *found]
+    assert sorted(o.index for o in outcomes) == list(range(6))
+    assert {o.get() for o in outcomes[1:]} <= {int(p.name) for p in tmp_path.iterdir()}
+
+
+def test_a_task_that_kills_every_worker_is_given_up():
+    with (
+        cluster(1) as made,
+        dask_engine(made.scheduler_address) as engine,
+        using(engine),
+        pytest.raises(AlltraceError, match="the end of several workers"),
+    ):
+        list(run_tasks(deadly, [1]))
+
+
+def test_no_scheduler_is_told_in_a_sentence(capsys, reports, monkeypatch):
+    monkeypatch.setattr("alltrace.engine.cluster._CONNECT_S", 1.0)
+    assert main(["breakdown", str(reports), "--dask", "tcp://127.0.0.1:9"]) == 2
+    told = capsys.readouterr().err
+    assert "no scheduler answers there" in told
+    assert "Traceback" not in told
+    assert main(["breakdown", str(reports), "--dask", "nonsense://x"]) == 2
+    assert main(["breakdown", str(reports), "--dask", "tcp://127.0.0.1:9", "--jobs", "2"]) == 2
+    assert "--jobs counts processes" in capsys.readouterr().err
+    assert main(["breakdown", str(reports), "--cluster", "queue=x"]) == 2
+    assert main(["breakdown", str(reports), "--slurm", "1", "--cluster", "queue"]) == 2
+
+
+def test_a_scheduler_that_goes_away_is_told_in_a_sentence(tmp_path):
+    with cluster(1) as made:
+        address = made.scheduler_address
+        with dask_engine(address) as engine, using(engine):
+            found = run_tasks(slow, [str(tmp_path)] * 20)
+            next(found)
+            made.close()
+            with pytest.raises(AlltraceError, match=r"went away|no worker is left"):
+                list(found)
+
+
+def test_answers_are_those_of_this_machine(address, reports, tmp_path, capsys):
+    common = ["--cache-dir", str(tmp_path / "cache")]
+    answers = []
+    for place in ([], ["--dask", address]):
+        run = tmp_path / f"run{len(place)}"
+        assert main(["import", str(reports), "-o", str(run), *place, *common]) == 0
+        capsys.readouterr()
+        told = []
+        for verb in (["breakdown"], ["stats", "cuda_gpu_kern_sum"], ["stragglers"], ["recipe", "nvtx_sum"]):
+            assert main([*verb, str(run), *place, "--format", "csv"]) == 0
+            told.append(capsys.readouterr().out)
+        answers.append(told)
+    assert answers[0] == answers[1]
+    assert all(a.count("\n") > 1 for a in answers[0])
+
+
+def test_an_import_survives_a_killed_worker(reports, tmp_path):
+    with cluster() as made, dask_engine(made.scheduler_address) as engine, using(engine):
+        victim = next(iter(made.workers.values())).process.process.pid
+        os.kill(victim, signal.SIGKILL)
+        manifest = import_reports([str(reports)], tmp_path / "run")
+    assert len(manifest.ranks) == len(list(reports.glob("*.sqlite")))
+    assert not list((tmp_path / "run" / "ranks").glob(".*"))
+
+
+def test_a_batch_system_that_takes_no_jobs_is_told_in_a_sentence(reports, tmp_path):
+    tool = tmp_path / "qsub"
+    tool.write_text("#!/bin/sh\necho 'qsub: Unknown queue' >&2\nexit 170\n")
+    tool.chmod(0o755)
+    asked = [sys.executable, "-m", "alltrace.cli.main", "breakdown", str(reports), "--cache-dir", str(tmp_path / "cache")]
+
+    def told(*more):
+        ended = subprocess.run([*asked, *more], env={**os.environ, "PATH": str(tmp_path)}, capture_output=True, text=True)
+        assert ended.returncode == 2
+        assert len(ended.stderr.splitlines()) == 1
+        return ended.stderr
+
+    assert "sbatch, which is not on PATH" in told("--slurm", "1")
+    assert "takes no jobs (qsub: Unknown queue)" in told("--pbs", "1")
+    assert "PBSCluster" in told("--pbs", "1", "--cluster", "nonsense=1")
+
+
+def test_the_engine_is_loaded_only_where_it_is_asked_for():
+    code = "import sys, alltrace.engine.tasks; assert 'distributed' not in sys.modules and 'dask' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

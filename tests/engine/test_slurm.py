@@ -1,0 +1,69 @@
+"""The cluster engine on workers that a real Slurm starts on two nodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.slurm_cluster import two_nodes, why_no_slurm
+
+from alltrace.cli.main import main
+from alltrace.engine.cluster import queue_engine
+from alltrace.engine.tasks import run_tasks, using
+from alltrace.synth import write_run
+
+pytest.importorskip("dask_jobqueue")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(why_no_slurm() is not None, reason=why_no_slurm() or ""),
+]
+SETTINGS = {"interface": "lo", "job_cpu": 8, "memory": "1GiB"}
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with two_nodes(tmp_path_factory.mktemp("slurm")) as environment, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", environment["SLURM_CONF"])
+        yield
+
+
+def where(item, advance):
+    time.sleep(0.3)
+    return os.environ["SLURMD_NODENAME"]
+
+
+def test_tasks_run_on_both_nodes(slurm, tmp_path):
+    with queue_engine("slurm", 2, SETTINGS, tmp_path) as engine, using(engine):
+        nodes = []
+        deadline = time.monotonic() + 60
+        while len(set(nodes)) < 2 and time.monotonic() < deadline:  # until the second worker is there
+            nodes += [o.get() for o in run_tasks(where, range(4))]
+    assert set(nodes) == {"n0", "n1"}
+    assert len(list(tmp_path.glob("*.out"))) == 2
+
+
+def test_answers_are_those_of_this_machine(slurm, tmp_path, capsys):
+    write_run("tiny", tmp_path / "reports")
+    cluster = [part for key, value in SETTINGS.items() for part in ("--cluster", f"{key}={value}")]
+    told = []
+    for name, place in (("here", []), ("slurm", ["--slurm", "2", *cluster, "--cache-dir", str(tmp_path / "cache")])):
+        assert main(["import", str(tmp_path / "reports"), "-o", str(tmp_path / name), *place]) == 0
+        capsys.readouterr()
+        assert main(["breakdown", str(tmp_path / name), *place, "--format", "csv"]) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+    assert told[0].count("\n") > 1
+
+
+def test_a_partition_that_is_not_there_is_told(slurm, tmp_path):
+    write_run("tiny", tmp_path / "reports")
+    place = ["--slurm", "1", "--cluster", "queue=nowhere", "--cluster", "interface=lo", "--cache-dir", str(tmp_path / "cache")]
+    command = [sys.executable, "-m", "alltrace.cli.main", "breakdown", str(tmp_path / "reports"), *place]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "invalid partition" in ended.stderr.lower()
+    assert len(ended.stderr.splitlines()) == 1
