@@ -1,0 +1,1 @@
+"""One module per question: tables in, a table out, over all ranks."""

@@ -1,0 +1,234 @@
+"""What a recipe is: a question over all ranks, as a map over one rank's tables and a reduce over the small tables it returns.
+
+A recipe never prints, plots or opens a file: the engine hands it tables, the faces show its answer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from alltrace.run.rank_tables import RankTables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+__all__ = ["Answer", "AnswerColumn", "AnswerTable", "Chart", "ChartKind", "Option", "Part", "RankTables", "Recipe", "RunFacts"]
+
+ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
+
+
+@dataclass(frozen=True)
+class AnswerColumn:
+    """A column of an answer: its name, its unit (`ns`, `bytes`, `%`, ...) or None, and what it means."""
+
+    name: str
+    unit: str | None
+    doc: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a recipe; on the command line `--name`, with dashes for underscores.
+
+    Attributes:
+        name: Its name, a Python identifier.
+        type: `int`, `float`, `str` or `bool`; a bool is a flag.
+        default: Its value when not given.
+        help: One sentence, with the unit.
+        choices: The values allowed, or None for any.
+        required: Whether it must be given.
+        least: Of an int, the smallest value allowed, or None for any.
+        reads: What kind of files the value names, `nccl-tests`, or None for no file. Who asks reads them, and the recipe gets what
+            is in them as a `pyarrow.Table`.
+        most: Of an int, the largest value allowed, or None for any.
+    """
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    choices: tuple[str, ...] | None = None
+    required: bool = False
+    least: int | None = None
+    reads: str | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """How to draw an answer: the kind of picture and the columns on it.
+
+    | kind | x | y | group |
+    |---|---|---|---|
+    | stacked_bars, bars | what each bar is for | lengths, a colour each; with `group` one column | a colour per value |
+    | box | what each box is for | least, first quartile, median, third quartile, greatest | |
+    | lines | a number | values, a line each; with `group` one column | a line per value |
+    | scatter | a number | one column | a colour per value |
+    | histogram | where each class begins, ascending | how many, one column | a colour per value |
+    | heatmap | start of each time bin | values; the first is drawn | a row of cells per value |
+    | roofline | work per byte | rate of work, one column | a colour per value; ceilings are in the answer's `extra` |
+
+    Attributes:
+        kind: The kind of picture.
+        x: Column across.
+        y: Columns up.
+        group: Column that divides the rows, or None.
+        detail: Column that tells apart rows with equal `x` (a device of a rank), and is shown with them; or None.
+        title: What stands above the picture; None for the name of the question.
+        log_x: Whether the axis across is logarithmic; what is not above 0 is then not drawn.
+        log_y: The same of the axis up.
+        where: A column and its value in the rows that are drawn, None for null; None to draw all rows.
+    """
+
+    kind: ChartKind
+    x: str
+    y: tuple[str, ...]
+    group: str | None = None
+    detail: str | None = None
+    title: str | None = None
+    log_x: bool = False
+    log_y: bool = False
+    where: tuple[str, str | None] | None = None
+
+
+@dataclass(frozen=True)
+class AnswerTable:
+    """A further table of an answer: a `pyarrow.Table` whose columns are those of `columns`, in that order."""
+
+    table: Any
+    columns: tuple[AnswerColumn, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question.
+
+    Attributes:
+        table: A `pyarrow.Table` whose columns are those of `columns`, in that order.
+        columns: What the columns mean.
+        notes: What a reader must know: ranks left out, what could not be judged and why.
+        extra: Further small lists of rows, by name, that go beside `rows` in JSON (such as `clocks` of `info`).
+        chart: How to draw it, or None.
+        further: Further tables, by name; each can stand for the answer (`only`), and each is a file where a folder is written.
+        name: What the table is called among them.
+    """
+
+    table: Any
+    columns: tuple[AnswerColumn, ...]
+    notes: tuple[str, ...] = ()
+    extra: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    chart: Chart | None = None
+    further: Mapping[str, AnswerTable] = field(default_factory=dict)
+    name: str = "answer"
+
+    def all_tables(self) -> dict[str, AnswerTable]:
+        """All tables by name, the main one first."""
+        return {self.name: AnswerTable(self.table, self.columns), **self.further}
+
+    def only(self, name: str) -> Answer:
+        """The same answer with the table called `name` alone.
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        from alltrace.trace.errors import UsageError
+
+        tables = self.all_tables()
+        if name not in tables:
+            raise UsageError.unknown("table of the answer", name, tables)
+        return Answer(tables[name].table, tables[name].columns, self.notes, name=name)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What `map` returned for one rank."""
+
+    rank: int
+    table: Any
+
+
+class RunFacts(Protocol):
+    """What `reduce` may know of the run beside the parts."""
+
+    @property
+    def alignment(self) -> Any:
+        """The alignment (`alltrace.align.aligned.Aligned`) of a recipe that needs it; None for others."""
+        ...
+
+    @property
+    def manifest(self) -> Any:
+        """The facts of the run (`alltrace.run.manifest.Manifest`)."""
+        ...
+
+    @property
+    def ranks(self) -> Sequence[Any]:
+        """The ranks (`alltrace.run.manifest.Rank`), by number."""
+        ...
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """First start and last end of any event of any rank, aligned."""
+        ...
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        ...
+
+
+class Recipe(ABC):
+    """One question. Its docstring is its documentation; the first line is its help.
+
+    Attributes:
+        name: The name it is asked by.
+        tables: The canonical tables and columns that `map` reads. A rank that has none of the tables is left out.
+        requires: Tables without which a rank cannot answer; empty for "any of `tables`".
+        options: Its options.
+        columns: The columns of its answer; a recipe whose columns depend on options overrides `answer_columns`.
+        chart: How to draw its answer, or None; a recipe whose picture depends on options overrides `answer_chart`.
+        aligned: Whether it needs what is derived over all ranks (`alltrace.align`): aligned clocks, `collectives`, matched
+            instances, steps. It is made first; `reduce` finds it as `run.alignment`, `map` by `table("collectives")` and `shared`.
+        on_one_clock: Whether it lays times of several hosts beside each other, or with `host_samples` those of several reports: a
+            run where that is so is aligned first, as for `aligned`, and others are taken as they are.
+        host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
+        worth_processes: How many rows make it pay to ask ranks in processes, which take half a second of CPU time to start.
+        windowed: Whether it can be asked about some steps only; the tables that it then sees are cut down to them.
+    """
+
+    name: ClassVar[str]
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    requires: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[Option, ...]] = ()
+    columns: ClassVar[tuple[AnswerColumn, ...]] = ()
+    chart: ClassVar[Chart | None] = None
+    aligned: ClassVar[bool] = False
+    on_one_clock: ClassVar[bool] = False
+    host_samples: ClassVar[bool] = False
+    windowed: ClassVar[bool] = True
+    worth_processes: ClassVar[int] = 4_000_000
+
+    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002
+        """The columns of the answer under `options`."""
+        return self.columns
+
+    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:  # noqa: ARG002
+        """How to draw the answer under `options`; None where no picture fits."""
+        return self.chart
+
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002
+        """The tables and columns that `map` reads under `options`."""
+        return dict(self.tables)
+
+    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
+        """The options as `map` and `reduce` get them: with what `map` must know of the run, such as bins equal on all ranks."""
+        return options
+
+    @abstractmethod
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """What one rank contributes, as a `pyarrow.Table`; runs in any process."""
+
+    @abstractmethod
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The answer from all ranks' parts, which come sorted by rank; must accept an empty sequence."""

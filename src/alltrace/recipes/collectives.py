@@ -1,0 +1,282 @@
+"""The recipe `collectives`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_WHO = (
+    AnswerColumn("communicator", None, "its name, as the profiler has it or as it was inferred"),
+    AnswerColumn("op", None, "operation"),
+    AnswerColumn("bytes", "bytes", "message size of one rank"),
+    AnswerColumn("group_size", None, "ranks of the communicator"),
+)
+_SUMMARY = (
+    *_WHO,
+    AnswerColumn("ranks", None, "ranks of the communicator that reports are there for"),
+    AnswerColumn("instances", None, "operations found on more than one rank"),
+    AnswerColumn("incomplete", None, "of these, lacking a rank; they count in the waits alone"),
+    AnswerColumn("skew_median_ns", "ns", "from the first arrival to the last: median"),
+    AnswerColumn("skew_p95_ns", "ns", "the same: 95th percentile"),
+    AnswerColumn("skew_max_ns", "ns", "the same: largest"),
+    AnswerColumn("transfer_median_ns", "ns", "from the last arrival to the last end: median"),
+    AnswerColumn("transfer_p95_ns", "ns", "the same: 95th percentile"),
+    AnswerColumn("algbw_gb_per_s", "GB/s", "algorithm bandwidth: total buffer over the median transfer"),
+    AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth: that times the operation's share of the buffer that crosses each link"),
+    AnswerColumn("peak_percent", "%", "bus bandwidth of that of the link, where --link-gb-per-s gives it"),
+    AnswerColumn("wait_ns", "ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
+    AnswerColumn("wait_certain_ns", "ns", "of it, waits of at least three residuals of the clocks"),
+)
+_INSTANCES = (
+    AnswerColumn("communicator", None, _WHO[0].doc),
+    AnswerColumn("ordinal", None, "place of the instance among those of its communicator"),
+    *_WHO[1:],
+    AnswerColumn("members", None, "ranks it was found on"),
+    AnswerColumn("first_arrival_ns", "ns", "when the first rank's part started"),
+    AnswerColumn("last_arrival_ns", "ns", "when the last rank's part started"),
+    AnswerColumn("last_rank", None, "the rank that arrived last"),
+    AnswerColumn("end_ns", "ns", "when the last rank's part ended"),
+    AnswerColumn("skew_ns", "ns", "from the first arrival to the last"),
+    AnswerColumn("transfer_ns", "ns", "from the last arrival to the last end; null where a rank is lacking"),
+    AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth of that transfer"),
+    AnswerColumn("wait_ns", "ns", "time that ranks waited for the last, summed"),
+    AnswerColumn("certain", None, "whether the skew is at least three residuals of the clocks"),
+    AnswerColumn("confidence", None, "of the match: 1 for an identity from the profiler"),
+)
+_SHARED_OUT = ("allgather", "reducescatter")
+
+
+class Collectives(Recipe):
+    """How long collectives take once all ranks have arrived, how late ranks arrive, and the bandwidth free of waiting.
+
+    The ranks of an instance arrive one by one; nothing can move before the last is there. So the transfer lasts from the last
+    arrival to the last end, on clocks aligned over all hosts. Bandwidths are nccl-tests' (its PERFORMANCE.md), in decimal
+    GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
+    reduce-scatter over n ranks; what a rank sends to all others together for all-to-all); the bus bandwidth is that times
+    2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others.
+    """
+
+    name = "collectives"
+    aligned = True
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"collectives": ("start", "end")}
+    options = (
+        Option("instances", bool, False, "list each instance instead"),
+        Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to tell the share of it"),
+    )
+    columns = _SUMMARY
+    chart = Chart(
+        "scatter", "bytes", ("busbw_gb_per_s",), "op", detail="communicator", title="Bus bandwidth by message size", log_x=True
+    )
+
+    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+        """One row per communicator, operation and size, or one per instance."""
+        return _INSTANCES if options.get("instances") else _SUMMARY
+
+    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
+        """Bandwidth by size; of instances, how late the last rank was."""
+        if not options["instances"]:
+            return self.chart
+        return Chart(
+            "scatter", "first_arrival_ns", ("skew_ns",), "op", detail="communicator", title="Arrival skew of each collective"
+        )
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """Nothing: all it takes is in the alignment."""
+        import pyarrow as pa
+
+        del rank
+        return pa.table({"nothing": pa.array([], pa.int64())})
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The rows, the longest wait first; instances in order of time."""
+        link = options["link_gb_per_s"]
+        if link is not None and not 0 < link < float("inf"):
+            from alltrace.trace.errors import UsageError
+
+            raise UsageError(f"--link-gb-per-s is {link}; expected a bandwidth above 0, in decimal GB/s")
+        found = _Instances(run.alignment, [p.rank for p in parts])
+        columns = self.answer_columns(options)
+        table = found.listed() if options["instances"] else found.summed(link)
+        return Answer(table.select([c.name for c in columns]), columns, tuple(found.notes()))
+
+
+class _Instances:
+    """The instances that have one of some ranks among their members; arrays with one value for each."""
+
+    def __init__(self, alignment: Any, ranks: Sequence[int]) -> None:
+        import numpy as np
+        import pyarrow.compute as pc
+
+        members = alignment.members
+        self._groups = {g.number: g for g in alignment.groups}
+        instance = members.column("instance").to_numpy()
+        asked = np.isin(members.column("rank").to_numpy(), ranks)
+        wanted = np.isin(instance, instance[asked])
+        members = members.filter(wanted)
+        instance = instance[wanted]
+        first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1]))) if len(instance) else instance
+        rows = members.take(first)
+        self.communicator, self.ordinal, self.members, self.group_size, self.last_rank, first_ns, last_ns, end_ns = (
+            rows.column(n).to_numpy()
+            for n in (
+                *("communicator", "ordinal", "members", "group_size", "last_rank"),
+                *("first_arrival_ns", "last_arrival_ns", "last_end_ns"),
+            )
+        )
+        self.first_ns, self.last_ns, self.end_ns = first_ns, last_ns, end_ns
+        self.transfer = rows.column("transfer_ns").to_numpy()
+        self.skew = last_ns - first_ns
+        self.whole = self.members >= self.group_size
+        self.op = np.array(rows.column("op").cast("string").fill_null("").to_pylist(), object)
+
+        def each(values: Any, how: Any) -> Any:
+            return how.reduceat(values, first) if len(first) else values
+
+        sizes = pc.fill_null(members.column("bytes"), -1).to_numpy()
+        self.bytes = each(sizes, np.maximum)
+        self.uneven = self.bytes != each(sizes, np.minimum)
+        wait, fact = members.column("wait_ns").to_numpy(), members.column("fact").to_numpy(zero_copy_only=False)
+        self.wait, self.certain_wait = each(wait, np.add), each(np.where(fact, wait, 0), np.add)
+        self.confidence = each(members.column("confidence").to_numpy(), np.minimum)
+        residual = each(pc.fill_null(members.column("residual_ns"), -1).to_numpy(), np.maximum)
+        unknown = each(pc.fill_null(members.column("residual_ns"), -1).to_numpy(), np.minimum) < 0
+        self.certain = ~unknown & (self.skew >= 3 * residual)
+
+    def listed(self) -> Any:
+        """One row per instance, by time."""
+        import numpy as np
+        import pyarrow as pa
+
+        order = np.lexsort((self.ordinal, self.communicator, self.first_ns))
+        share = [bus_share(op, n) for op, n in zip(self.op, self.group_size, strict=True)]
+        total = [total_bytes(op, b, n) for op, b, n in zip(self.op, self.bytes, self.group_size, strict=True)]
+        rates = [
+            None if s is None or t <= 0 or not w else f * s / t
+            for s, t, w, f in zip(total, self.transfer.tolist(), self.whole, share, strict=True)
+        ]
+        table = pa.table(
+            {
+                "communicator": pa.array([self._groups[c].name for c in self.communicator.tolist()], pa.string()),
+                "ordinal": self.ordinal,
+                "op": pa.array(self.op.tolist(), pa.string()),
+                "bytes": pa.array(self.bytes, mask=self.bytes < 0),
+                "group_size": self.group_size,
+                "members": self.members,
+                "first_arrival_ns": self.first_ns,
+                "last_arrival_ns": self.last_ns,
+                "last_rank": self.last_rank,
+                "end_ns": self.end_ns,
+                "skew_ns": self.skew,
+                "transfer_ns": pa.array(self.transfer, mask=~self.whole),
+                "busbw_gb_per_s": pa.array(rates, pa.float64()),
+                "wait_ns": self.wait,
+                "certain": self.certain,
+                "confidence": self.confidence,
+            }
+        )
+        return _rounded(table).take(pa.array(order))
+
+    def summed(self, link: float | None) -> Any:
+        """One row per communicator, operation and size."""
+        import numpy as np
+        import pyarrow as pa
+
+        ops, codes = np.unique(self.op, return_inverse=True) if len(self.op) else (self.op, np.empty(0, np.int64))
+        keys, place = np.unique(np.stack([self.communicator, codes, self.bytes], axis=1), axis=0, return_inverse=True)
+        order = np.argsort(place.reshape(-1), kind="stable")
+        cuts = np.searchsorted(place.reshape(-1)[order], np.arange(len(keys) + 1))
+        rows = []
+        for (communicator, code, size), a, b in zip(keys.tolist(), cuts[:-1], cuts[1:], strict=True):
+            rows.append(self._row(communicator, str(ops[code]), size, order[a:b], link))
+        rows.sort(key=lambda r: (-r["wait_ns"], r["communicator"], r["op"], r["bytes"] or 0))
+        fields = []
+        for column in _SUMMARY:
+            kind = pa.string() if column.name in ("communicator", "op", "ranks") else pa.int64()
+            fields.append((column.name, pa.float64() if column.unit in ("GB/s", "%") else kind))
+        return _rounded(pa.Table.from_pylist(rows, pa.schema(fields)))
+
+    def _row(self, communicator: int, op: str, size: int, here: Any, link: float | None) -> dict[str, Any]:
+        import numpy as np
+
+        from alltrace.run.store import number_ranges
+
+        group = self._groups[communicator]
+        ranks = int(self.group_size[here].max())
+        whole = here[self.whole[here]]
+        row: dict[str, Any] = {
+            "communicator": group.name,
+            "op": op,
+            "bytes": size if size >= 0 else None,
+            "group_size": ranks,
+            "ranks": number_ranges(group.ranks),
+            "instances": len(here),
+            "incomplete": len(here) - len(whole),
+            "wait_ns": int(self.wait[here].sum()),
+            "wait_certain_ns": int(self.certain_wait[here].sum()),
+        }
+        if not len(whole):
+            return row
+        skew, transfer = self.skew[whole], self.transfer[whole]
+        row |= {
+            "skew_median_ns": round(float(np.median(skew))),
+            "skew_p95_ns": round(float(np.percentile(skew, 95))),
+            "skew_max_ns": int(skew.max()),
+            "transfer_median_ns": round(float(np.median(transfer))),
+            "transfer_p95_ns": round(float(np.percentile(transfer, 95))),
+        }
+        total, middle = total_bytes(op, size, ranks), float(np.median(transfer))
+        if total is not None and middle > 0:
+            row["algbw_gb_per_s"] = total / middle
+            row["busbw_gb_per_s"] = total / middle * bus_share(op, ranks)
+            row["peak_percent"] = None if link is None else 100 * row["busbw_gb_per_s"] / link
+        return row
+
+    def notes(self) -> list[str]:
+        """What a reader must know."""
+        notes = []
+        lacking, count = int((~self.whole).sum()), len(self.whole)
+        if lacking:
+            notes.append(f"{lacking:,} of {count:,} instances lack a rank, so when the last arrived in them is not known")
+        if self.uneven.any():
+            notes.append(f"{int(self.uneven.sum()):,} instances have messages of different sizes; the largest is shown")
+        doubtful = int((~self.certain & (self.skew > 0)).sum())
+        if doubtful:
+            notes.append(f"in {doubtful:,} of {count:,} instances the skew is below three residuals of the clocks: it may be none")
+        return notes
+
+
+def _plain(op: str) -> str:
+    return "".join(c for c in op.lower() if c.isalpha())
+
+
+def total_bytes(op: str, size: int, ranks: int) -> int | None:
+    """The total buffer of an operation, given a rank's message; None where that is not known."""
+    if size <= 0:
+        return None
+    return size * ranks if any(e in _plain(op) for e in _SHARED_OUT) else size
+
+
+def bus_share(op: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth (nccl-tests, PERFORMANCE.md)."""
+    plain = _plain(op)
+    if "allreduce" in plain:
+        return 2 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if any(e in plain for e in (*_SHARED_OUT, "alltoall")) else 1.0
+
+
+def _rounded(table: Any) -> Any:
+    """`table` whose bandwidths and shares say that they have few decimals."""
+    import pyarrow as pa
+
+    few = {"algbw_gb_per_s": "3", "busbw_gb_per_s": "3", "peak_percent": "1", "confidence": "2"}
+    fields = [f.with_metadata({"decimals": few[f.name]}) if f.name in few else f for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+RECIPE = Collectives()

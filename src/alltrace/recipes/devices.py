@@ -1,0 +1,129 @@
+"""What a device did when: a rank's GPU work per device, as sets of intervals by class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.kernel_rules import COMMUNICATION, UNCLASSIFIED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.trace.intervals import Merged
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "kernels": ("start", "end", "device", "kind"),
+    "copies": ("start", "end", "device"),
+    "graphs": ("start", "end", "device"),
+}
+"""What `device_activity` reads."""
+
+
+@dataclass(frozen=True)
+class Activity:
+    """The GPU work of one rank on one device.
+
+    Attributes:
+        device: The device's row in the rank's `devices`.
+        compute: When at least one compute kernel, or a graph traced as a whole, runs.
+        communication: When at least one communication kernel runs.
+        copies: When at least one copy or fill runs.
+        start_ns: First start of any of these.
+        end_ns: Last end.
+        kernel_ns: Summed duration of its kernels.
+        unclassified_ns: Of these, in kernels that no rule names.
+        graph_ns: Summed duration of graphs traced as a whole.
+    """
+
+    device: int
+    compute: Merged
+    communication: Merged
+    copies: Merged
+    start_ns: int
+    end_ns: int
+    kernel_ns: int
+    unclassified_ns: int
+    graph_ns: int
+
+
+def device_activity(rank: RankTables) -> list[Activity]:
+    """The work of each device of a rank, by device."""
+    import numpy as np
+
+    from alltrace.trace.intervals import merge, union
+
+    kernels, copies, graphs = (_columns(rank, name) for name in TABLES)
+    kinds = kernels["kind_words"]
+    communicates = np.array([k in COMMUNICATION for k in kinds] + [False])[kernels["kind"]]
+    unknown = np.array([k == UNCLASSIFIED for k in kinds] + [False])[kernels["kind"]]
+    found = []
+    for device in np.unique(np.concatenate([t["device"] for t in (kernels, copies, graphs)])).tolist():
+        on = kernels["device"] == device
+        spans = {
+            name: (t["start"][t["device"] == device], t["end"][t["device"] == device]) for name, t in (("c", copies), ("g", graphs))
+        }
+        k_start, k_end, talk, odd = kernels["start"][on], kernels["end"][on], communicates[on], unknown[on]
+        length = np.maximum(k_end - k_start, 0)
+        starts = np.concatenate([k_start, spans["c"][0], spans["g"][0]])
+        ends = np.concatenate([k_end, spans["c"][1], spans["g"][1]])
+        found.append(
+            Activity(
+                device=device,
+                compute=union((merge(k_start[~talk], k_end[~talk]), merge(*spans["g"]))),
+                communication=merge(k_start[talk], k_end[talk]),
+                copies=merge(*spans["c"]),
+                start_ns=int(starts.min()),
+                end_ns=int(max(ends.max(), starts.max())),
+                kernel_ns=int(length.sum()),
+                unclassified_ns=int(length[odd].sum()),
+                graph_ns=int(np.maximum(spans["g"][1] - spans["g"][0], 0).sum()),
+            )
+        )
+    return found
+
+
+def _columns(rank: RankTables, name: str) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = rank.table(name, TABLES[name])
+    columns: dict[str, Any] = {}
+    for column in ("start", "end", "device"):
+        values = table.column(column)
+        columns[column] = (
+            pc.fill_null(values, -1 if column == "device" else 0).to_numpy() if values.null_count else values.to_numpy()
+        )
+    if "kind" in TABLES[name]:
+        kind = table.column("kind").combine_chunks()
+        if isinstance(kind, pa.ChunkedArray):
+            kind = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([], pa.string()))
+        words = kind.dictionary.to_pylist()
+        columns["kind_words"] = words
+        columns["kind"] = kind.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
+    return columns
+
+
+def gpu_names(run: RunFacts) -> dict[tuple[int, int], str]:
+    """(rank, device) to what people call the GPU: its UUID, else its bus id, else its CUDA ordinal."""
+    return {(r.rank, d.device): d.identity[1] for r in run.ranks for d in r.devices}
+
+
+def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a reader must know of how kernels were classed, from rows with `kernel_ns`, `unclassified_ns` and `graph_ns`."""
+    kernel = sum(p["kernel_ns"] for p in parts)
+    unknown = sum(p["unclassified_ns"] for p in parts)
+    graph = sum(p["graph_ns"] for p in parts)
+    notes = []
+    if unknown:
+        notes.append(
+            f"{100 * unknown / kernel:.1f} % of the kernel time is in kernels that no rule names; it counts as compute "
+            "(rules of your own: --kernel-rules)"
+        )
+    if graph:
+        notes.append(
+            f"{graph / 1e6:,.1f} ms are CUDA graphs traced as a whole, which count as compute: communication inside is not seen "
+            "(capture with --cuda-graph-trace=node to see it)"
+        )
+    return notes

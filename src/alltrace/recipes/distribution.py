@@ -1,0 +1,283 @@
+"""Exact statistics over all ranks without carrying every row: distributions as (key, value, count).
+
+A rank's million durations hold far fewer distinct (name, duration) pairs, so a run-length table is what travels to `reduce`. Adding
+such tables loses nothing, so medians and quartiles over all ranks are exact.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+Quantile = Literal["hyndman-fan-2", "linear"]
+VALUE = "value"
+COUNT = "count"
+
+_INT64_MAX = 2**63 - 1
+_SMALL = 1 << 16
+
+
+def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number the distinct rows of some columns.
+
+    Args:
+        columns: One or more Arrow arrays of n rows; null is a value like any other.
+
+    Returns:
+        The group of each row (n, int64, 0-based), and one row number for each group (g, int64).
+    """
+    codes: NDArray[np.int64] | None = None
+    size = 1
+    for column in columns:
+        if len(column) and column.null_count == len(column):
+            continue  # all null: tells no rows apart
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode(null_encoding="encode")
+        own = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
+        width = len(encoded.dictionary) + 1
+        if codes is None:
+            codes, size = own, width
+        elif size > _INT64_MAX // width:
+            _, codes = np.unique(codes, return_inverse=True)
+            size = int(codes.max(initial=0)) + 1
+            codes, size = codes * width + own, size * width
+        else:
+            codes, size = codes * width + own, size * width
+    if codes is None:
+        codes = np.zeros(len(columns[0]), np.int64)
+    if size <= 4 * len(codes) + 1024:
+        return _dense(codes, size)
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return inverse.astype(np.int64, copy=False), first.astype(np.int64, copy=False)
+
+
+def _dense(codes: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`group` for codes within a small range: a table look-up instead of a sort."""
+    some_row = np.full(size, -1, np.int64)
+    some_row[codes] = np.arange(len(codes), dtype=np.int64)
+    present = np.flatnonzero(some_row >= 0)
+    if len(present) and present[-1] == len(present) - 1:
+        return codes, some_row[present]  # numbered as they are
+    number = np.zeros(size, np.int64)
+    number[present] = np.arange(len(present), dtype=np.int64)
+    return number[codes], some_row[present]
+
+
+def collect(keys: Mapping[str, Any], values: Any, counts: Any = None) -> pa.Table:
+    """The distribution of `values` for each key.
+
+    Args:
+        keys: The key columns by name, Arrow arrays of n rows.
+        values: Integers, an Arrow or NumPy array of n rows without nulls.
+        counts: How often each value stands; once when not given.
+
+    Returns:
+        The key columns, `value` and `count` (int64), one row per distinct (key, value), values ascending within a key.
+    """
+    number = _int64(values)
+    weights = None if counts is None else _int64(counts)
+    codes, first = group(list(keys.values()))
+    counted = _counted(codes, number, len(first)) if weights is None else None
+    if counted is None:
+        order, codes, number = _sort(codes, number, ordered=weights is not None)
+        at = _beginnings(codes, number)
+        count = np.diff(at, append=len(number)) if weights is None else _segment_sums(weights[order], at)
+        counted = codes[at], number[at], count.astype(np.int64)
+    codes, number, count = counted
+    distinct = pa.array(first[codes])
+    columns = {name: _take(column, distinct) for name, column in keys.items()}
+    return pa.table({**columns, VALUE: pa.array(number), COUNT: pa.array(count)})
+
+
+def merge(distributions: Sequence[pa.Table]) -> pa.Table:
+    """One distribution of several with the same columns: the counts of equal (key, value) are added."""
+    whole = pa.concat_tables(distributions)
+    keys = {name: whole.column(name) for name in whole.column_names if name not in (VALUE, COUNT)}
+    return collect(keys, whole.column(VALUE), whole.column(COUNT))
+
+
+def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> pa.Table:
+    """The statistics of each key of a distribution.
+
+    Args:
+        distribution: Key columns, `value` and `count`; rows of the same key and value may stand several times.
+        quantile: How quartiles are read off a sample: `hyndman-fan-2` (the mean of the two neighbours where p * n is whole, else
+            the next value; what `nsys stats` does) or `linear` (type 7, what pandas and NumPy do). Hyndman and Fan, "Sample
+            Quantiles in Statistical Packages", The American Statistician 50 (1996). The median is the same in both.
+
+    Returns:
+        A row per key: the key columns, `count` and `total` (int64; `total` is decimal128 where a sum does not fit), `mean`,
+        `median`, `q1`, `q3` (float64), `min`, `max` (int64), `stddev` (float64, of a sample: n - 1 below; 0 for one value).
+    """
+    keys = [name for name in distribution.column_names if name not in (VALUE, COUNT)]
+    value = _int64(distribution.column(VALUE))
+    count = _int64(distribution.column(COUNT))
+    codes, first = group([distribution.column(name) for name in keys])
+    order, codes, value = _sort(codes, value, ordered=True)
+    # equal values are counted together first, so that no rounding depends on how the rows came apart
+    runs = _beginnings(codes, value)
+    codes, value, count = codes[runs], value[runs], _segment_sums(count[order], runs)
+    at = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1]))) if len(codes) else np.empty(0, np.int64)
+    after = np.append(at[1:], len(codes)).astype(np.int64)
+    n = _segment_sums(count, at)
+    total = _totals(value, count, at)
+    reach = np.cumsum(count)
+    base = (reach[at] - count[at]) if len(at) else n
+
+    def kth(k: Any) -> Any:
+        """The k-th smallest value of each key, k 0-based."""
+        return value[np.searchsorted(reach, base + k, side="right")]
+
+    def quartile(quarters: int) -> Any:
+        if quantile == "linear" and quarters != 2:
+            low, rest = np.divmod((n - 1) * quarters, 4)
+            high = np.minimum(low + 1, n - 1)
+            return kth(low) + (kth(high) - kth(low)) * (rest / 4)
+        upper, rest = np.divmod(n * quarters, 4)
+        lower = np.where(rest == 0, upper - 1, upper)
+        a, b = kth(lower), kth(np.minimum(upper, n - 1))
+        return a + (b - a) / 2
+
+    taken = distribution.take(pa.array(first))
+    columns = {name: taken.column(name) for name in keys}
+    return pa.table(
+        {
+            **columns,
+            COUNT: n,
+            "total": total,
+            "mean": _means(total, n),
+            "median": quartile(2).astype(np.float64),
+            "q1": quartile(1).astype(np.float64),
+            "q3": quartile(3).astype(np.float64),
+            "min": value[at],
+            "max": value[after - 1] if len(at) else value[at],
+            "stddev": _deviations(value, count, n, total, at, after - at),
+        }
+    )
+
+
+def _counted(
+    codes: NDArray[np.int64], values: NDArray[np.int64], groups: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+    """Group, value and number of the distinct pairs, sorted by both; None where counting would take longer than sorting."""
+    if not len(values):
+        return None
+    low, high = int(values.min()), int(values.max())
+    width = high - low + 1
+    if width * groups > len(values) + _SMALL:
+        return None
+    cells = values - low
+    cells += codes * width
+    number = np.bincount(cells)
+    found = np.flatnonzero(number)
+    owner, value = np.divmod(found, width)
+    return owner, value + low, number[found].astype(np.int64, copy=False)
+
+
+def _int64(values: Any) -> NDArray[np.int64]:
+    if isinstance(values, pa.ChunkedArray | pa.Array):
+        if values.null_count:
+            raise ValueError("a distribution holds no nulls")
+        values = values.to_numpy() if isinstance(values, pa.ChunkedArray) else values.to_numpy(zero_copy_only=False)
+    return np.asarray(values, np.int64)
+
+
+def _take(column: Any, rows: pa.Array) -> Any:
+    taken = column.take(rows)
+    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
+
+
+def _sort(
+    codes: NDArray[np.int64], values: NDArray[np.int64], *, ordered: bool
+) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
+    """Codes and values sorted by both, after the order of the rows, which is None when neither `ordered` nor needed."""
+    if not len(values):
+        return np.empty(0, np.int64), codes, values
+    low, high = int(values.min()), int(values.max())
+    bits = (high - low).bit_length()
+    width = bits + int(codes.max()).bit_length()
+    if width < 64:
+        # shifts, because dividing takes as long as sorting; numbers of 32 bits sort in half the time
+        kind: Any = np.uint32 if width <= 32 else np.int64
+        packed = codes.astype(kind) << kind(bits)
+        packed |= (values - low).astype(kind)
+        order: Any = None
+        if not ordered:
+            packed.sort()
+        elif (packed[1:] < packed[:-1]).any():
+            order = np.argsort(packed, kind="stable")
+            packed = packed[order]
+        else:
+            order = slice(None)
+        values = (packed & kind((1 << bits) - 1)).astype(np.int64)
+        values += low
+        return order, (packed >> kind(bits)).astype(np.int64), values
+    order = np.lexsort((values, codes))
+    return order, codes[order], values[order]
+
+
+def _beginnings(codes: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where sorted rows differ from the row before."""
+    new = np.empty(len(values), bool)
+    new[:1] = True
+    np.not_equal(codes[1:], codes[:-1], out=new[1:])
+    new[1:] |= values[1:] != values[:-1]
+    return np.flatnonzero(new)
+
+
+def _segment_sums(values: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sums of the segments that begin at `at`."""
+    return np.add.reduceat(values, at) if len(at) else values[:0]
+
+
+def _totals(value: NDArray[np.int64], count: NDArray[np.int64], at: NDArray[np.int64]) -> Any:
+    """The exact sum of each segment, as int64, or as decimals where one does not fit."""
+    if not len(at):
+        return pa.array([], pa.int64())
+    largest = max(abs(int(value.min())), abs(int(value.max())))
+    if largest * int(count.sum()) <= _INT64_MAX:
+        return pa.array(np.add.reduceat(value * count, at))
+    sums = [int(s) for s in np.add.reduceat(value.astype(object) * count.astype(object), at)]
+    if all(-_INT64_MAX <= s <= _INT64_MAX for s in sums):
+        return pa.array(sums, pa.int64())
+    return pa.array(sums, pa.decimal128(38, 0))
+
+
+def _means(total: Any, n: NDArray[np.int64]) -> NDArray[np.float64]:
+    if total.type == pa.int64():
+        result: NDArray[np.float64] = total.to_numpy() / np.maximum(n, 1)
+        return result
+    return np.array([int(t) / int(k) for t, k in zip(total.to_pylist(), n, strict=True)])
+
+
+def _deviations(
+    value: NDArray[np.int64],
+    count: NDArray[np.int64],
+    n: NDArray[np.int64],
+    total: Any,
+    at: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Sample standard deviation of each segment, from whole distances to the rounded mean: no digits are lost to cancellation."""
+    if not len(at):
+        return np.empty(0, np.float64)
+    if total.type == pa.int64():
+        center = total.to_numpy() // n
+    else:
+        center = np.array([int(t) // int(k) for t, k in zip(total.to_pylist(), n, strict=True)], np.int64)
+    distance = (value - np.repeat(center, rows)).astype(np.float64)
+    squares = np.add.reduceat(count * distance * distance, at)
+    shift = np.add.reduceat(count * distance, at)
+    variance = np.maximum(squares - shift * shift / n, 0.0) / np.maximum(n - 1, 1)
+    result: NDArray[np.float64] = np.where(n > 1, np.sqrt(variance), 0.0)
+    return result

@@ -1,0 +1,282 @@
+"""How many floating-point operations an operator of PyTorch does, and the least it must move, from the shapes it was called with.
+
+A multiplication and an addition are two operations. What is counted is what `torch.utils.flop_counter` counts: the products of
+matrices, convolutions and attention; additions of a bias, activations and softmax are left out, and a causal mask is not deducted.
+The least bytes are every operand read once and the result written once; caches make no difference to that.
+
+| what | operations |
+|---|---|
+| product of (m, k) and (k, n), b of them | 2 b m k n |
+| convolution | 2 (elements of the output) (channels of a group) (elements of the window); transposed: of the input |
+| its backward | the same for each gradient that is asked for, of input and of weight |
+| attention, b batches and h heads, q queries and k keys of d elements, values of v | 2 b h q k (d + v) |
+| its backward, which makes the scores anew (FlashAttention, Dao et al. 2022) | 2 b h q k (3 d + 2 v) |
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Shape = tuple[int, ...]
+
+_WIDTHS = {
+    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "char": 1, "signedchar": 1, "unsignedchar": 1, "byte": 1, "short": 2,
+    "shortint": 2, "int": 4, "long": 8, "longint": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1, "complex<float>": 8, "complex<double>": 16, "complexfloat": 8, "complexdouble": 16,
+}  # fmt: skip
+_MOST_DIMENSIONS = 16
+_MOST_ELEMENTS = 1 << 62
+
+
+@dataclass(frozen=True)
+class Call:
+    """What an operator was called with.
+
+    Attributes:
+        shapes: The shape of each argument; empty for one that is no tensor.
+        types: The type of each argument as the profiler names it.
+        values: Each argument that is no tensor as the profiler writes it; empty where it did not.
+    """
+
+    shapes: tuple[Shape, ...]
+    types: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def shape(self, at: int, least: int = 1) -> Shape:
+        """The shape of a tensor with at least that many dimensions; ValueError where the argument is none."""
+        found = self.shapes[at] if at < len(self.shapes) else ()
+        if len(found) < least:
+            raise ValueError(f"argument {at} is no tensor")
+        return found
+
+    def integers(self, at: int, count: int) -> Sequence[int]:
+        """The whole numbers of an argument that is a list, or one number for all; ValueError where there are none."""
+        found = json.loads(self.values[at]) if at < len(self.values) and self.values[at] else None
+        listed = [found] * count if isinstance(found, int) else found
+        if not isinstance(listed, list) or any(not isinstance(n, int) for n in listed) or len(listed) not in (1, count):
+            raise ValueError(f"argument {at} is no list of numbers")
+        return listed * count if len(listed) == 1 else listed
+
+    def truth(self, at: int) -> bool:
+        """Whether an argument is true; ValueError where it is not known."""
+        if at >= len(self.values) or self.values[at] not in ("True", "False"):
+            raise ValueError(f"argument {at} is no truth value")
+        return self.values[at] == "True"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call does.
+
+    Attributes:
+        flops: Floating-point operations.
+        moved_bytes: The least bytes it moves; None where a type is not known.
+    """
+
+    flops: int
+    moved_bytes: int | None
+
+
+def call_of(payload: str | None) -> Call | None:
+    """What the payload of an operator's range says it was called with; None where it does not say, or is damaged."""
+    try:
+        about = json.loads(payload) if payload else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(about, dict):
+        return None
+    dims = about.get("Input Dims")
+    if not isinstance(dims, list):
+        return None
+    return Call(tuple(_shape(d) for d in dims), _texts(about.get("Input type")), _texts(about.get("Concrete Inputs")))
+
+
+def work_of(name: str, call: Call | None) -> Work | None:
+    """What the operator `name` does when it is called so; None where there is no formula or the shapes do not do for it."""
+    formula = _FORMULAS.get(name)
+    if formula is None or call is None:
+        return None
+    try:
+        flops, moved = formula(call)
+    except (ValueError, IndexError, ZeroDivisionError, RecursionError):
+        return None
+    if not 0 <= flops < _MOST_ELEMENTS:
+        return None
+    width = _width(call)
+    return Work(flops, None if width is None else moved * width)
+
+
+def _shape(given: Any) -> Shape:
+    if not isinstance(given, list) or len(given) > _MOST_DIMENSIONS:
+        return ()
+    return tuple(given) if all(isinstance(n, int) and 0 <= n < 2**48 for n in given) else ()
+
+
+def _texts(given: Any) -> tuple[str, ...]:
+    return tuple(t if isinstance(t, str) else "" for t in given) if isinstance(given, list) else ()
+
+
+def _width(call: Call) -> int | None:
+    """The bytes of an element of the first tensor, which stands for all."""
+    for shape, kind in zip(call.shapes, call.types, strict=False):
+        if shape:
+            return _WIDTHS.get(kind.replace("c10::", "").replace(" ", "").lower())
+    return None
+
+
+def _product(batch: int, m: int, k: int, n: int) -> tuple[int, int]:
+    return 2 * batch * m * k * n, batch * (m * k + k * n + m * n)
+
+
+def _mm(call: Call, first: int = 0) -> tuple[int, int]:
+    (m, k), (other, n) = call.shape(first)[-2:], call.shape(first + 1)[-2:]
+    _agree(k, other)
+    return _product(1, m, k, n)
+
+
+def _bmm(call: Call, first: int = 0) -> tuple[int, int]:
+    (b, m, k), (_, other, n) = call.shape(first), call.shape(first + 1)
+    _agree(k, other)
+    return _product(b, m, k, n)
+
+
+def _mv(call: Call, first: int = 0) -> tuple[int, int]:
+    m, k = call.shape(first)
+    return _product(1, m, k, 1)
+
+
+def _matmul(call: Call) -> tuple[int, int]:
+    """As `torch.matmul` broadcasts: vectors count as a row or a column, leading dimensions as batches."""
+    a, b = call.shape(0), call.shape(1)
+    a, b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    _agree(a[-1], b[-2])
+    outer_a, outer_b = a[:-2], b[:-2]
+    longest = max(len(outer_a), len(outer_b))
+    padded = [(1,) * (longest - len(o)) + o for o in (outer_a, outer_b)]
+    batch = prod(max(x, y) for x, y in zip(*padded, strict=True))
+    m, k, n = a[-2], a[-1], b[-1]
+    return 2 * batch * m * k * n, prod(a) + prod(b) + batch * m * n
+
+
+def _linear(call: Call) -> tuple[int, int]:
+    x, (n, k) = call.shape(0), call.shape(1)
+    _agree(x[-1], k)
+    return _product(1, prod(x[:-1]), k, n)
+
+
+def _grouped_mm(call: Call) -> tuple[int, int]:
+    """Tokens (t, k) sorted by group times one matrix (k, n) per group."""
+    (t, k), (groups, other, n) = call.shape(0), call.shape(1)
+    _agree(k, other)
+    return 2 * t * k * n, t * k + groups * k * n + t * n
+
+
+def _agree(a: int, b: int) -> None:
+    if a != b:
+        raise ValueError("the shapes do not fit")
+
+
+def _convolution(stride: int, padding: int, dilation: int, transposed: int | None = None) -> Callable[[Call], tuple[int, int]]:
+    """The formula of a convolution whose arguments stand at these places; input and weight come first."""
+
+    def formula(call: Call) -> tuple[int, int]:
+        x, w = call.shape(0, 3), call.shape(1, 3)
+        window = w[2:]
+        _agree(len(x), len(w))
+        count = len(window)
+        steps, spread = call.integers(stride, count), call.integers(dilation, count)
+        if call.values[padding : padding + 1] == ("same",):
+            out: Sequence[int] = x[2:]
+        else:
+            room = [0] * count if call.values[padding : padding + 1] == ("valid",) else call.integers(padding, count)
+            out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in zip(x[2:], room, spread, window, steps, strict=True)]
+        if transposed is not None and call.truth(transposed):
+            # every element of the input meets the window of all output channels of its group
+            wide = [(n - 1) * s + d * (k - 1) + 1 for n, d, k, s in zip(x[2:], spread, window, steps, strict=True)]
+            return 2 * prod(x) * prod(w[1:]), prod(x) + prod(w) + x[0] * w[1] * prod(wide)
+        if min(out, default=0) < 0:
+            raise ValueError("the window is larger than the input")
+        written = x[0] * w[0] * prod(out)
+        return 2 * written * prod(w[1:]), prod(x) + prod(w) + written
+
+    return formula
+
+
+def _convolution_backward(call: Call) -> tuple[int, int]:
+    gradient, x, w = call.shape(0, 3), call.shape(1, 3), call.shape(2, 3)
+    one = 2 * prod(x if call.truth(7) else gradient) * prod(w[1:])
+    mask = call.values[10] if len(call.values) > 10 else ""
+    asked = [part.strip(" []") == "True" for part in mask.split(",")]
+    if len(asked) != 3:
+        raise ValueError("which gradients are asked for is not known")
+    moved = (prod(gradient) + prod(x) + prod(w)) * (asked[0] + asked[1])
+    return one * (asked[0] + asked[1]), moved
+
+
+def _attention(first: int = 0, *, heads_last: bool = False, backward: bool = False) -> Callable[[Call], tuple[int, int]]:
+    """The formula of attention: query, key, value from argument `first` on, as (batch, heads, sequence, elements).
+
+    With `heads_last` they are (batch, sequence, heads, elements).
+    """
+
+    def formula(call: Call) -> tuple[int, int]:
+        q, k, v = (call.shape(first + n, 4) for n in range(3))
+        _agree(max(len(q), len(k), len(v)), 4)
+        heads, sequence = (2, 1) if heads_last else (1, 2)
+        _agree(q[3], k[3])
+        _agree(k[sequence], v[sequence])
+        pairs = q[0] * q[heads] * q[sequence] * k[sequence]
+        out = q[0] * q[heads] * q[sequence] * v[3]
+        moved = prod(q) + prod(k) + prod(v) + out
+        if backward:
+            return 2 * pairs * (3 * q[3] + 2 * v[3]), 2 * moved
+        return 2 * pairs * (q[3] + v[3]), moved
+
+    return formula
+
+
+_FORMULAS: dict[str, Callable[[Call], tuple[int, int]]] = {
+    "aten::mm": _mm,
+    "aten::_int_mm": _mm,
+    "aten::_scaled_mm": _mm,
+    "aten::addmm": lambda call: _mm(call, 1),
+    "aten::_addmm_activation": lambda call: _mm(call, 1),
+    "aten::bmm": _bmm,
+    "aten::baddbmm": lambda call: _bmm(call, 1),
+    "aten::addbmm": lambda call: _bmm(call, 1),
+    "aten::mv": _mv,
+    "aten::addmv": lambda call: _mv(call, 1),
+    "aten::matmul": _matmul,
+    "aten::linear": _linear,
+    "vllm::rocm_unquantized_gemm": _linear,
+    "aten::_grouped_mm": _grouped_mm,
+    **{f"aten::conv{n}d": _convolution(3, 4, 5) for n in (1, 2, 3)},
+    "aten::convolution": _convolution(3, 4, 5, 6),
+    "aten::_convolution": _convolution(3, 4, 5, 6),
+    "aten::convolution_overrideable": _convolution(3, 4, 5, 6),
+    "aten::cudnn_convolution": _convolution(3, 2, 4),
+    "aten::miopen_convolution": _convolution(4, 3, 5),
+    "aten::convolution_backward": _convolution_backward,
+    "aten::scaled_dot_product_attention": _attention(),
+    "aten::_scaled_dot_product_attention_math": _attention(),
+    "aten::_scaled_dot_product_flash_attention": _attention(),
+    "aten::_scaled_dot_product_efficient_attention": _attention(),
+    "aten::_scaled_dot_product_cudnn_attention": _attention(),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _attention(),
+    "aten::_scaled_dot_product_flash_attention_backward": _attention(1, backward=True),
+    "aten::_scaled_dot_product_efficient_attention_backward": _attention(1, backward=True),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _attention(1, backward=True),
+    "aten::_flash_attention_forward": _attention(heads_last=True),
+    "aten::_flash_attention_backward": _attention(1, heads_last=True, backward=True),
+    "aten::_efficient_attention_forward": _attention(heads_last=True),
+    "aten::_efficient_attention_backward": _attention(1, heads_last=True, backward=True),
+    "flash_attn::_flash_attn_forward": _attention(heads_last=True),
+    "flash_attn::_flash_attn_backward": _attention(1, heads_last=True, backward=True),
+}
+"""Operator to its formula: operations, and elements moved at least. An einsum, and what else is made of these, counts by them."""

@@ -1,0 +1,112 @@
+"""The recipe `info`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.base import Answer, AnswerColumn, Part, Recipe
+from alltrace.trace.schema import EVENT_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+
+class Info(Recipe):
+    """Who ran where: each rank's host, process and devices, how its number was found, and how many rows of what it has.
+
+    Beside the rows stands `clocks`, one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
+    `residual_ns` (typical error that remains; null without evidence), `evidence` (collectives used) and `component` (hosts with
+    the same number were connected by evidence; others by their UTC stamps alone).
+    """
+
+    name = "info"
+    aligned = True
+    windowed = False
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        AnswerColumn("local_rank", None, "its number on its host"),
+        AnswerColumn("host", None, "host"),
+        AnswerColumn("process", None, "process id of the process that computes"),
+        AnswerColumn("devices", None, "GPUs: name and UUID, or bus id, or CUDA ordinal"),
+        AnswerColumn("rank_source", None, "how its number was found"),
+        AnswerColumn("reports", None, "reports it is made from"),
+        AnswerColumn("start_ns", "ns", "first start of any event, aligned"),
+        AnswerColumn("end_ns", "ns", "last end of any event, aligned"),
+        *(AnswerColumn(t, None, f"rows of {t}; a table that no rank has gets no column") for t in EVENT_TABLES),
+    )
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """Nothing: all it takes is in the manifest."""
+        import pyarrow as pa
+
+        del rank
+        return pa.table({"nothing": pa.array([], pa.int64())})
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """A row per rank."""
+        import pyarrow as pa
+
+        from alltrace.run.clock import clock_map
+
+        manifest = run.manifest
+        asked = {p.rank for p in parts}
+        ranks = [r for r in run.ranks if r.rank in asked]
+        present = [t for t in EVENT_TABLES if any(r.rows.get(t) for r in ranks)]
+        columns = tuple(c for c in self.columns if c.name not in EVENT_TABLES or c.name in present)
+        rows = []
+        for r in ranks:
+            clock = clock_map(manifest, r)
+            rows.append(
+                {
+                    "rank": r.rank,
+                    "local_rank": r.local_rank,
+                    "host": r.host,
+                    "process": r.pids[0] if r.pids else None,
+                    "devices": [f"{d.name or 'GPU'} ({d.identity[1]})" for d in r.devices],
+                    "rank_source": r.rank_source,
+                    "reports": [_text(manifest.reports[i].path) for i in r.reports],
+                    "start_ns": None if r.start_ns is None else clock.apply_one(r.start_ns),
+                    "end_ns": None if r.end_ns is None else clock.apply_one(r.end_ns),
+                    **{t: r.rows.get(t, 0) for t in present},
+                }
+            )
+        texts, lists = {"host", "rank_source"}, {"devices", "reports"}
+        schema = pa.schema(
+            [
+                (c.name, pa.string() if c.name in texts else pa.list_(pa.string()) if c.name in lists else pa.int64())
+                for c in columns
+            ]
+        )
+        clocks = [
+            {
+                "host": c.host,
+                "offset_ns": c.offset_ns,
+                "drift_ppm": c.drift_ppm,
+                "residual_ns": c.residual_ns,
+                "evidence": c.evidence,
+                "component": c.component,
+            }
+            for c in manifest.clocks
+        ]
+        return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(_warnings(manifest)), {"clocks": clocks})
+
+
+def _text(path: str) -> str:
+    """A path as text; bytes that are no UTF-8 are shown escaped."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _warnings(manifest: Any) -> list[str]:
+    """What the reports' readers warned of, each sentence once, with how many reports it is true of; and what was left out."""
+    by_text: dict[str, list[str]] = defaultdict(list)
+    for report in manifest.reports:
+        for warning in report.warnings:
+            by_text[warning].append(report.path)
+    found = [f"{paths[0]}: {text}" if len(paths) == 1 else f"{len(paths)} reports: {text}" for text, paths in by_text.items()]
+    return [*found, *(f"left out: {r}" for r in manifest.redactions)]
+
+
+RECIPE = Info()

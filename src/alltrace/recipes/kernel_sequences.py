@@ -1,0 +1,195 @@
+"""The recipe `kernel-sequences`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_SHOWN = 32
+_SUMS = ("count", "gpu_total_ns", "cpu_total_ns")
+_KEYS = ("operator", "code", "length", "kernels")
+
+
+class KernelSequences(Recipe):
+    """Which sequences of kernels the calls of an operator or range launch, and how often: candidates for fusion or a CUDA graph.
+
+    A sequence is all kernels that one call launched, itself and whatever is inside, in the order of their launches. Calls with the
+    same sequence are counted together, over all ranks. An operator inside a call of the same name is not counted again.
+    """
+
+    name = "kernel-sequences"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "ranges": ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row"),
+        "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
+        "api": ("start", "end", "process", "thread", "correlation", "name"),
+    }
+    requires = ("ranges", "kernels", "api")
+    options = (
+        Option("operator", str, None, "only operators and ranges with this in their name"),
+        Option("min_length", int, 3, "fewest kernels of a sequence", least=1),
+        Option("top", int, 20, "how many sequences, those with the most GPU time first; 0 for all", least=0),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("operator", None, "the operator or range"),
+        AnswerColumn("kernels", None, f"its kernels, the first {_SHOWN} of a longer sequence"),
+        AnswerColumn("length", None, "kernels of the sequence"),
+        AnswerColumn("ranks", None, "ranks on which it was launched"),
+        AnswerColumn("count", None, "calls that launched it"),
+        AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels of all these calls"),
+        AnswerColumn("gpu_mean_ns", "ns", "the same of one call"),
+        AnswerColumn("cpu_mean_ns", "ns", "mean time of the call on the host"),
+    )
+    chart = Chart("bars", "kernels", ("gpu_total_ns",), "operator")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """One row per operator and sequence."""
+        import numpy as np
+        import pyarrow as pa
+
+        from alltrace.recipes.containing import Intervals, outermost
+        from alltrace.recipes.launching import KERNEL, gpu_work
+        from alltrace.recipes.nvtx_projection import integers, launch_spans
+        from alltrace.trace.distinct import distinct
+
+        ranges = launch_spans(rank)
+        kinds, places = distinct(integers(ranges.column("name")))
+        names = [n or "" for n in rank.texts(pa.array(kinds, pa.int64())).to_pylist()]
+        wanted = np.array([not options["operator"] or options["operator"] in n for n in names], np.bool_)
+        keep = np.flatnonzero(wanted[places.ravel()]) if len(names) else np.zeros(0, np.int64)
+        name = places.ravel()[keep].astype(np.int64)
+        start = integers(ranges.column("start"))[keep]
+        at = Intervals(integers(ranges.column("thread"))[keep], start, np.maximum(integers(ranges.column("end"))[keep], start))
+        outer = outermost(name * (1 + at.thread.max(initial=0)) + at.thread, at.start, at.end)
+        name, at = name[outer], at.of(outer)
+        work = gpu_work(rank)
+        mine = np.flatnonzero((work.call >= 0) & (work.kind == KERNEL))
+        found = _sequences(at, Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end"))), work, mine)
+        return _grouped(rank, names, name, at, found, options["min_length"])
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The sequences of all ranks."""
+        import numpy as np
+        import pyarrow as pa
+
+        rough = {"decimals": "1"}
+        kinds = {"operator": pa.string(), "kernels": pa.string(), "gpu_mean_ns": pa.float64(), "cpu_mean_ns": pa.float64()}
+        schema = pa.schema(
+            [
+                pa.field(c.name, k := kinds.get(c.name, pa.int64()), metadata=rough if pa.types.is_floating(k) else None)
+                for c in self.columns
+            ]
+        )
+        if not parts:
+            return Answer(schema.empty_table(), self.columns)
+        whole = pa.concat_tables([p.table for p in parts])
+        grouped = whole.group_by(list(_KEYS), use_threads=False).aggregate([("count", "count"), *((c, "sum") for c in _SUMS)])
+        notes = [] if grouped.num_rows else [f"no call launches {options['min_length']} kernels or more"]
+        if options["top"] and grouped.num_rows > options["top"]:
+            notes.append(f"{options['top']} of {grouped.num_rows} sequences are shown (--top)")
+            gpu = grouped.column("gpu_total_ns_sum").to_numpy()
+            least = np.partition(gpu, len(gpu) - options["top"])[len(gpu) - options["top"]]
+            grouped = grouped.filter(pa.array(gpu >= least))
+        rows = []
+        for row in grouped.to_pylist():
+            count, gpu, cpu = (row[f"{c}_sum"] for c in _SUMS)
+            means = {"gpu_mean_ns": gpu / count, "cpu_mean_ns": cpu / count}
+            facts = {"ranks": row["count_count"], "count": count, "gpu_total_ns": gpu, **means}
+            rows.append({"operator": row["operator"], "kernels": row["kernels"], "length": row["length"], **facts})
+        rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["length"], r["operator"], r["kernels"], r["count"]))
+        return Answer(pa.Table.from_pylist(rows[: options["top"] or None], schema), self.columns, tuple(notes))
+
+
+class _Found:
+    """For each call the kernels that it launched, as a piece of one list, and a code that equal sequences have in common."""
+
+    def __init__(self, first: Any, stop: Any, code: Any, gpu_ns: Any, names: Any) -> None:
+        self.first, self.stop, self.code, self.gpu_ns, self.names = first, stop, code, gpu_ns, names
+
+
+def _sequences(at: Any, calls: Any, work: Any, mine: Any) -> _Found:
+    """The sequences of the kernels `mine`, whose calls are `calls`, within the intervals `at`."""
+    import numpy as np
+
+    from alltrace.recipes.nvtx_projection import Line
+
+    threads = 1 + max(int(at.thread.max(initial=0)), int(calls.thread.max(initial=0)))
+    line = Line(threads, at.start, at.end, calls.start)
+    place = line.place(calls.thread, calls.start)
+    order = np.lexsort((work.stream[mine], work.start[mine], place))
+    place, rows = place[order], mine[order]
+    first = np.searchsorted(place, line.place(at.thread, at.start), "left")
+    stop = np.maximum(np.searchsorted(place, line.place(at.thread, at.end), "right"), first)
+    length = np.concatenate(([0], np.cumsum((work.end - work.start)[rows])))
+    # a polynomial of the names, modulo 2**64: that of a piece follows from those of two beginnings
+    name = _mixed(work.name[rows].astype(np.uint64))
+    base = np.uint64(0x9E3779B97F4A7C15)
+    powers = np.concatenate((np.ones(1, np.uint64), np.cumprod(np.full(len(rows), base), dtype=np.uint64)))
+    inverse = np.uint64(pow(int(base), -1, 1 << 64))
+    below = np.concatenate((np.ones(1, np.uint64), np.cumprod(np.full(len(rows), inverse), dtype=np.uint64)))
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(name * powers[:-1], dtype=np.uint64)))
+    code = (sums[stop] - sums[first]) * below[first]
+    return _Found(first, stop, code.view(np.int64), length[stop] - length[first], work.name[rows])
+
+
+def _mixed(values: Any) -> Any:
+    """Spreads numbers over 64 bits (the finalizer of SplitMix64, Steele et al. 2014)."""
+    import numpy as np
+
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _shown(found: _Found, codes: Any, texts: Any, rows: Any) -> Any:
+    """The first names of the sequences of some calls, as people read them."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first, length = found.first[rows], np.minimum(found.stop[rows] - found.first[rows], _SHOWN)
+    ends = np.cumsum(length)
+    at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - length), length)
+    words = pc.fill_null(texts, "?").take(pa.array(codes[at]))
+    lists = pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), words)
+    joined = pc.binary_join(lists, " | ")
+    more = pa.array(np.where(found.stop[rows] - found.first[rows] > _SHOWN, " | ...", ""), pa.string())
+    return pc.binary_join_element_wise(joined, more, "")
+
+
+def _grouped(rank: RankTables, names: Sequence[str], name: Any, at: Any, found: _Found, least: int) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    from alltrace.recipes.distribution import group
+    from alltrace.trace.distinct import distinct
+
+    long = np.flatnonzero(found.stop - found.first >= least)
+    keys = [name[long], found.code[long], (found.stop - found.first)[long]]
+    place, one = group([pa.array(k) for k in keys])
+    groups = [k[one] for k in keys]
+    gpu, cpu = np.zeros(len(one), np.int64), np.zeros(len(one), np.int64)
+    np.add.at(gpu, place, found.gpu_ns[long])
+    np.add.at(cpu, place, (at.end - at.start)[long])
+    count = np.bincount(place, minlength=len(one))
+    kinds, codes = distinct(found.names)
+    shown = _shown(found, codes, rank.texts(pa.array(kinds, pa.int64(), mask=kinds == 0)), long[one])
+    return pa.table(
+        {
+            "operator": pa.array([names[n] for n in groups[0].tolist()], pa.string()),
+            "code": pa.array(groups[1], pa.int64()),
+            "length": pa.array(groups[2], pa.int64()),
+            "kernels": shown,
+            "count": pa.array(count.astype(np.int64)),
+            "gpu_total_ns": pa.array(gpu),
+            "cpu_total_ns": pa.array(cpu),
+        }
+    )
+
+
+RECIPE = KernelSequences()

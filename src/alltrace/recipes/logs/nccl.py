@@ -1,0 +1,197 @@
+"""What the views of NCCL's logs share: sizes in bytes, steps, and calls counted by size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.trace.errors import UsageError
+from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, PER_RANK_SHARE, REDUCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alltrace.run.nccl_logs import NcclLogs
+
+FROM_CALL = 4
+_SIZES = np.array([size for _name, size in DATATYPES] + [0], np.int64)
+
+
+@dataclass(frozen=True)
+class NcclOptions:
+    """What a view may be asked.
+
+    Attributes:
+        steps: First and last step, both included; None for everything.
+        edges: Upper edges in bytes of the histogram's classes, or None for those of `preset`.
+        preset: Name of a list of edges.
+        ranks: The ranks wanted, or None for all.
+    """
+
+    steps: tuple[int, int] | None = None
+    edges: tuple[int, ...] | None = None
+    preset: str = "powers"
+    ranks: frozenset[int] | None = None
+
+
+def datatype_name(code: int) -> str:
+    """The name of NCCL's datatype number; the number itself where NCCL has none."""
+    return DATATYPES[code][0] if 0 <= code < len(DATATYPES) else str(code)
+
+
+def reduction_name(code: int) -> str:
+    """The name of NCCL's reduction number; numbers from 5 on are the program's own."""
+    return REDUCTIONS[code] if 0 <= code < len(REDUCTIONS) else f"user{code}"
+
+
+def datatype_bytes(codes: Any) -> Any:
+    """Bytes of an element by an array of datatype numbers; 0 where the number is not known."""
+    known = (codes >= 0) & (codes < len(DATATYPES))
+    return _SIZES[np.where(known, codes, len(DATATYPES))]
+
+
+@dataclass(frozen=True)
+class SizeRow:
+    """How often a rank made a call of one size; `bytes` is None for a datatype that is not known."""
+
+    member: int
+    op: str
+    count: int
+    datatype: str
+    bytes: int | None
+    calls: int
+
+
+def size_rows(logs: NcclLogs, options: NcclOptions) -> list[SizeRow]:
+    """The calls counted by member, operation, count and datatype.
+
+    Raises:
+        UsageError: Steps are asked for and no log has a step's line, or none of those asked for.
+    """
+    totals: dict[tuple[int, int, int, int], int] = {}
+    for member, op, count, datatype, calls in _grouped(logs, options):
+        key = member, op, count, datatype
+        totals[key] = totals.get(key, 0) + calls
+    rows = []
+    for (member, op, count, datatype), calls in totals.items():
+        if options.ranks is not None and rank_of(logs, member) not in options.ranks:
+            continue
+        size = DATATYPES[datatype][1] if 0 <= datatype < len(DATATYPES) else None
+        rows.append(SizeRow(member, OPERATIONS[op], count, datatype_name(datatype), None if size is None else size * count, calls))
+    return rows
+
+
+def rank_of(logs: NcclLogs, member: int) -> int | None:
+    """The rank of a communicator's end: of its process in the job where known, else in the communicator."""
+    its = logs.members[member]
+    return its.rank if its.global_rank is None else its.global_rank
+
+
+def _grouped(logs: NcclLogs, options: NcclOptions) -> Iterator[tuple[int, int, int, int, int]]:
+    if logs.calls_to is None:
+        for log, part in enumerate(logs.parts):
+            table = part.sizes
+            columns = [table.column(n).to_numpy() for n in ("instance", "operation", "count", "datatype", "flags", "calls")]
+            for instance, op, count, datatype, flags, calls in zip(*(c.tolist() for c in columns), strict=True):
+                if bool(flags & FROM_CALL) == logs.uses_calls_of_trace:
+                    yield logs.member_of[log][instance], op, count, datatype, calls
+        return
+    steps = StepFinder(logs, options.steps)
+    for log, batch in logs.calls():
+        columns = [batch.column(n).to_numpy() for n in ("instance", "operation", "count", "datatype")]
+        keep = ((batch.column("flags").to_numpy() & FROM_CALL) != 0) == logs.uses_calls_of_trace
+        keep &= steps.wanted(log, batch)
+        if not keep.any():
+            continue
+        rows, calls = np.unique(np.column_stack(columns)[keep], axis=0, return_counts=True)
+        for (instance, op, count, datatype), n in zip(rows.tolist(), calls.tolist(), strict=True):
+            yield logs.member_of[log][instance], op, count, datatype, n
+
+
+class StepFinder:
+    """Which step a call is of: a training log prints a step's line at its end, so a step's calls are those before its line.
+
+    Where the lines tell their rank, a rank's calls are held against its own lines; else against the first line of each step.
+
+    Args:
+        logs: The logs.
+        span: First and last step wanted, or None for all.
+
+    Raises:
+        UsageError: A span is given and no log has a step's line, or none of the span.
+    """
+
+    def __init__(self, logs: NcclLogs, span: tuple[int, int] | None) -> None:
+        self._span = span
+        self._marks: list[dict[int | None, tuple[Any, Any]]] = []
+        self._prefix: list[Any] = []
+        found = set()
+        for part in logs.parts:
+            by_rank: dict[int | None, list[tuple[int, int]]] = {}
+            for line, step, rank in part.records.steps:
+                found.add(step)
+                for key in {rank, None}:
+                    marks = by_rank.setdefault(key, [])
+                    if not marks or marks[-1][1] != step:
+                        marks.append((line, step))
+            if len(by_rank) <= 2:  # one rank alone, or none, prints the steps: its lines are everybody's
+                by_rank = {None: by_rank.get(None, [])}
+            self._marks.append(
+                {
+                    rank: (np.array([m[0] for m in marks], np.int64), np.array([m[1] for m in marks], np.int64))
+                    for rank, marks in by_rank.items()
+                }
+            )
+            ranks = [part.records.processes[process].prefix_rank for process, _tid, _dev in part.tokens]
+            self._prefix.append(np.array([-1 if r is None else r for r in ranks] or [-1], np.int64))
+        self.any = bool(found)
+        if span is not None and not found:
+            raise UsageError(
+                "--steps needs a log in which a step's lines (such as `iteration 45/100`) stand between NCCL's; none has one"
+            )
+        if span is not None and not any(span[0] <= step <= span[1] for step in found):
+            raise UsageError(f"--steps is {span[0]}:{span[1]}; the logs have steps {min(found)} to {max(found)}")
+
+    def steps(self, log: int, batch: Any) -> Any:
+        """The step of each call of a batch, -1 behind the last step's line."""
+        lines, tokens = batch.column("line").to_numpy(), batch.column("token").to_numpy()
+        marks = self._marks[log]
+        out = np.full(len(lines), -1, np.int64)
+        prefix = self._prefix[log][tokens]
+        for rank in np.unique(prefix).tolist() if len(marks) > 1 else [None]:
+            at, step = marks.get(rank, marks.get(None, (np.zeros(0, np.int64),) * 2))
+            mine = slice(None) if rank is None else prefix == rank
+            place = np.searchsorted(at, lines[mine], side="right")
+            padded = np.append(step, -1)
+            out[mine] = padded[place]
+        return out
+
+    def wanted(self, log: int, batch: Any) -> Any:
+        """Which calls of a batch are of the wanted steps."""
+        if self._span is None:
+            return np.ones(len(batch), bool)
+        steps = self.steps(log, batch)
+        return (steps >= self._span[0]) & (steps <= self._span[1])
+
+
+def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:
+    """The bytes that nccl-tests calls the size of a call: `size`, times the ranks where the count is one rank's share.
+
+    Source: nccl-tests doc/PERFORMANCE.md and each test's `getBuffSize`.
+    """
+    if size is None or (op in PER_RANK_SHARE and nranks is None):
+        return None
+    return size * nranks if op in PER_RANK_SHARE and nranks is not None else size
+
+
+def whole_numbers(values: list[int | None]) -> Any:
+    """Exact integers as an Arrow array: int64, or decimals where they do not fit."""
+    from decimal import Decimal
+
+    import pyarrow as pa
+
+    if all(v is None or -(1 << 63) <= v < 1 << 63 for v in values):
+        return pa.array(values, pa.int64())
+    return pa.array([None if v is None else Decimal(v) for v in values], pa.decimal128(38, 0))

@@ -1,0 +1,239 @@
+"""Every call: one row per record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.logs.nccl import FROM_CALL, StepFinder, datatype_bytes, datatype_name, rank_of, reduction_name
+from alltrace.trace.nccl_words import OPERATIONS, PER_RANK_SHARE, POINT_TO_POINT
+
+if TYPE_CHECKING:
+    from alltrace.recipes.logs.nccl import NcclOptions
+    from alltrace.run.nccl_logs import NcclLogs
+
+COLUMNS = (
+    AnswerColumn("rank", None, "The caller's rank in the communicator, from the INIT line of the same process and communicator"),
+    AnswerColumn(
+        "global_rank",
+        None,
+        "The rank of its process in the job: from the communicator of all processes, else from the launcher's prefix",
+    ),
+    AnswerColumn("communicator", None, "The communicator: its commId where the log has one"),
+    AnswerColumn("group_size", None, "Ranks of the communicator"),
+    AnswerColumn("sequence", None, "The call's place among the caller's calls on this communicator in the log, from 0"),
+    AnswerColumn("op", None, "The operation"),
+    AnswerColumn("op_count", None, "NCCL's opCount, which counts launches: all calls of a group have the same"),
+    AnswerColumn("count", None, "Elements, as the call says"),
+    AnswerColumn("datatype", None, "The type"),
+    AnswerColumn("bytes", "bytes", "Count times the bytes of the datatype, exact"),
+    AnswerColumn("payload_bytes", "bytes", "As nccl-tests counts a size: times the ranks where the count is one rank's share"),
+    AnswerColumn("redop", None, "The reduction; null for operations without one"),
+    AnswerColumn("root", None, "The root of Broadcast, Reduce, Gather and Scatter"),
+    AnswerColumn("peer", None, "The peer of Send and Recv"),
+    AnswerColumn("step", None, "The step: that of the next step's line in the log; null behind the last"),
+    AnswerColumn("time_ns", "ns", "When the line was written, since 1970: by its zone, else as if its local time were UTC"),
+    AnswerColumn("host", None, "The host"),
+    AnswerColumn("pid", None, "The process id"),
+    AnswerColumn("tid", None, "The thread id"),
+    AnswerColumn("device", None, "The CUDA ordinal in the line's brackets"),
+    AnswerColumn("stream", None, "The stream's pointer; null where the record was cut before it"),
+    AnswerColumn("log", None, "The log's file"),
+    AnswerColumn("line", None, "The line in it, from 1"),
+    AnswerColumn("state", None, "`whole`, `cut` behind the needed fields, or `rejoined` from two pieces"),
+)
+CHART = Chart("scatter", "time_ns", ("bytes",), "op", title="Size of each call", log_y=True)
+_ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
+_REDUCING = ("AllReduce", "ReduceScatter", "Reduce")
+_MASK = (1 << 64) - 1
+_HOUR_NS = 3_600_000_000_000
+_ABOUT_NS = 120_000_000_000
+
+
+def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
+    """One row per call in the order of the logs; the table lies in a file beside the calls, so it is as large as it likes."""
+    import pyarrow as pa
+
+    if logs.calls_to is None:
+        raise ValueError("the view of calls needs the calls one by one")
+    schema = _schema()
+    path = logs.calls_to / "answer.arrow"
+    rows = _Rows(logs, options)
+    with pa.ipc.new_file(str(path), schema) as writer:
+        for log, batch in logs.calls():
+            made = rows.make(log, batch, schema)
+            if made.num_rows:
+                writer.write_batch(made)
+    # the mapping goes away with the last reference to the table
+    table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    notes = list(logs.notes)
+    if rows.hours:
+        notes.append(
+            f"the clock of {rows.hours} processes went back by an hour, as summer time ends: an hour was added from there on"
+        )
+    return Answer(table, COLUMNS, tuple(notes), chart=CHART)
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    words = pa.dictionary(pa.int32(), pa.string())
+    types = {
+        **dict.fromkeys(("communicator", "op", "datatype", "redop", "host", "log", "state"), words),
+        "stream": pa.string(),
+    }
+    return pa.schema([(c.name, types.get(c.name, pa.int64())) for c in COLUMNS])
+
+
+class _Rows:
+    """Makes the rows of the answer, batch by batch; the words of a column are one list for all batches."""
+
+    def __init__(self, logs: NcclLogs, options: NcclOptions) -> None:
+        import pyarrow as pa
+
+        self._logs = logs
+        self._options = options
+        self._steps = StepFinder(logs, options.steps)
+        self._next = np.zeros(len(logs.members), np.int64)
+        members = logs.members
+        none = np.int64(-1)
+        self._rank = np.array([none if m.rank is None else m.rank for m in members] or [none], np.int64)
+        self._global = np.array([none if m.global_rank is None else m.global_rank for m in members] or [none], np.int64)
+        self._nranks = np.array([none if m.nranks is None else m.nranks for m in members] or [none], np.int64)
+        self._shown = np.array(
+            [options.ranks is None or rank_of(logs, n) in options.ranks for n in range(len(members))] or [False], bool
+        )
+        names = sorted({m.communicator for m in members})
+        hosts = sorted({p.host for part in logs.parts for p in part.records.processes})
+        at = {name: n for n, name in enumerate(names)}
+        self._communicator = np.array([at[m.communicator] for m in members] or [0], np.int32)
+        self._words = {
+            "communicator": pa.array(names, pa.string()),
+            "op": pa.array(OPERATIONS, pa.string()),
+            "host": pa.array(hosts, pa.string()),
+            "log": pa.array(logs.paths, pa.string()),
+            "state": pa.array(["whole", "cut", "rejoined"], pa.string()),
+            "datatype": pa.array([datatype_name(n) for n in range(256)], pa.string()),
+            "redop": pa.array([reduction_name(n) for n in range(256)], pa.string()),
+        }
+        self._token_host, self._token_pid, self._token_tid, self._token_dev = [], [], [], []
+        for part in logs.parts:
+            its = [part.records.processes[p] for p, _t, _d in part.tokens]
+            self._token_host.append(np.array([hosts.index(p.host) for p in its] or [0], np.int32))
+            self._token_pid.append(np.array([p.pid for p in its] or [0], np.int64))
+            self._token_tid.append(np.array([t for _p, t, _d in part.tokens] or [0], np.int64))
+            self._token_dev.append(np.array([-1 if d is None else d for _p, _t, d in part.tokens] or [-1], np.int64))
+        self._op_share = np.array([op in PER_RANK_SHARE for op in OPERATIONS])
+        self._op_peer = np.array([op in POINT_TO_POINT for op in OPERATIONS])
+        self._op_root = np.array([op in _ROOTED for op in OPERATIONS])
+        self._op_reduces = np.array([op in _REDUCING for op in OPERATIONS])
+        self._clock: dict[tuple[int, int], tuple[int, int]] = {}
+        self._set_back: set[tuple[int, int]] = set()
+
+    @property
+    def hours(self) -> int:
+        """Processes whose clock went back by an hour."""
+        return len(self._set_back)
+
+    def make(self, log: int, batch: Any, schema: Any) -> Any:
+        """The rows of the answer for a batch of calls."""
+        import pyarrow as pa
+
+        its = {
+            name: batch.column(name).to_numpy(zero_copy_only=False)
+            for name in ("line", "token", "instance", "operation", "count", "datatype", "redop", "root", "flags")
+        }
+        member = np.array(self._logs.member_of[log], np.int64)[its["instance"]]
+        source = ((its["flags"] & FROM_CALL) != 0) == self._logs.uses_calls_of_trace
+        sequence = self._sequence(np.where(source, member, -1))
+        steps = self._steps.steps(log, batch) if self._steps.any else np.full(len(batch), -1, np.int64)
+        time = self._times(log, batch, its["token"])
+        keep = source & self._shown[member] & self._steps.wanted(log, batch)
+        if not keep.any():
+            return pa.RecordBatch.from_pylist([], schema)
+        op, count, datatype = its["operation"], its["count"], its["datatype"]
+        size = datatype_bytes(datatype)
+        known = (size > 0) & (count <= np.iinfo(np.int64).max // np.maximum(size, 1))
+        nbytes = np.where(known, count * size, 0)
+        nranks = self._nranks[member]
+        share = self._op_share[op]
+        paid = known & (~share | ((nranks > 0) & (nbytes <= np.iinfo(np.int64).max // np.maximum(nranks, 1))))
+        payload = np.where(share & paid, nbytes * np.maximum(nranks, 1), nbytes)
+        token = its["token"]
+        columns: dict[str, Any] = {
+            "rank": _numbers(self._rank[member], self._rank[member] >= 0),
+            "global_rank": _numbers(self._global[member], self._global[member] >= 0),
+            "communicator": self._communicator[member],
+            "group_size": _numbers(nranks, nranks >= 0),
+            "sequence": _numbers(sequence, None),
+            "op": op.astype(np.int32),
+            "op_count": batch.column("op_count"),
+            "count": _numbers(count, None),
+            "datatype": np.clip(datatype, 0, 255).astype(np.int32),
+            "bytes": _numbers(nbytes, known),
+            "payload_bytes": _numbers(payload, paid),
+            "redop": pa.array(np.clip(its["redop"], 0, 255).astype(np.int32), mask=~self._op_reduces[op]),
+            "root": _numbers(its["root"], self._op_root[op]),
+            "peer": _numbers(its["root"], self._op_peer[op]),
+            "step": _numbers(steps, steps >= 0),
+            "time_ns": time,
+            "host": self._token_host[log][token],
+            "pid": _numbers(self._token_pid[log][token], None),
+            "tid": _numbers(self._token_tid[log][token], None),
+            "device": _numbers(self._token_dev[log][token], self._token_dev[log][token] >= 0),
+            "stream": pa.array([None if v is None else hex(v & _MASK) for v in batch.column("stream").to_pylist()], pa.string()),
+            "log": np.full(len(batch), log, np.int32),
+            "line": _numbers(its["line"] + 1, None),
+            "state": (its["flags"] & 3).astype(np.int32) % 3,
+        }
+        arrays = [
+            pa.DictionaryArray.from_arrays(pa.array(columns[f.name]), self._words[f.name])
+            if f.name in self._words
+            else columns[f.name]
+            for f in schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema).filter(pa.array(keep))
+
+    def _sequence(self, member: Any) -> Any:
+        """Each call's number among the calls of its member, over all batches so far."""
+        order = np.argsort(member, kind="stable")
+        ordered = member[order]
+        first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        lengths = np.diff(np.append(first, ordered.size))
+        out = np.empty(member.size, np.int64)
+        out[order] = np.arange(ordered.size) - np.repeat(first, lengths) + np.repeat(self._next[ordered[first]], lengths)
+        used = ordered[first] >= 0
+        self._next[ordered[first][used]] += lengths[used]
+        return out
+
+    def _times(self, log: int, batch: Any, tokens: Any) -> Any:
+        """The times of a batch, with an hour added to a process's from where its local clock was set back."""
+        import pyarrow as pa
+
+        column = batch.column("time_ns")
+        if column.null_count == len(column):
+            return column
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        times = column.fill_null(0).to_numpy().copy()
+        processes = np.array([p for p, _t, _d in self._logs.parts[log].tokens], np.int64)[tokens]
+        for process in np.unique(processes[valid]).tolist():
+            mine = np.flatnonzero(valid & (processes == process))
+            last, added = self._clock.get((log, process), (int(times[mine[0]]), 0))
+            own = times[mine]
+            back = np.diff(np.concatenate([[last], own]))
+            set_back = np.flatnonzero((back < -(_HOUR_NS - _ABOUT_NS)) & (back > -(_HOUR_NS + _ABOUT_NS)))
+            extra = np.full(own.size, added, np.int64)
+            for at in set_back.tolist():
+                extra[at:] += _HOUR_NS
+                self._set_back.add((log, process))
+            times[mine] = own + extra
+            self._clock[log, process] = int(own[-1]), int(extra[-1])
+        return pa.array(times, mask=~valid)
+
+
+def _numbers(values: Any, valid: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(np.asarray(values, np.int64), mask=None if valid is None else ~np.asarray(valid, bool))

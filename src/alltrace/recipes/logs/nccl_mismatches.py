@@ -1,0 +1,195 @@
+"""Collectives on which the ranks of a communicator disagree: a hang, found before it is one.
+
+The k-th collective of each rank on a communicator must be the same operation with the same count, datatype, reduction and root
+(NCCL's user guide, "Collective Operations"). Where a rank's INIT is not in the log, its calls are laid beside the others' by
+opCount.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.logs.nccl import FROM_CALL, datatype_name, reduction_name
+from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT
+
+if TYPE_CHECKING:
+    from alltrace.recipes.logs.nccl import NcclOptions
+    from alltrace.run.nccl_logs import NcclLogs
+
+COLUMNS = (
+    AnswerColumn("communicator", None, "The communicator"),
+    AnswerColumn("sequence", None, "The place among the collectives on it that the ranks have in common, from 0"),
+    AnswerColumn(
+        "kind",
+        None,
+        "What differs: `operation`, `order` (the same calls, in another order), `count`, `datatype`, `reduction`, "
+        "`root`, or `missing`",
+    ),
+    AnswerColumn("expected", None, "The call of most ranks"),
+    AnswerColumn("found", None, "The call of these ranks; empty where it is missing"),
+    AnswerColumn("ranks", None, "The ranks that differ; processes where the log does not tell ranks"),
+    AnswerColumn("agreeing", None, "How many ranks made the expected call"),
+    AnswerColumn("op_count", None, "NCCL's opCount of it on the first of these ranks, or of the expected call where it is missing"),
+    AnswerColumn("log", None, "Where to look: the log of the first of these ranks"),
+    AnswerColumn("line", None, "The line of the call in it, from 1; the rank's last call where one is missing"),
+)
+_SAME = ("operation", "count", "datatype", "redop", "root")
+_KINDS = ("operation", "count", "datatype", "reduction", "root")
+_MOST_ROWS = 20
+_LOOK = 16
+_P2P = np.array([op in POINT_TO_POINT for op in OPERATIONS])
+_ROOTED = np.array([op in ("Broadcast", "Reduce", "Gather", "Scatter") for op in OPERATIONS])
+
+
+def answer(logs: NcclLogs, options: NcclOptions) -> Answer:  # noqa: ARG001
+    """The disagreements of each communicator, in order; after an operation that differs only the first of them is told."""
+    import pyarrow as pa
+
+    calls = _collectives(logs)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for n, member in enumerate(logs.members):
+        groups[member.communicator].append(n)
+    rows: list[dict[str, Any]] = []
+    notes = list(logs.notes)
+    compared = 0
+    for communicator, members in sorted(groups.items()):
+        if len(members) < 2:
+            continue
+        compared += 1
+        found, note = _compare(logs, members, calls)
+        rows += [{"communicator": communicator, **row} for row in found]
+        if note:
+            notes.append(f"{communicator}: {note}")
+    alone = len(groups) - compared
+    notes.append(f"{compared} communicators were compared" + (f"; {alone} have one rank in the logs" if alone else ""))
+    types = {"sequence": pa.int64(), "agreeing": pa.int64(), "op_count": pa.int64(), "line": pa.int64()}
+    types["ranks"] = pa.list_(pa.string())
+    schema = pa.schema([(c.name, types.get(c.name, pa.string())) for c in COLUMNS])
+    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS, tuple(notes))
+
+
+def _collectives(logs: NcclLogs) -> dict[int, Any]:
+    """The collectives of each member in order: rows of line, opCount, and what must be the same."""
+    pieces: dict[int, list[Any]] = defaultdict(list)
+    for log, batch in logs.calls():
+        names = ("line", "op_count", *_SAME, "flags")
+        its = [batch.column(n).fill_null(-1).to_numpy() for n in names]
+        keep = ~_P2P[its[2]] & (((its[-1] & FROM_CALL) != 0) == logs.uses_calls_of_trace)
+        table = np.column_stack(its[:-1])[keep]
+        table[~_ROOTED[table[:, 2]], 6] = 0
+        member = np.array(logs.member_of[log], np.int64)[batch.column("instance").to_numpy()][keep]
+        order = np.argsort(member, kind="stable")
+        member = member[order]
+        for its_member in np.unique(member).tolist():
+            lo, hi = np.searchsorted(member, [its_member, its_member + 1])
+            pieces[its_member].append(table[order[lo:hi]])
+    return {member: np.concatenate(parts) for member, parts in pieces.items()}
+
+
+def _compare(logs: NcclLogs, members: list[int], calls: dict[int, Any]) -> tuple[list[dict[str, Any]], str]:
+    empty = np.zeros((0, 2 + len(_SAME)), np.int64)
+    series = {m: calls.get(m, empty) for m in members}
+    note = ""
+    if not all(logs.members[m].from_start for m in members):
+        series = {m: s for m, s in series.items() if len(s)}
+        if len(series) < 2:
+            return [], "only one rank has calls in the log"
+        if any(len(s) > 1 and (s[:, 1] == s[0, 1]).all() for s in series.values()):
+            return (
+                [],
+                "the log does not begin with its INIT and opCount does not count, so which calls belong together is not known",
+            )
+        begin = max(int(s[0, 1]) for s in series.values())
+        series = {m: s[np.searchsorted(s[:, 1], begin) :] if _rising(s) else s for m, s in series.items()}
+        note = f"the log does not begin with its INIT; compared from opCount {begin:x} on, which is {begin}"
+    longest = max(len(s) for s in series.values())
+    shortest = min(len(s) for s in series.values())
+    stack = np.stack([s[:shortest, 2:] for s in series.values()]) if shortest else np.zeros((len(series), 0, len(_SAME)), np.int64)
+    differ = np.flatnonzero((stack != stack[:1]).any(axis=(0, 2)))
+    rows: list[dict[str, Any]] = []
+    order = list(series)
+    for sequence in differ[:_MOST_ROWS].tolist():
+        its = _one(logs, order, series, sequence)
+        rows += its
+        if any(r["kind"] in ("operation", "order") for r in its):
+            more = int((differ > sequence).sum())
+            note += ("; " if note else "") + (f"{more} later collectives differ too, as a consequence" if more else "")
+            return rows, note.strip("; ")
+    if differ.size > _MOST_ROWS:
+        note += f"; {differ.size - _MOST_ROWS} later collectives differ too"
+    if shortest < longest:
+        rows += _missing(logs, order, series, shortest)
+    return rows, note.strip("; ")
+
+
+def _rising(series: Any) -> bool:
+    return bool((np.diff(series[:, 1]) >= 0).all())
+
+
+def _one(logs: NcclLogs, order: list[int], series: dict[int, Any], sequence: int) -> list[dict[str, Any]]:
+    signatures = {m: tuple(series[m][sequence, 2:].tolist()) for m in order}
+    expected, agreeing = Counter(signatures.values()).most_common(1)[0]
+    others: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for m in order:
+        if signatures[m] != expected:
+            others[signatures[m]].append(m)
+    rows = []
+    pattern = next(m for m in order if signatures[m] == expected)
+    for signature, members in others.items():
+        kind = next(k for k, a, b in zip(_KINDS, expected, signature, strict=True) if a != b)
+        first = members[0]
+        near = [sorted(map(tuple, series[m][sequence : sequence + _LOOK, 2:].tolist())) for m in (pattern, first)]
+        ahead = [set(map(tuple, series[m][sequence : sequence + _LOOK, 2:].tolist())) for m in (pattern, first)]
+        if near[0] == near[1] or (kind == "operation" and signature in ahead[0] and expected in ahead[1]):
+            kind = "order"
+        call = series[first][sequence]
+        rows.append(_row(logs, members, sequence, kind, expected, signature, agreeing, int(call[1]), int(call[0])))
+    return rows
+
+
+def _missing(logs: NcclLogs, order: list[int], series: dict[int, Any], shortest: int) -> list[dict[str, Any]]:
+    """The ranks whose calls end first, against the next call of those that go on."""
+    short = [m for m in order if len(series[m]) == shortest]
+    longer = [m for m in order if len(series[m]) > shortest]
+    nexts = Counter(tuple(series[m][shortest, 2:].tolist()) for m in longer)
+    expected, agreeing = nexts.most_common(1)[0]
+    line = int(series[short[0]][-1, 0]) if shortest else None
+    op_count = int(series[longer[0]][shortest, 1])
+    return [_row(logs, short, shortest, "missing", expected, None, agreeing, op_count, line)]
+
+
+def _row(
+    logs: NcclLogs,
+    members: list[int],
+    sequence: int,
+    kind: str,
+    expected: tuple[int, ...],
+    found: tuple[int, ...] | None,
+    agreeing: int,
+    op_count: int,
+    line: int | None,
+) -> dict[str, Any]:
+    its = [logs.members[m] for m in members]
+    return {
+        "sequence": sequence,
+        "kind": kind,
+        "expected": _words(expected),
+        "found": "" if found is None else _words(found),
+        "ranks": [m.process if (r := m.rank if m.rank is not None else m.global_rank) is None else str(r) for m in its],
+        "agreeing": agreeing,
+        "op_count": op_count,
+        "log": logs.paths[its[0].log],
+        "line": None if line is None else line + 1,
+    }
+
+
+def _words(signature: tuple[int, ...]) -> str:
+    op, count, datatype, redop, root = signature
+    text = f"{OPERATIONS[op]} count {count} {datatype_name(datatype)}"
+    if OPERATIONS[op] in ("AllReduce", "ReduceScatter", "Reduce"):
+        text += f" {reduction_name(redop)}"
+    return text + (f" root {root}" if _ROOTED[op] else "")

@@ -1,0 +1,54 @@
+"""Per operation: calls and message sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.logs.nccl import size_rows, whole_numbers
+
+if TYPE_CHECKING:
+    from alltrace.recipes.logs.nccl import NcclOptions
+    from alltrace.run.nccl_logs import NcclLogs
+
+COLUMNS = (
+    AnswerColumn("op", None, "The operation, as NCCL names it"),
+    AnswerColumn("calls", None, "Calls over all ranks, one for each rank that calls"),
+    AnswerColumn("min_bytes", "bytes", "The smallest call: count times the bytes of the datatype"),
+    AnswerColumn("mean_bytes", "bytes", "Total over calls"),
+    AnswerColumn("max_bytes", "bytes", "The largest call"),
+    AnswerColumn("total_bytes", "bytes", "The sum over all calls, exact"),
+    AnswerColumn("unknown_calls", None, "Calls of a datatype whose size is not known; they are in no column of bytes"),
+)
+CHART = Chart("bars", "op", ("total_bytes",), title="Bytes of each operation")
+
+
+def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
+    """One row per operation, by total bytes."""
+    import pyarrow as pa
+
+    groups: dict[str, list[int]] = {}
+    for row in size_rows(logs, options):
+        # calls of known size, smallest, largest, total, calls of unknown size
+        group = groups.setdefault(row.op, [0, -1, -1, 0, 0])
+        if row.bytes is None:
+            group[4] += row.calls
+            continue
+        group[0] += row.calls
+        group[1] = row.bytes if group[1] < 0 else min(group[1], row.bytes)
+        group[2] = max(group[2], row.bytes)
+        group[3] += row.bytes * row.calls
+    order = sorted(groups, key=lambda op: (-groups[op][3], op))
+    its = [groups[op] for op in order]
+    table = pa.table(
+        {
+            "op": pa.array(order, pa.string()),
+            "calls": pa.array([g[0] + g[4] for g in its], pa.int64()),
+            "min_bytes": whole_numbers([g[1] if g[0] else None for g in its]),
+            "mean_bytes": pa.array([g[3] / g[0] if g[0] else None for g in its], pa.float64()),
+            "max_bytes": whole_numbers([g[2] if g[0] else None for g in its]),
+            "total_bytes": whole_numbers([g[3] if g[0] else None for g in its]),
+            "unknown_calls": pa.array([g[4] for g in its], pa.int64()),
+        }
+    )
+    return Answer(table, COLUMNS, logs.notes, chart=CHART)

@@ -1,0 +1,308 @@
+"""Tables of nccl-tests: bandwidth by size, a summary of each run, runs side by side, and hosts that are slower than the others.
+
+Bus bandwidth is algorithm bandwidth (size over time) times a factor that makes it comparable with the speed of a link, whatever the
+number of ranks n: AllReduce 2(n-1)/n; AllGather, ReduceScatter, AlltoAll, Gather, Scatter (n-1)/n; Broadcast, Reduce, SendRecv 1.
+Source: nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VIEWS = ("sizes", "summary", "compare", "hosts")
+KNEE_SHARE = 0.8
+OUTLIER_SHARE = 0.8
+_ROUNDING = 0.02
+_ALL_REDUCE, _SHARED, _PLAIN = "all_reduce", "share", "plain"
+_FAMILY = {
+    "allreduce": _ALL_REDUCE,
+    "allgather": _SHARED,
+    "reducescatter": _SHARED,
+    "alltoall": _SHARED,
+    "alltoallv": _SHARED,
+    "gather": _SHARED,
+    "scatter": _SHARED,
+    "broadcast": _PLAIN,
+    "bcast": _PLAIN,
+    "reduce": _PLAIN,
+    "sendrecv": _PLAIN,
+    "hypercube": _PLAIN,
+}
+
+_RUN = AnswerColumn("run", None, "The run: the file's name, with the run's number in it where there are several")
+_PLACE = AnswerColumn("place", None, "`out` of place or `in` place")
+COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
+    "sizes": (
+        _RUN,
+        AnswerColumn("program", None, "The program, from the output or the file's name"),
+        AnswerColumn("ranks", None, "Ranks of the run; of a group where the run was split"),
+        AnswerColumn("size_bytes", "bytes", "The size column: the larger of what a rank sends and receives"),
+        AnswerColumn("count", None, "Elements"),
+        AnswerColumn("datatype", None, "The type"),
+        AnswerColumn("redop", None, "The reduction, or null"),
+        AnswerColumn("root", None, "The root, or null"),
+        _PLACE,
+        AnswerColumn("time_us", "us", "Time of one call; of the CPU where the run was made with -C"),
+        AnswerColumn("algbw_gb_per_s", "GB/s", "Size over time, as printed; 1 GB is 1e9 bytes"),
+        AnswerColumn("busbw_gb_per_s", "GB/s", "Bus bandwidth, as printed"),
+        AnswerColumn("peak_share", "%", "Bus bandwidth over the peak given with --peak; null without"),
+        AnswerColumn("wrong", None, "Wrong values, or the largest error in old versions; null where not checked"),
+        AnswerColumn("outlier", None, "Whether the bus bandwidth is below 80 % of that of both neighbouring sizes"),
+    ),
+    "summary": (
+        _RUN,
+        AnswerColumn("program", None, "The program"),
+        AnswerColumn("ranks", None, "Ranks"),
+        AnswerColumn("hosts", None, "Hosts"),
+        _PLACE,
+        AnswerColumn("sizes", None, "Rows of the table"),
+        AnswerColumn("average_busbw_gb_per_s", "GB/s", "Mean bus bandwidth over all rows"),
+        AnswerColumn("printed_average_gb_per_s", "GB/s", "What the program printed: the mean over all rows of both halves"),
+        AnswerColumn("peak_busbw_gb_per_s", "GB/s", "The largest bus bandwidth"),
+        AnswerColumn("peak_size_bytes", "bytes", "The size it was reached at"),
+        AnswerColumn("peak_share", "%", "It over the peak given with --peak; null without"),
+        AnswerColumn("latency_us", "us", "The smallest time of any size above 0: the latency floor"),
+        AnswerColumn("knee_bytes", "bytes", "The smallest size that reaches 80 % of the largest bus bandwidth"),
+        AnswerColumn("outlier_sizes", "bytes", "Sizes whose bus bandwidth is below 80 % of that of both neighbours"),
+        AnswerColumn(
+            "wrong", None, "Rows with wrong values; null where nothing was checked, or where the version prints errors instead"
+        ),
+        AnswerColumn("failed", None, "Whether the run says that it failed"),
+    ),
+    "compare": (
+        AnswerColumn("program", None, "The program"),
+        AnswerColumn("datatype", None, "The type"),
+        AnswerColumn("size_bytes", "bytes", "The size"),
+        _PLACE,
+        _RUN,
+        AnswerColumn("time_us", "us", "The smallest time that the run has for the size"),
+        AnswerColumn("busbw_gb_per_s", "GB/s", "The largest bus bandwidth that the run has for the size"),
+        AnswerColumn("ratio", None, "Bus bandwidth over that of the first run with this size, from the times"),
+    ),
+    "hosts": (
+        AnswerColumn("host", None, "The host"),
+        AnswerColumn("runs", None, "Runs that it took part in and that can be compared: of one program, with as many ranks"),
+        AnswerColumn("median_ratio", None, "Median over these of peak bus bandwidth over the median of all such runs"),
+        AnswerColumn("outlier", None, "Whether that is below 90 %, in two runs or more"),
+    ),
+}
+CHARTS = {
+    "sizes": Chart(
+        "lines", "size_bytes", ("busbw_gb_per_s",), "run", title="Bus bandwidth by message size", log_x=True, where=("place", "out")
+    ),
+    "compare": Chart(
+        "lines", "size_bytes", ("busbw_gb_per_s",), "run", title="Bus bandwidth by message size", log_x=True, where=("place", "out")
+    ),
+}
+
+
+def factor(program: str | None, ranks: int) -> float | None:
+    """Bus bandwidth over algorithm bandwidth for a program on `ranks` ranks; None where either is not known."""
+    if program is None or ranks < 1:
+        return None
+    family = _FAMILY.get(program.lower().removesuffix("_perf").replace("_", "").replace("-", ""))
+    if family is None:
+        return None
+    return {_ALL_REDUCE: 2 * (ranks - 1) / ranks, _SHARED: (ranks - 1) / ranks, _PLAIN: 1.0}[family]
+
+
+@dataclass
+class _Series:
+    """The rows of one run in one place, by size."""
+
+    name: str
+    run: Any
+    place: str
+    rows: list[tuple[Any, Any]]
+
+    def outliers(self) -> set[int]:
+        """Positions of the rows whose bandwidth dips."""
+        found = set()
+        for n in range(1, len(self.rows) - 1):
+            before, here, behind = (self.rows[k][1].busbw for k in (n - 1, n, n + 1))
+            if here < OUTLIER_SHARE * min(before, behind):
+                found.add(n)
+        return found
+
+
+def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) -> Answer:
+    """The answer to a view of files that `alltrace.readers.nccl_tests.read.read_tests` read.
+
+    Args:
+        files: The files.
+        view: One of `VIEWS`.
+        peak_gb_per_s: The peak of the link, in 1e9 bytes a second, to hold bus bandwidths against.
+    """
+    import pyarrow as pa
+
+    series = _series(files)
+    rows = {"sizes": _sizes, "summary": _summary, "compare": _compare, "hosts": _hosts}[view](series, peak_gb_per_s)
+    lists = {"outlier_sizes": pa.list_(pa.int64())}
+    whole = ("ranks", "size_bytes", "count", "root", "hosts", "sizes", "peak_size_bytes", "knee_bytes", "runs")
+    text = ("run", "program", "datatype", "redop", "place", "host")
+    types: dict[str, Any] = {**lists, **dict.fromkeys(whole, pa.int64()), **dict.fromkeys(text, pa.string())}
+    types |= dict.fromkeys(("outlier", "failed"), pa.bool_())
+    schema = pa.schema([(c.name, types.get(c.name, pa.float64())) for c in COLUMNS[view]])
+    extra = {"not_understood": [{"file": f.path, "line": line + 1, "text": text} for f in files for line, text in f.samples]}
+    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS[view], _notes(files, series), extra, CHARTS.get(view))
+
+
+def _series(files: Sequence[Any]) -> list[_Series]:
+    from pathlib import PurePath
+
+    names = [PurePath(f.path).name for f in files]
+    out = []
+    for f, short in zip(files, names, strict=True):
+        base = short if names.count(short) == 1 else f.path
+        for run in f.runs:
+            name = base if len(f.runs) == 1 else f"{base}#{run.number}"
+            for place, attribute in (("out", "out_of_place"), ("in", "in_place")):
+                rows = [(row, half) for row in run.rows if (half := getattr(row, attribute)) is not None]
+                if rows or (place == "out" and run.failed):
+                    out.append(_Series(name, run, place, rows))
+    return out
+
+
+def _ranks(run: Any) -> int | None:
+    """Ranks of a group: a run that was split has several groups."""
+    if not run.ranks:
+        return None
+    groups: dict[int, int] = {}
+    for _rank, group, *_rest in run.ranks:
+        groups[group] = groups.get(group, 0) + 1
+    return max(groups.values())
+
+
+def _sizes(series: list[_Series], peak: float | None) -> list[dict[str, Any]]:
+    rows = []
+    for s in series:
+        outliers = s.outliers()
+        rows += [
+            {
+                "run": s.name,
+                "program": s.run.program,
+                "ranks": _ranks(s.run),
+                "size_bytes": row.size,
+                "count": row.count,
+                "datatype": row.datatype,
+                "redop": None if row.redop == "none" else row.redop,
+                "root": None if row.root is None or row.root < 0 else row.root,
+                "place": s.place,
+                "time_us": half.time_us,
+                "algbw_gb_per_s": half.algbw,
+                "busbw_gb_per_s": half.busbw,
+                "peak_share": None if peak is None else 100 * half.busbw / peak,
+                "wrong": half.wrong,
+                "outlier": n in outliers,
+            }
+            for n, (row, half) in enumerate(s.rows)
+        ]
+    return rows
+
+
+def _summary(series: list[_Series], peak: float | None) -> list[dict[str, Any]]:
+    rows = []
+    for s in series:
+        best = max(s.rows, key=lambda r: r[1].busbw, default=None)
+        top = None if best is None else best[1].busbw
+        outliers = s.outliers()
+        checked = [half.wrong for _row, half in s.rows if half.wrong is not None]
+        errors = any(0 < w < 1 for w in checked)
+        rows.append(
+            {
+                "run": s.name,
+                "program": s.run.program,
+                "ranks": _ranks(s.run),
+                "hosts": len({r[2] for r in s.run.ranks}) or None,
+                "place": s.place,
+                "sizes": len(s.rows),
+                "average_busbw_gb_per_s": sum(h.busbw for _r, h in s.rows) / len(s.rows) if s.rows else None,
+                "printed_average_gb_per_s": s.run.average,
+                "peak_busbw_gb_per_s": top,
+                "peak_size_bytes": None if best is None else best[0].size,
+                "peak_share": None if peak is None or top is None else 100 * top / peak,
+                "latency_us": min((h.time_us for r, h in s.rows if r.size > 0), default=None),
+                "knee_bytes": min((r.size for r, h in s.rows if top and h.busbw >= KNEE_SHARE * top), default=None),
+                "outlier_sizes": [s.rows[n][0].size for n in sorted(outliers)],
+                "wrong": None if errors or not checked else float(sum(w > 0 for w in checked)),
+                "failed": s.run.failed,
+            }
+        )
+    return rows
+
+
+def _compare(series: list[_Series], peak: float | None) -> list[dict[str, Any]]:  # noqa: ARG001
+    best: dict[tuple[str, str, int, str], dict[str, tuple[float, float]]] = {}
+    factors = {s.name: factor(s.run.program, _ranks(s.run) or 0) or 1.0 for s in series}
+    for s in series:
+        for row, half in s.rows:
+            runs = best.setdefault((s.run.program or "", row.datatype, row.size, s.place), {})
+            time, busbw = runs.get(s.name, (half.time_us, half.busbw))
+            runs[s.name] = min(time, half.time_us), max(busbw, half.busbw)
+    rows = []
+    for (program, datatype, size, place), runs in sorted(best.items(), key=lambda kv: (kv[0][0], kv[0][1], kv[0][3], kv[0][2])):
+        base = next(iter(runs))
+        for name, (time, busbw) in runs.items():
+            # from the times: printed bandwidths have two decimals, which is nothing at small sizes
+            ratio = factors[name] / factors[base] * runs[base][0] / time if time and factors[base] else None
+            rows.append(
+                {
+                    "program": program or None,
+                    "datatype": datatype,
+                    "size_bytes": size,
+                    "place": place,
+                    "run": name,
+                    "time_us": time,
+                    "busbw_gb_per_s": busbw,
+                    "ratio": ratio,
+                }
+            )
+    return rows
+
+
+def _hosts(series: list[_Series], peak: float | None) -> list[dict[str, Any]]:  # noqa: ARG001
+    peaks: dict[tuple[str, int | None], list[tuple[float, set[str]]]] = {}
+    for s in series:
+        if s.place == "out" and s.rows and s.run.ranks:
+            top = max(half.busbw for _row, half in s.rows)
+            peaks.setdefault((s.run.program or "", _ranks(s.run)), []).append((top, {r[2] for r in s.run.ranks}))
+    ratios: dict[str, list[float]] = {}
+    for its in peaks.values():
+        middle = median(top for top, _hosts in its)
+        for top, hosts in its:
+            for host in hosts:
+                ratios.setdefault(host, []).append(top / middle if middle and len(its) > 1 else 1.0)
+    rows = [
+        {"host": host, "runs": len(its), "median_ratio": median(its), "outlier": len(its) > 1 and median(its) < 0.9}
+        for host, its in ratios.items()
+    ]
+    return sorted(rows, key=lambda r: (r["median_ratio"], r["host"]))
+
+
+def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
+    runs = sum(len(f.runs) for f in files)
+    lines, rows = sum(f.lines for f in files), sum(f.table_rows for f in files)
+    unread = sum(f.not_understood for f in files)
+    notes = [f"{runs} runs, {lines} lines: {rows} rows of tables; {unread} records not understood"]
+    notes += [f"{f.path}: no table of nccl-tests in it" for f in files if not any(r.rows for r in f.runs)]
+    notes += [f"{f.path}: {f.damage}" for f in files if f.damage]
+    for s in series:
+        want = factor(s.run.program, _ranks(s.run) or 0)
+        off = [
+            row.size for row, half in s.rows if want and half.algbw >= 1 and abs(half.busbw / half.algbw - want) > _ROUNDING * want
+        ]
+        if off:
+            notes.append(
+                f"{s.name} ({s.place} of place): at {len(off)} sizes the printed bus bandwidth is not {want:.4g} times the "
+                f"algorithm bandwidth, as the formula of {s.run.program} on {_ranks(s.run)} ranks has it"
+            )
+    if any(s.run.cpu_time for s in series):
+        notes.append("some runs were made with -C: their times are the CPU's, not the GPU's")
+    return tuple(notes)

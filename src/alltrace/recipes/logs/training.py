@@ -1,0 +1,235 @@
+"""Training logs: step time and throughput over a range of steps, their trend, change points and slow steps, runs side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VIEWS = ("summary", "steps")
+UNITS = {
+    "step_time_s": "s",
+    "tflops_per_gpu": "TFLOP/s",
+    "tokens_per_s": "1/s",
+    "tokens_per_s_per_gpu": "1/s",
+    "samples_per_s": "1/s",
+    "memory_bytes": "bytes",
+    "loss": None,
+    "loss_scale": None,
+    "grad_norm": None,
+    "learning_rate": None,
+    "global_batch": None,
+    "mfu_percent": "%",
+    "skipped": None,
+}
+SLOW_RATIO = 1.2
+_SLOW_DEVIATIONS = 5.0
+_NORMAL = 1.4826
+_LEAST_SEGMENT = 8
+_LEAST_SHIFT = 0.03
+_MOST_PAIRS_OF = 1000
+
+SUMMARY = (
+    AnswerColumn("run", None, "The log's file"),
+    AnswerColumn("metric", None, "What is summed up; its unit is in `unit`"),
+    AnswerColumn("unit", None, "The metric's unit"),
+    AnswerColumn("steps", None, "Steps of the range that tell it"),
+    AnswerColumn("mean", None, "Mean over these steps"),
+    AnswerColumn("median", None, "Median"),
+    AnswerColumn("p5", None, "5th percentile, interpolated"),
+    AnswerColumn("p95", None, "95th percentile"),
+    AnswerColumn("p99", None, "99th percentile"),
+    AnswerColumn("min", None, "The smallest"),
+    AnswerColumn("max", None, "The largest"),
+    AnswerColumn(
+        "trend_percent", "%", "Change over the range by the median slope of all pairs of steps (Theil and Sen), over the median"
+    ),
+    AnswerColumn("ratio", None, "Mean over that of the first run that has the metric"),
+)
+STEPS = (
+    AnswerColumn("run", None, "The log's file"),
+    AnswerColumn("step", None, "The step"),
+    *(AnswerColumn(name, unit, "As the log tells; the mean over the ranks that printed it") for name, unit in UNITS.items()),
+    AnswerColumn("slow", None, "Whether the step took 20 % and 5 deviations (1.4826 MAD) longer than the median of its stretch"),
+    AnswerColumn("copies", None, "Ranks that printed the step"),
+    AnswerColumn("line", None, "The line of the log, from 1"),
+)
+CHART = Chart("lines", "step", ("step_time_s",), "run", title="Time of each step")
+
+
+def answer(logs: Sequence[Any], view: str, span: tuple[int, int] | None = None) -> Answer:
+    """The answer to a view of logs that `alltrace.readers.training_log.read.read_training` read.
+
+    Args:
+        logs: The logs.
+        view: One of `VIEWS`.
+        span: First and last step, both included; None for all.
+    """
+    import pyarrow as pa
+
+    names = _names(logs)
+    chosen = [[s for s in log.steps if span is None or span[0] <= s[0] <= span[1]] for log in logs]
+    breaks, slow = [], []
+    for name, steps in zip(names, chosen, strict=True):
+        timed = [(s[0], s[1]["step_time_s"]) for s in steps if s[1].get("step_time_s", 0) > 0]
+        numbers, times = np.array([t[0] for t in timed], np.int64), np.array([t[1] for t in timed], float)
+        points = change_points(times)
+        edges = [0, *points, len(times)]
+        for before, at, after in zip(edges, edges[1:], edges[2:], strict=False):
+            old, new = np.median(times[before:at]), np.median(times[at:after])
+            breaks.append(
+                {"run": name, "step": int(numbers[at]), "before_s": float(old), "after_s": float(new), "ratio": float(new / old)}
+            )
+        for at in slow_steps(times, points):
+            lo, hi = max(e for e in edges if e <= at), min(e for e in edges if e > at)
+            usual = float(np.median(times[lo:hi]))
+            slow.append({"run": name, "step": int(numbers[at]), "step_time_s": float(times[at]), "usual_s": usual})
+    extra: dict[str, Any] = {"change_points": breaks, "slow_steps": slow}
+    extra["not_understood"] = [{"file": g.path, "line": n + 1, "text": text} for g in logs for n, text in g.samples]
+    notes = _notes(logs, names, chosen)
+    if view == "steps":
+        flags = {(s["run"], s["step"]) for s in slow}
+        rows = [
+            {"run": name, "step": step, **values, "slow": (name, step) in flags, "copies": copies, "line": line + 1}
+            for name, steps in zip(names, chosen, strict=True)
+            for step, values, line, copies in steps
+        ]
+        types: dict[str, Any] = {
+            "run": pa.string(),
+            "slow": pa.bool_(),
+            "step": pa.int64(),
+            "copies": pa.int64(),
+            "line": pa.int64(),
+        }
+        schema = pa.schema([(c.name, types.get(c.name, pa.float64())) for c in STEPS])
+        return Answer(pa.Table.from_pylist(rows, schema), STEPS, notes, extra, CHART)
+    rows = _summary(names, chosen)
+    types = {"run": pa.string(), "metric": pa.string(), "unit": pa.string(), "steps": pa.int64()}
+    schema = pa.schema([(c.name, types.get(c.name, pa.float64())) for c in SUMMARY])
+    return Answer(pa.Table.from_pylist(rows, schema), SUMMARY, notes, extra)
+
+
+def _names(logs: Sequence[Any]) -> list[str]:
+    from pathlib import PurePath
+
+    short = [PurePath(log.path).name for log in logs]
+    return [name if short.count(name) == 1 else log.path for name, log in zip(short, logs, strict=True)]
+
+
+def _summary(names: list[str], chosen: list[list[Any]]) -> list[dict[str, Any]]:
+    rows = []
+    first: dict[str, float] = {}
+    for metric, unit in UNITS.items():
+        for name, steps in zip(names, chosen, strict=True):
+            told = [(s[0], s[1][metric]) for s in steps if metric in s[1]]
+            if not told:
+                continue
+            values = np.array([v for _s, v in told], float)
+            mean = float(values.mean())
+            base = first.setdefault(metric, mean)
+            p5, p50, p95, p99 = np.percentile(values, [5, 50, 95, 99]).tolist()
+            slope = trend(np.array([s for s, _v in told], float), values)
+            length = told[-1][0] - told[0][0]
+            rows.append(
+                {
+                    "run": name,
+                    "metric": metric,
+                    "unit": unit,
+                    "steps": len(told),
+                    "mean": mean,
+                    "median": p50,
+                    "p5": p5,
+                    "p95": p95,
+                    "p99": p99,
+                    "min": float(values.min()),
+                    "max": float(values.max()),
+                    "trend_percent": 100 * slope * length / p50 if p50 else None,
+                    "ratio": mean / base if base else None,
+                }
+            )
+    return rows
+
+
+def trend(steps: Any, values: Any) -> float:
+    """The median slope over all pairs of points, of at most 1,000 of them evenly spaced.
+
+    Source: P. K. Sen, Estimates of the regression coefficient based on Kendall's tau, 1968.
+    """
+    if len(values) < 2:
+        return 0.0
+    if len(values) > _MOST_PAIRS_OF:
+        keep = np.linspace(0, len(values) - 1, _MOST_PAIRS_OF).astype(int)
+        steps, values = steps[keep], values[keep]
+    a, b = np.triu_indices(len(values), 1)
+    return float(np.median((values[b] - values[a]) / (steps[b] - steps[a])))
+
+
+def change_points(values: Any) -> list[int]:
+    """Positions at which the level changes for good, by binary segmentation of means on values cut to what is usual.
+
+    A change is taken where it lowers the sum of squares by more than 6 variances times the logarithm of the length, and the
+    level by 3 % or more. The variance is that of neighbours' differences, so that the changes themselves do not enter it.
+    """
+    n = len(values)
+    if n < 2 * _LEAST_SEGMENT:
+        return []
+    differences = np.abs(np.diff(values))
+    sigma = _NORMAL * float(np.median(differences)) / np.sqrt(2) or 1e-9 * float(np.median(values)) + 1e-30
+    points: list[int] = []
+    waiting = [(0, n)]
+    while waiting:
+        lo, hi = waiting.pop()
+        if hi - lo < 2 * _LEAST_SEGMENT:
+            continue
+        part = values[lo:hi]
+        low, high = np.percentile(part, [5, 95])
+        part = np.clip(part, low - 3 * sigma, high + 3 * sigma)
+        total = np.cumsum(part)
+        k = np.arange(_LEAST_SEGMENT, len(part) - _LEAST_SEGMENT + 1)
+        left, right = total[k - 1] / k, (total[-1] - total[k - 1]) / (len(part) - k)
+        gain = k * (len(part) - k) / len(part) * (left - right) ** 2
+        best = int(np.argmax(gain))
+        at = int(k[best])
+        before, after = float(np.median(part[:at])), float(np.median(part[at:]))
+        if gain[best] > 6 * sigma**2 * np.log(n) and abs(after - before) > _LEAST_SHIFT * min(before, after):
+            points.append(lo + at)
+            waiting += [(lo, lo + at), (lo + at, hi)]
+    return sorted(points)
+
+
+def slow_steps(values: Any, points: Sequence[int]) -> list[int]:
+    """Positions of values far above the median of their stretch between change points."""
+    found = []
+    edges = [0, *points, len(values)]
+    for n, lo in enumerate(edges[:-1]):
+        hi = edges[n + 1]
+        part = values[lo:hi]
+        if len(part) < 3:
+            continue
+        middle = float(np.median(part))
+        deviation = _NORMAL * float(np.median(np.abs(part - middle)))
+        limit = max(SLOW_RATIO * middle, middle + _SLOW_DEVIATIONS * deviation)
+        found += [lo + int(at) for at in np.flatnonzero(part > limit)]
+    return found
+
+
+def _notes(logs: Sequence[Any], names: list[str], chosen: list[list[Any]]) -> tuple[str, ...]:
+    notes = []
+    for log, name, steps in zip(logs, names, chosen, strict=True):
+        kinds = Counter(log.frameworks)
+        told = ", ".join(f"{n} lines of {kind}" for kind, n in kinds.most_common()) or "no step's line"
+        steps_told = f"{len(steps)} steps in the range; {log.not_understood} records not understood"
+        notes.append(f"{name}: {log.lines} lines, {told}; {steps_told}")
+        if log.restarts:
+            notes.append(f"{name}: the steps went back {log.restarts} times, as after a restart; the later values count")
+        if log.smoothed:
+            notes.append(f"{name}: step times are from a progress bar, which shows moving averages")
+        if log.damage:
+            notes.append(f"{name}: {log.damage}")
+    return tuple(notes)

@@ -1,0 +1,78 @@
+"""Two reports side by side: launches matched by kernel name, grid, block and order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer, AnswerTable, Chart
+from alltrace.recipes.ncu import tables
+from alltrace.recipes.ncu.metrics import MAIN, main_of
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.ncu.tables import Profiled
+
+_TYPED = (
+    typed("name", str, None, "kernel"),
+    *CONFIGURATION,
+    typed("launch_a", int, None, "number of the launch in the first report"),
+    typed("launch_b", int, None, "number of the launch in the second report"),
+    typed("metric", str, None, "metric, as the columns of the view `launches`"),
+    typed("unit", str, None, "its unit"),
+    typed("a", float, None, "its value in the first report"),
+    typed("b", float, None, "its value in the second report"),
+    typed("change", float, None, "b less a"),
+    typed("change_percent", float, "%", "change of a"),
+)
+_UNMATCHED = (*IDENTITY, *CONFIGURATION)
+COLUMNS = tables.plain(_TYPED)
+CHART = Chart("bars", "metric", ("change_percent",), "name", detail="launch_a", title="Change from the first report")
+
+
+def answer(first: Sequence[Profiled], second: Sequence[Profiled], notes: Sequence[str]) -> Answer:
+    """One row per pair of launches and main metric; what has no partner is in the table `unmatched`.
+
+    The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the other, and so
+    on.
+
+    Args:
+        first: Launches of the one report.
+        second: Launches of the other.
+        notes: What a reader must know of the reports.
+    """
+    partners: defaultdict[Any, list[Profiled]] = defaultdict(list)
+    for each in second:
+        partners[each.launch.configuration].append(each)
+    rows: list[tuple[Any, ...]] = []
+    alone: list[Profiled] = []
+    for a in first:
+        waiting = partners[a.launch.configuration]
+        if not waiting:
+            alone.append(a)
+            continue
+        rows += _pair(a, waiting.pop(0))
+    left = [b for waiting in partners.values() for b in waiting]
+    alone += sorted(left, key=lambda b: b.launch.number)
+    said = list(notes)
+    if alone:
+        said.append(f"{len(alone)} launches have no partner of the same name, grid and block in the other report: table unmatched")
+    unmatched = [(*identity(each), sizes(each.launch.grid), sizes(each.launch.block)) for each in alone]
+    further = {"unmatched": AnswerTable(tables.table(_UNMATCHED, unmatched), tables.plain(_UNMATCHED))}
+    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="compared")
+
+
+def _pair(a: Profiled, b: Profiled) -> list[tuple[Any, ...]]:
+    rows = []
+    for (column, _), _ in MAIN:
+        values = [main_of(each.launch, column.name) for each in (a, b)]
+        if values == [None, None]:
+            continue
+        before, after = (None if v is None else float(v) for v in values)
+        change = None if before is None or after is None else after - before
+        share = 100 * change / before if change is not None and before else None
+        place = (a.launch.name, sizes(a.launch.grid), sizes(a.launch.block), a.launch.number, b.launch.number)
+        rows.append((*place, column.name, column.unit, before, after, change, share))
+    return rows

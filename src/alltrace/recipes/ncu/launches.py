@@ -1,0 +1,47 @@
+"""One row per kernel launch: time, configuration, occupancy and speed of light."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.ncu import tables
+from alltrace.recipes.ncu.metrics import MAIN, limiter, main_of, top_stall
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.ncu.tables import Profiled
+
+_TYPED = (
+    *IDENTITY,
+    *CONFIGURATION,
+    *(column for column, _ in MAIN),
+    typed("occupancy_limiter", str, None, "what lets the fewest blocks onto a multiprocessor; several where they are equal"),
+    typed("top_stall", str, None, "what holds the most warps back"),
+    typed("device", str, None, "the GPU"),
+)
+COLUMNS = tables.plain(_TYPED)
+CHART = Chart("scatter", "memory_percent", ("sm_percent",), "name", detail="launch", title="Speed of light of work and memory")
+
+
+def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
+    """One row per launch, in the order of the reports."""
+    rows = []
+    for each in profiled:
+        launch = each.launch
+        stall = top_stall(launch)
+        device = launch.metrics.get("device__attribute_display_name")
+        rows.append(
+            (
+                *identity(each),
+                sizes(launch.grid),
+                sizes(launch.block),
+                *(main_of(launch, column.name) for (column, _), _ in MAIN),
+                limiter(launch),
+                stall[0] if stall else None,
+                device if isinstance(device, str) else None,
+            )
+        )
+    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(notes), chart=CHART)

@@ -1,0 +1,109 @@
+"""The main metrics of a launch, under the names that Nsight Compute gave them over the years. What a report lacks is None."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.recipes.ncu.tables import Typed, typed
+
+if TYPE_CHECKING:
+    from alltrace.trace.launches import Launch
+
+_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+_ACTIVE = ".avg.pct_of_peak_sustained_active"
+MAIN: tuple[tuple[Typed, tuple[str, ...]], ...] = (
+    (typed("duration_ns", int, "ns", "time on the device"), ("gpu__time_duration.sum",)),
+    (typed("registers", int, None, "registers per thread"), ("launch__registers_per_thread",)),
+    (typed("shared_memory_bytes", int, "bytes", "shared memory per block"), ("launch__shared_mem_per_block",)),
+    (typed("waves", float, None, "waves of blocks per multiprocessor"), ("launch__waves_per_multiprocessor",)),
+    (typed("theoretical_occupancy_percent", float, "%", "warps that fit, of all"), ("sm__maximum_warps_per_active_cycle_pct",)),
+    (typed("achieved_occupancy_percent", float, "%", "warps that were there"), (f"sm__warps_active{_ACTIVE}",)),
+    (typed("sm_percent", float, "%", "speed of light of the multiprocessors"), (f"sm__throughput{_ELAPSED}",)),
+    (typed("memory_percent", float, "%", "speed of light of memory"), (f"gpu__compute_memory_throughput{_ELAPSED}",)),
+    (typed("dram_percent", float, "%", "throughput of DRAM, of its peak"),
+     (f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}")),
+    (typed("l2_percent", float, "%", "throughput of the L2 cache, of its peak"), (f"lts__throughput{_ELAPSED}",)),
+    (typed("l1_percent", float, "%", "likewise L1"), (f"l1tex__throughput{_ELAPSED}", f"l1tex__throughput{_ACTIVE}")),
+    (
+        typed("tensor_percent", float, "%", "cycles in which the tensor pipe worked, of all"),
+        (f"sm__pipe_tensor_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_tensor{_ELAPSED}"),
+    ),
+    (
+        typed("issue_percent", float, "%", "cycles in which a scheduler issued, of those in which it had warps"),
+        (f"smsp__issue_active{_ACTIVE}", f"smsp__inst_issued{_ACTIVE}", f"sm__inst_issued{_ACTIVE}"),
+    ),
+)  # fmt: skip
+LIMITS = {
+    "registers": "launch__occupancy_limit_registers",
+    "shared memory": "launch__occupancy_limit_shared_mem",
+    "warps": "launch__occupancy_limit_warps",
+    "blocks": "launch__occupancy_limit_blocks",
+    "barriers": "launch__occupancy_limit_barriers",
+}
+_STALL = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
+_OLD_STALL = "smsp__average_warp_latency_issue_stalled_", ".ratio"
+_SAMPLED = "smsp__pcsamp_warps_issue_stalled_"
+_MOST = 2**62
+WORKING = "selected"
+"""The state of a warp that issues: no stall."""
+
+
+def main_of(launch: Launch, name: str) -> float | int | None:
+    """The main metric called `name`."""
+    for (column, kind), known_as in MAIN:
+        if column.name == name:
+            value = _shared(launch) if name == "shared_memory_bytes" else launch.number_of(*known_as)
+            return _whole(value) if kind is int else value
+    raise KeyError(name)
+
+
+def _whole(value: float | None) -> int | None:
+    """The nearest whole number; None for what no count or time can be, which only a damaged report has."""
+    return None if value is None or abs(value) >= _MOST else round(value)
+
+
+def _shared(launch: Launch) -> float | None:
+    """Shared memory per block; of a page of details, the sum of its three kinds."""
+    whole = launch.number_of("launch__shared_mem_per_block")
+    if whole is not None:
+        return whole
+    parts = [launch.number_of(f"launch__shared_mem_per_block_{kind}") for kind in ("driver", "dynamic", "static")]
+    return None if None in parts else sum(p for p in parts if p is not None)
+
+
+def limiter(launch: Launch) -> str | None:
+    """What lets the fewest blocks onto a multiprocessor; several where they are equal."""
+    found = {what: v for what, name in LIMITS.items() if (v := launch.number_of(name)) is not None}
+    least = min(found.values(), default=None)
+    return None if least is None else ", ".join(what for what, blocks in found.items() if blocks == least)
+
+
+def stalls(launch: Launch) -> dict[str, tuple[float | None, int | None]]:
+    """Warps in each state per issued instruction, and samples in it, by state; `selected` is a warp that issues."""
+    cycles: dict[str, float] = {}
+    samples: dict[str, int] = {}
+    for metric in launch.metrics:
+        for front, back in (_STALL, _OLD_STALL):
+            if metric.startswith(front) and metric.endswith(back) and (value := launch.number_of(metric)) is not None:
+                cycles.setdefault(_state(metric[len(front) : -len(back)]), value)
+        sampled = metric.startswith(_SAMPLED) and not metric.endswith("_not_issued")
+        if sampled and (count := _whole(launch.number_of(metric))) is not None:
+            samples[_state(metric[len(_SAMPLED) :])] = count
+    return {state: (cycles.get(state), samples.get(state)) for state in sorted(cycles.keys() | samples.keys())}
+
+
+def _state(name: str) -> str:
+    return "no_instruction" if name == "no_instructions" else name
+
+
+def top_stall(launch: Launch) -> tuple[str, float] | None:
+    """The state that holds the most warps back, and its share of all warps' time in percent; None where it is not known."""
+    found = stalls(launch)
+    column = 0 if any(c is not None for c, _ in found.values()) else 1
+    values = {state: float(v) for state, both in found.items() if (v := both[column]) is not None}
+    whole = sum(values.values())
+    waiting = {state: v for state, v in values.items() if state != WORKING}
+    if not whole or not waiting:
+        return None
+    most = max(waiting, key=lambda state: waiting[state])
+    return most, 100 * waiting[most] / whole

@@ -1,0 +1,167 @@
+"""Launches that Nsight Compute measured, joined with a run: what each stands for over all ranks, and what advice is worth there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer, AnswerTable, Chart
+from alltrace.recipes.ncu import tables
+from alltrace.recipes.ncu.advice import findings
+from alltrace.recipes.ncu.metrics import main_of
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, typed
+from alltrace.trace.launches import plain_name, short_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.ncu.tables import Profiled
+
+_TYPED = (
+    typed("name", str, None, "kernel"),
+    *CONFIGURATION,
+    typed("matched_by", str, None, "`name`; or `function`, where either side has no arguments to tell kernels apart"),
+    typed("profiled", int, None, "launches in the reports; values are their means"),
+    typed("profiled_ns", int, "ns", "time of one of them under Nsight Compute, which may set clocks and empty caches"),
+    typed("mean_ns", int, "ns", "time of one launch in the run"),
+    typed("ranks", int, None, "ranks of the run that launched it"),
+    typed("count", int, None, "launches in the run"),
+    typed("total_ns", int, "ns", "their time in the run, over all ranks"),
+    typed("share_percent", float, "%", "total_ns of the time of all kernels of the run"),
+    typed("rule", str, None, "the advice with the largest gain"),
+    typed("gain_percent", float, "%", "of a launch's time, at most"),
+    typed("gain_ns", int, "ns", "the same over the run: at most, summed over ranks"),
+    typed("gain_share_percent", float, "%", "gain_ns of the time of all kernels of the run"),
+    typed("advice", str, None, "what to do"),
+)  # fmt: skip
+_UNMATCHED = (*IDENTITY, *CONFIGURATION)
+_REST = (
+    typed("name", str, None, "kernel"),
+    *CONFIGURATION,
+    typed("ranks", int, None, "ranks that ran it"),
+    typed("count", int, None, "launches"),
+    typed("total_ns", int, "ns", "their time, over all ranks"),
+    typed("share_percent", float, "%", "of the time of all kernels of the run"),
+)
+COLUMNS = tables.plain(_TYPED)
+CHART = Chart(
+    "bars", "name", ("total_ns", "gain_ns"), detail="grid", title="Time of profiled kernels in the run, and the most to gain"
+)
+
+
+def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> Answer:
+    """One row per profiled kernel and configuration that the run launched, the largest time first.
+
+    Args:
+        profiled: The launches of the reports.
+        configurations: The rows of the recipe `launch-configurations`.
+        notes: What a reader must know of the reports and the run.
+
+    Returns:
+        The answer; what has no partner is in its tables `unmatched` (of the reports) and `not_profiled` (of the run).
+    """
+    groups: defaultdict[Any, list[Profiled]] = defaultdict(list)
+    for each in profiled:
+        groups[each.launch.configuration].append(each)
+    by_name: defaultdict[Any, list[int]] = defaultdict(list)
+    by_function: defaultdict[Any, list[int]] = defaultdict(list)
+    for n, row in enumerate(configurations):
+        place = _place(row)
+        if row["name"] is not None:
+            full = (plain_name(row["name"]), *place)
+            function = (row["short_name"] or short_name(row["name"]), *place)
+            by_name[full].append(n)
+            by_function[function].append(n)
+    whole = sum(row["total_ns"] for row in configurations)
+    rows: list[tuple[Any, ...]] = []
+    alone: list[Profiled] = []
+    taken: set[int] = set()
+    for key, group in groups.items():
+        found, how = by_name.get(key, []), "name"
+        if not found:
+            found, how = _by_function(group[0], configurations, by_function), "function"
+        if not found:
+            alone += group
+            continue
+        taken.update(found)
+        rows.append(_row(group, how, [configurations[n] for n in sorted(set(found))], whole))
+    rows.sort(key=lambda r: (-r[_TOTAL], r[0]))
+    rest = [row for n, row in enumerate(configurations) if n not in taken]
+    said = list(notes)
+    if alone:
+        said.append(f"{len(alone)} profiled launches are not in the run (name, grid and block): table unmatched")
+    if rest and whole:
+        share = 100 * sum(row["total_ns"] for row in rest) / whole
+        said.append(
+            f"{len(rest)} configurations of the run, {share:.1f} % of its kernel time, are not profiled: table not_profiled"
+        )
+    unmatched = [(*identity(each), sizes(each.launch.grid), sizes(each.launch.block)) for each in alone]
+    others = [
+        (row["name"], *map(_sized, _place(row)), row["ranks"], row["count"], row["total_ns"], _share(row["total_ns"], whole))
+        for row in rest
+    ]
+    further = {
+        "unmatched": AnswerTable(tables.table(_UNMATCHED, unmatched), tables.plain(_UNMATCHED)),
+        "not_profiled": AnswerTable(tables.table(_REST, others), tables.plain(_REST)),
+    }
+    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="weighed")
+
+
+_TOTAL = [c.name for c in COLUMNS].index("total_ns")
+
+
+def _by_function(each: Profiled, configurations: Sequence[Mapping[str, Any]], by_function: Mapping[Any, list[int]]) -> list[int]:
+    """Rows of the run with the function's name, where the report or the run has no arguments that could tell them apart."""
+    launch = each.launch
+    found = by_function.get((launch.function, launch.grid, launch.block), [])
+    if launch.name == launch.function:
+        return list(found)
+    return [n for n in found if configurations[n]["name"] == launch.function]
+
+
+def _row(group: list[Profiled], how: str, found: list[Mapping[str, Any]], whole: int) -> tuple[Any, ...]:
+    launch = group[0].launch
+    times = [t for each in group if (t := main_of(each.launch, "duration_ns")) is not None]
+    count, total = (sum(row[c] for row in found) for c in ("count", "total_ns"))
+    best: dict[str, list[float]] = defaultdict(list)
+    words = {}
+    for each in group:
+        for finding in findings(each.launch):
+            if finding.gain is not None:
+                best[finding.rule].append(finding.gain)
+                words[finding.rule] = finding.advice
+    rule = max(best, key=lambda r: sum(best[r]), default=None)
+    gain = sum(best[rule]) / len(group) if rule else None  # a launch without the finding gains nothing by it
+    over = None if gain is None else round(gain * total)
+    return (
+        launch.name,
+        sizes(launch.grid),
+        sizes(launch.block),
+        how,
+        len(group),
+        round(sum(times) / len(times)) if times else None,
+        round(total / count) if count else None,
+        max(row["ranks"] for row in found),
+        count,
+        total,
+        _share(total, whole),
+        rule,
+        None if gain is None else 100 * gain,
+        over,
+        None if over is None else _share(over, whole),
+        words[rule] if rule else None,
+    )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Grid and block of a row of the run; None where not known."""
+    grid, block = (tuple(row[f"{what}_{axis}"] for axis in "xyz") for what in ("grid", "block"))
+    return None if None in grid else grid, None if None in block else block
+
+
+def _sized(given: Any) -> str | None:
+    return sizes(given)

@@ -1,0 +1,108 @@
+"""The recipe `cuda_gpu_kern_hist`: how long kernels take, as a histogram."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.base import Chart, Option
+from alltrace.recipes.distribution import COUNT, VALUE, collect
+from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, NsysRecipe, files
+from alltrace.recipes.nsys.ranges import called
+from alltrace.recipes.nvtx_projection import integers
+from alltrace.recipes.stats.base import with_rank
+from alltrace.recipes.stats.cuda import BASE, durations, name_column
+from alltrace.trace.intervals import bin_edges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+
+_PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
+_BINS = (
+    Cell("Range Start", "ns", "Shortest duration of the bin."),
+    Cell("Range End", "ns", "The bin's durations are shorter than this."),
+    Cell("Frequency", "int", "Kernels with such a duration."),
+    Cell("Percentage", "percent", "Of all kernels listed."),
+    Cell("Cumulative", "percent", "Of all kernels listed, those of this bin and those before."),
+)
+
+
+class CudaGpuKernHist(NsysRecipe):
+    """How long kernels took, as a histogram: of all kernels, or of those of one name, over all ranks and on each.
+
+    Bins are equally wide, from the shortest duration on any rank to the longest. Percentiles are exact: the smallest duration that
+    so many per cent of the kernels do not exceed.
+    """
+
+    name = "cuda_gpu_kern_hist"
+    tables: ClassVar = {"kernels": ("start", "end", "name", "short_name")}
+    own = (
+        Option("name", str, None, "Kernels of this name only."),
+        BASE,
+        Option("bins", int, 30, "Number of bins.", least=1, most=100_000),
+    )
+    results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
+        "histogram": _BINS,
+        "rank_histogram": (*_BINS, RANK_CELL, FILE_CELL),
+        "percentiles": (Cell("Percentile", "int", "Per cent."), Cell("Duration", "ns", "Not exceeded by so many.")),
+    }
+    chart = Chart("histogram", "Range Start", ("Frequency",))
+
+    def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The distribution of durations."""
+        column = name_column(options)
+        kernels = rank.table("kernels", ["start", "end", column])
+        if options["name"] is not None:
+            kernels = called(rank, kernels, options["name"], column)
+        nothing = pa.array(np.zeros(kernels.num_rows, np.int64))
+        return collect({"all": nothing}, durations(kernels)).select([VALUE, COUNT])
+
+    def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The three tables."""
+        if not parts:
+            wanted = () if options["name"] is None else (f"no rank has a kernel called {options['name']!r}",)
+            return self.answer({}, wanted)
+        names = files(run)
+        whole = pa.concat_tables([with_rank(part) for part in parts])
+        value, count = integers(whole.column(VALUE)), integers(whole.column(COUNT))
+        low, high = int(value.min()), int(value.max())
+        edges = bin_edges(low, high + 1, min(options["bins"], high + 1 - low))
+        of_rank = [_histogram(edges, integers(p.table.column(VALUE)), integers(p.table.column(COUNT))) for p in parts]
+        each: dict[str, Any] = {title: np.concatenate([h[title] for h in of_rank]) for title in of_rank[0]}
+        bins = len(edges) - 1
+        each["Rank"] = np.repeat([part.rank for part in parts], bins)
+        each[FILE] = pa.array([names[part.rank] for part in parts for _ in range(bins)], pa.string())
+        order = np.argsort(value, kind="stable")
+        reach = np.cumsum(count[order])
+        ranks = [-(-int(reach[-1]) * p // 100) - 1 for p in _PERCENTS]
+        marks = value[order][np.searchsorted(reach, ranks, side="right")]
+        return self.answer(
+            {
+                "histogram": _histogram(edges, value, count),
+                "rank_histogram": each,
+                "percentiles": {"Percentile": list(_PERCENTS), "Duration": marks},
+            }
+        )
+
+
+def _histogram(edges: NDArray[np.int64], value: NDArray[np.int64], count: NDArray[np.int64]) -> dict[str, Any]:
+    at = np.searchsorted(edges, value, side="right") - 1
+    found = np.zeros(len(edges) - 1, np.int64)
+    np.add.at(found, at, count)
+    total = int(found.sum())
+    return {
+        "Range Start": edges[:-1],
+        "Range End": edges[1:],
+        "Frequency": found,
+        "Percentage": 100.0 * found / total,
+        "Cumulative": 100.0 * np.cumsum(found) / total,
+    }
+
+
+RECIPE = CudaGpuKernHist()

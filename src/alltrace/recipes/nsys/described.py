@@ -1,0 +1,144 @@
+"""What the recipes share that describe durations by name: `files`, `all_stats` and `rank_stats`.
+
+The statistics are those of pandas' describe: quartiles are linear between neighbours, the deviation is that of a sample and null
+for one value. nsys' `all_stats` has the mean of the ranks' deviations, the smallest first quartile, the median of medians and the
+largest third quartile; here all are exact, under the names that nsys gives them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Chart
+from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
+from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, NsysRecipe, file_columns, files
+from alltrace.recipes.nsys.ranges import KEYS, range_names
+from alltrace.recipes.stats.base import RANK, with_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+
+TEXT = "Text"
+
+
+def statistics(label: str, doc: str, *, exact: bool) -> tuple[Cell, ...]:
+    """The cells of the statistics of a name.
+
+    Args:
+        label: Title of the name.
+        doc: What is named.
+        exact: Whether they are one rank's, which nsys does not round.
+    """
+    kind: Any = "exact_ns" if exact else "mean_ns"
+    note = "" if exact else " (approx)"
+    of_all = "" if exact else ", exact over all ranks"
+    return (
+        Cell(label, "text", doc),
+        Cell("Count", "int", "How many there were."),
+        Cell("Mean", kind, "Mean duration."),
+        Cell(f"Std{note}", kind, f"Standard deviation of a sample (n - 1){of_all}; null for one."),
+        Cell("Min", "ns", "Shortest."),
+        Cell(f"Q1{note}", kind, f"First quartile, linear between neighbours{of_all}."),
+        Cell(f"Median{note}", kind, f"Median{of_all}."),
+        Cell(f"Q3{note}", kind, f"Third quartile{of_all}."),
+        Cell("Max", "ns", "Longest."),
+        Cell("Sum", "ns", "Their sum."),
+    )
+
+
+def statistics_columns(summary: Any, *, exact: bool) -> dict[str, Any]:
+    """The columns of `statistics` but the name, from what `summarize` gave."""
+    note = "" if exact else " (approx)"
+    several = pc.greater(summary.column(COUNT), 1)
+    return {
+        "Count": summary.column(COUNT),
+        "Mean": summary.column("mean"),
+        f"Std{note}": pc.if_else(several, summary.column("stddev"), None),
+        "Min": summary.column("min"),
+        f"Q1{note}": summary.column("q1"),
+        f"Median{note}": summary.column("median"),
+        f"Q3{note}": summary.column("q3"),
+        "Max": summary.column("max"),
+        "Sum": summary.column("total"),
+    }
+
+
+class Described(NsysRecipe):
+    """The statistics of durations by name, over all ranks and for each.
+
+    Attributes:
+        keys: The columns, beside `value`, of what `rows` gives.
+    """
+
+    keys: ClassVar[tuple[str, ...]] = ("name",)
+    results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
+        "all_stats": statistics(TEXT, "What is named so.", exact=False),
+        "rank_stats": (*statistics(TEXT, "What is named so.", exact=True), RANK_CELL, FILE_CELL),
+        **FILES,
+    }
+    chart = Chart("box", TEXT, ("Min", "Q1 (approx)", "Median (approx)", "Q3 (approx)", "Max"))
+
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The events of one rank: a table with the columns `keys` and `value` (int64 ns, no nulls)."""
+        raise NotImplementedError
+
+    def labels(self, keys: Any, run: RunFacts) -> Any:
+        """What distinct keys (a table of the columns `keys`) are called, a string array."""
+        return run.texts(keys.column("name").combine_chunks())
+
+    def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The distribution of the rank's durations by key."""
+        rows = self.rows(rank, options)
+        found = collect({k: rows.column(k) for k in self.keys}, rows.column(VALUE))
+        # nsys describes what took time
+        return found.filter(pc.greater(found.column(VALUE), 0))
+
+    def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The three tables, by name."""
+        if not parts:
+            return self.answer({})
+        whole = pa.concat_tables([with_rank(part) for part in parts])
+        codes, first = group([whole.column(k) for k in self.keys])
+        distinct = whole.select(list(self.keys)).take(pa.array(first)).combine_chunks()
+        labels = pc.fill_null(self.labels(distinct, run), "")
+        rows, first = group([labels])
+        # rows are numbered in the order of their names
+        names = labels.take(pa.array(first))
+        order = pc.sort_indices(names)
+        place = pc.sort_indices(order).to_numpy()
+        names = names.take(order)
+        values = pa.table(
+            {
+                RANK: whole.column(RANK),
+                "row": place[rows[codes]].astype("int64"),
+                VALUE: whole.column(VALUE),
+                COUNT: whole.column(COUNT),
+            }
+        )
+        of_all = _sorted(summarize(values.select(["row", VALUE, COUNT]), "linear"), "row")
+        of_rank = _sorted(summarize(values, "linear"), RANK, "row")
+        called = files(run)
+        every = {TEXT: names.take(of_all.column("row").combine_chunks()), **statistics_columns(of_all, exact=False)}
+        each = {TEXT: names.take(of_rank.column("row").combine_chunks()), **statistics_columns(of_rank, exact=True)}
+        each["Rank"] = of_rank.column(RANK)
+        each[FILE] = pa.array([called[r] for r in of_rank.column(RANK).to_pylist()], pa.string())
+        return self.answer({"all_stats": every, "rank_stats": each, "files": file_columns(parts, run)})
+
+
+def _sorted(table: Any, *keys: str) -> Any:
+    return table.take(pc.sort_indices(table, [(k, "ascending") for k in keys]))
+
+
+class DescribedRanges(Described):
+    """The statistics of durations of ranges by their names."""
+
+    keys = KEYS
+
+    def labels(self, keys: Any, run: RunFacts) -> Any:
+        """The text, behind the domain where it takes that to tell it apart."""
+        return range_names(keys.column("domain").combine_chunks(), keys.column("name").combine_chunks(), run)

@@ -1,0 +1,374 @@
+"""The filters that all nsys recipes share: by time, by NVTX range, and by what NVTX ranges ran on the GPU.
+
+A row passes when it overlaps one of the spans that the filter names; it is never cut at their edges, and a row that only touches a
+span at its edge passes, as in nsys. Dictionaries are whole. A rank's tables are filtered when they are read, once each.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.base import Option
+from alltrace.recipes.shared import once
+from alltrace.recipes.window import DEVICE_TABLES, with_parents
+from alltrace.trace.errors import UsageError
+from alltrace.trace.schema import DICTIONARIES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+
+TIMES = (
+    Option("start", int, None, "Count only what ends at this time or later; ns on the run's clock."),
+    Option("end", int, None, "Count only what starts at this time or earlier; ns on the run's clock."),
+    Option("filter_time", str, None, "Count only what overlaps START/END, such as 1s/2s500ms, 10ms/ or /3s; a plain number is ns."),
+)
+FILTERS = (
+    *TIMES,
+    Option(
+        "filter_nvtx",
+        str,
+        None,
+        "Count only what overlaps these NVTX ranges: RANGE[@DOMAIN][/INDEX]; without an index all of that name, the first is 0. "
+        "A backslash before @, / or \\ takes it as it is; the domain * is any domain, without one it is the default domain.",
+    ),
+)
+PROJECTED = Option(
+    "filter_projected_nvtx",
+    str,
+    None,
+    "Count only what ran on the GPU while the work launched inside these NVTX ranges did; spelled as for --filter-nvtx.",
+)
+NVTX = Option("nvtx", str, None, "Count only what overlaps the first NVTX range of this name: RANGE[@DOMAIN].")
+
+_RANGE_READS = {"ranges": ("start", "end", "thread", "process", "name", "domain", "kind")}
+_PROJECTION_READS = {
+    "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
+    "kernels": ("start", "end", "process", "correlation"),
+    "copies": ("start", "end", "process", "correlation"),
+    "api": ("start", "end", "process", "thread", "correlation"),
+}
+_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_PIECE = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)")
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class RangeName:
+    """Which ranges a filter names.
+
+    Attributes:
+        name: Their text.
+        domain: Their domain; None for the default one, `*` for any.
+        index: Which of them, in the order of their starts; None for all.
+    """
+
+    name: str
+    domain: str | None
+    index: int | None
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The filters that were given.
+
+    Attributes:
+        start: Earliest time, or None.
+        end: Latest time, or None.
+        nvtx: Ranges that rows must overlap.
+        projected: Ranges whose work on the GPU rows must overlap.
+        words: How they were given.
+    """
+
+    start: int | None = None
+    end: int | None = None
+    nvtx: tuple[RangeName, ...] = ()
+    projected: RangeName | None = None
+    words: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether any was given."""
+        return bool(self.words)
+
+    def __str__(self) -> str:
+        """As the command line spells them."""
+        return self.words
+
+    def reads(self, tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """`tables` with what the filters read beside."""
+        wanted = {t: tuple(dict.fromkeys((*c, *(_columns_of(t) if self else ())))) for t, c in tables.items()}
+        for more in (_RANGE_READS if self.nvtx else {}, _PROJECTION_READS if self.projected else {}):
+            for table, columns in more.items():
+                wanted[table] = tuple(dict.fromkeys((*wanted.get(table, ()), *columns)))
+        return wanted
+
+
+def given_filters(options: Mapping[str, Any]) -> Filters:
+    """The filters among the options of a recipe.
+
+    Raises:
+        UsageError: A time or a range cannot be understood, or nothing could pass.
+    """
+    names = ("start", "end", "filter_time", "filter_nvtx", "nvtx", "filter_projected_nvtx")
+    given = {name: options[name] for name in names if options.get(name) is not None}
+    start, end = given.get("start"), given.get("end")
+    if "filter_time" in given:
+        low, high = parse_times(given["filter_time"])
+        start = low if start is None else start if low is None else max(start, low)
+        end = high if end is None else end if high is None else min(end, high)
+    if start is not None and end is not None and end < start:
+        raise UsageError(f"the filter ends at {end} ns before it starts at {start} ns; expected a start, then an end")
+    nvtx = []
+    if "filter_nvtx" in given:
+        nvtx.append(parse_range("--filter-nvtx", given["filter_nvtx"]))
+    if "nvtx" in given:
+        first = parse_range("--nvtx", given["nvtx"])
+        nvtx.append(RangeName(first.name, first.domain, first.index or 0))
+    projected = given.get("filter_projected_nvtx")
+    words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
+    return Filters(start, end, tuple(nvtx), None if projected is None else parse_range("--filter-projected-nvtx", projected), words)
+
+
+def parse_times(text: str) -> tuple[int | None, int | None]:
+    """`1s/2s500ms` as two times in ns; an end that is left out is None.
+
+    Raises:
+        UsageError: The text names no times.
+    """
+    first, slash, last = text.partition("/")
+    if not slash or not (first.strip() or last.strip()):
+        raise UsageError(f"--filter-time is {text!r}; expected START/END such as 1s/2s500ms, 10ms/ or /3s")
+    return _time(text, first.strip()), _time(text, last.strip())
+
+
+def _time(text: str, part: str) -> int | None:
+    if not part:
+        return None
+    if re.fullmatch(r"-?\d{1,18}", part):
+        return int(part)
+    pieces = _PIECE.findall(part)
+    if not pieces or "".join(number + unit for number, unit in pieces) != part:
+        raise UsageError(f"--filter-time is {text!r}; expected times such as 2s500ms, of ns, us, ms, s, m and h")
+    total = sum(int(float(number) * _NS[unit]) if "." in number else int(number) * _NS[unit] for number, unit in pieces)
+    return min(total, _MOST)
+
+
+def parse_range(flag: str, text: str) -> RangeName:
+    """`RANGE[@DOMAIN][/INDEX]`, where a backslash takes the next character as it is.
+
+    Raises:
+        UsageError: The text names no range.
+    """
+    parts, marks = [""], [""]
+    escaped = False
+    for letter in text:
+        if escaped:
+            # a backslash before any other letter is itself
+            parts[-1] += letter if letter in "@/\\" else f"\\{letter}"
+            escaped = False
+        elif letter == "\\":
+            escaped = True
+        elif letter in "@/":
+            parts.append("")
+            marks.append(letter)
+        else:
+            parts[-1] += letter
+    if escaped:
+        parts[-1] += "\\"
+    index = parts.pop() if marks[-1] == "/" and len(parts) > 1 else None
+    domain = parts.pop() if len(parts) == 2 and marks[1] == "@" else None
+    if len(parts) != 1 or not parts[0] or domain == "" or (index is not None and not re.fullmatch(r"\d{1,9}", index)):
+        raise UsageError(
+            f"{flag} is {text!r}; expected RANGE[@DOMAIN][/INDEX], with a backslash before an @ or a / that belongs to a name"
+        )
+    return RangeName(parts[0], domain, None if index is None else int(index))
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """Spans of time, merged; `threads` and `processes` hold those that count for these alone."""
+
+    everywhere: NDArray[np.int64]
+    threads: Mapping[int, NDArray[np.int64]]
+    processes: Mapping[int, NDArray[np.int64]]
+
+
+class FilteredRank:
+    """One rank's tables, of the rows that pass the filters; dictionaries are whole.
+
+    Args:
+        rank: The rank.
+        filters: The filters.
+        host: Whether they hold for what ran on the host too; otherwise for what ran on devices alone.
+    """
+
+    def __init__(self, rank: RankTables, filters: Filters, *, host: bool = True) -> None:
+        self._inner = rank
+        self._host = host
+        self._filters = filters
+        self.rank = rank.rank
+        self.host = rank.host
+        self.memo: dict[Any, Any] = {}
+
+    def has(self, table: str) -> bool:
+        """Whether the rank has rows of the canonical `table`, whether they pass or not."""
+        return self._inner.has(table)
+
+    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """The rows of the canonical `table` that pass (see `RankTables.table`)."""
+        declared = TABLES[table]
+        if table in DICTIONARIES or declared.order is None or not (self._host or table in DEVICE_TABLES):
+            return self._inner.table(table, columns)
+        wanted = list(declared.column_names if columns is None else columns)
+        found = self._inner.table(table, [*wanted, *(c for c in _columns_of(table) if c not in wanted)])
+        kept = self._kept(table, found)
+        if kept.all():
+            return found.select(wanted)
+        if "parent" in wanted and table == "ranges":
+            found = with_parents(found, kept)
+        return found.select(wanted).filter(pa.array(kept))
+
+    def gpu_samples(self, columns: Sequence[str]) -> Any:
+        """The samples of the rank's GPUs that pass (see `RankTables.gpu_samples`)."""
+        wanted = list(columns)
+        found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
+        return found.select(wanted).filter(pa.array(self._kept("gpu_metrics", found)))
+
+    def shared(self, table: str) -> Any:
+        """The rank's rows of the alignment, whole (see `RankTables.shared`)."""
+        return self._inner.shared(table)
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
+        return self._inner.texts(ids)
+
+    def _kept(self, table: str, rows: Any) -> NDArray[np.bool_]:
+        names = rows.column_names
+        first = "start" if "start" in names else "time"
+        start = rows.column(first).fill_null(_LEAST).to_numpy()
+        # what is still open, or was not timed, reaches up to any time
+        end = rows.column("end").fill_null(_MOST).to_numpy() if "end" in names else start
+        kept = np.ones(len(start), bool)
+        if self._filters.start is not None:
+            kept &= end >= self._filters.start
+        if self._filters.end is not None:
+            kept &= start <= self._filters.end
+        for name in self._filters.nvtx:
+            kept &= _in_spans(self._named(name), rows, start, end)
+        if self._filters.projected is not None and table in DEVICE_TABLES:
+            kept &= _overlaps(self._projected, start, end)
+        return kept
+
+    def _named(self, name: RangeName) -> _Spans:
+        spans: _Spans = once(self._inner, ("ranges named", name), lambda: _spans(_ranges_named(self._inner, name)))
+        return spans
+
+    @cached_property
+    def _projected(self) -> NDArray[np.int64]:
+        from alltrace.recipes.nvtx_projection import integers, projection
+
+        assert self._filters.projected is not None  # noqa: S101  only asked when given
+        found = projection(self._inner)
+        chosen = _matching(self._inner, found.ranges, self._filters.projected, integers(found.ranges.column("start")))
+        return _merged(found.first[chosen], found.last[chosen])
+
+
+def filtered(rank: RankTables, options: Mapping[str, Any], *, host: bool = True) -> RankTables:
+    """The rank's tables under the filters among the options (see `FilteredRank`); the rank itself where there are none."""
+    filters = given_filters(options)
+    if not filters:
+        return rank
+    made: FilteredRank = once(rank, ("filtered", filters, host), lambda: FilteredRank(rank, filters, host=host))
+    return made
+
+
+def _columns_of(table: str) -> tuple[str, ...]:
+    """The columns of a table that filters look at."""
+    return tuple(c.name for c in TABLES[table].columns if c.name in ("start", "end", "time", "thread", "process"))
+
+
+def _ranges_named(rank: RankTables, name: RangeName) -> Any:
+    ranges = rank.table("ranges", _RANGE_READS["ranges"])
+    from alltrace.recipes.nvtx_projection import close_ends, integers
+
+    ranges = ranges.set_column(1, "end", close_ends(ranges))
+    return ranges.take(pa.array(_matching(rank, ranges, name, integers(ranges.column("start")))))
+
+
+def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of the ranges that a filter names, in the order of their starts."""
+    from alltrace.recipes.distribution import group
+
+    codes, some = group([ranges.column("domain"), ranges.column("name")])
+    distinct = ranges.take(pa.array(some))
+    texts = rank.texts(distinct.column("name")).to_pylist()
+    domains = rank.texts(distinct.column("domain")).to_pylist()
+    right = np.array(
+        [
+            t == wanted.name and (wanted.domain in ("*", d) or (d is None and wanted.domain == "Default"))
+            for t, d in zip(texts, domains, strict=True)
+        ],
+        bool,
+    )
+    rows = np.flatnonzero(right[codes]) if len(right) else np.empty(0, np.int64)
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    return rows if wanted.index is None else rows[wanted.index : wanted.index + 1]
+
+
+def _spans(ranges: Any) -> _Spans:
+    """What the ranges hold: one of push and pop its thread, one of start and end its process."""
+    from alltrace.recipes.nvtx_projection import integers
+
+    start, end = integers(ranges.column("start")), integers(ranges.column("end"))
+    of_thread = np.array([k == "pushpop" for k in ranges.column("kind").to_pylist()], bool)
+    found: list[dict[int, NDArray[np.int64]]] = []
+    for column, mine in (("thread", of_thread), ("process", ~of_thread)):
+        owner = integers(ranges.column(column), -1)
+        found.append({int(o): _merged(*(v[mine & (owner == o)] for v in (start, end))) for o in np.unique(owner[mine])})
+    return _Spans(_merged(start, end), *found)
+
+
+def _merged(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The union of closed spans: int64 array (n, 2), ascending, apart from each other."""
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(np.maximum(end[order], start[order]))
+    if not len(start):
+        return np.empty((0, 2), np.int64)
+    new = np.concatenate(([True], start[1:] > reach[:-1]))
+    last = np.concatenate((np.flatnonzero(new)[1:], [len(start)])) - 1
+    return np.stack((start[new], reach[last]), axis=1)
+
+
+def _overlaps(spans: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each row overlaps or touches one of the spans."""
+    result: NDArray[np.bool_] = np.searchsorted(spans[:, 0], end, "right") > np.searchsorted(spans[:, 1], start, "left")
+    return result
+
+
+def _in_spans(spans: _Spans, rows: Any, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+    from alltrace.recipes.nvtx_projection import integers
+
+    # a row that has no thread, such as a kernel, is judged by time alone
+    owned = {name: integers(rows.column(name), -1) for name in ("thread", "process") if name in rows.column_names}
+    if "thread" not in owned:
+        return _overlaps(spans.everywhere, start, end)
+    kept = np.zeros(len(start), bool)
+    for by, owner in ((spans.threads, owned["thread"]), (spans.processes, owned.get("process"))):
+        for number, own in _items(by, owner):
+            kept[number] |= _overlaps(own, start[number], end[number])
+    return kept
+
+
+def _items(by: Mapping[int, NDArray[np.int64]], owner: NDArray[np.int64] | None) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    if owner is not None:
+        for number, spans in by.items():
+            yield np.flatnonzero(owner == number), spans

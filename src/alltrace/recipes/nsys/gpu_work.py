@@ -1,0 +1,92 @@
+"""What ran on each GPU of a rank, with what the profiler itself took: the ground of `gpu_gaps` and `gpu_time_util`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.nvtx_projection import integers
+from alltrace.recipes.stats.cuda import look_up
+from alltrace.trace.intervals import by_track
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+
+    Ints = NDArray[np.int64]
+
+READS = {
+    "kernels": ("start", "end", "process", "device", "context"),
+    "copies": ("start", "end", "process", "device", "context"),
+    "graphs": ("start", "end", "process", "device", "context"),
+    "overheads": ("start", "end", "process", "name"),
+}
+_OVERHEADS = frozenset({"CUDA profiling data flush overhead", "CUDA profiling stop overhead", "CUDA profiling overhead"})
+"""Names of the overheads that keep a GPU from work, as nsys writes them."""
+
+
+@dataclass(frozen=True)
+class GpuWork:
+    """What kept one GPU busy for one process.
+
+    Attributes:
+        pid: The process' id.
+        device: The GPU's CUDA ordinal, as nsys numbers it.
+        context: The context of the first operation.
+        start: Starts, ascending; ns.
+        end: Ends.
+    """
+
+    pid: int | None
+    device: int | None
+    context: int | None
+    start: Ints
+    end: Ints
+
+
+def gpu_work(rank: RankTables) -> Iterator[GpuWork]:
+    """What ran on each GPU for each process, and the profiler's own overhead within that: kernels, copies, fills, whole graphs."""
+    tables = [rank.table(name, READS[name]) for name in ("kernels", "copies", "graphs")]
+    whole = pa.concat_tables(tables).combine_chunks()
+    if not whole.num_rows:
+        return
+    process, device, start, end = (integers(whole.column(c), -1) for c in ("process", "device", "start", "end"))
+    lost = _overheads(rank)
+    order = np.lexsort((end, start, device, process))
+    process, device, start, end = process[order], device[order], start[order], end[order]
+    context = integers(whole.column("context"), -1)[order]
+    processes, devices = rank.table("processes", ["process", "pid"]), rank.table("devices", ["device", "ordinal"])
+    for (owner, gpu), rows in by_track(process, device):
+        begin, close = start[rows], end[rows]
+        mine = lost[0] == owner
+        inside = mine & (lost[1] >= begin[0]) & (lost[2] <= close.max())
+        begin, close = np.concatenate((begin, lost[1][inside])), np.concatenate((close, lost[2][inside]))
+        by_start = np.argsort(begin, kind="stable")
+        first = int(context[rows][0])
+        yield GpuWork(
+            look_up(processes, "pid", pa.array([owner])).to_pylist()[0],
+            look_up(devices, "ordinal", pa.array([gpu])).to_pylist()[0],
+            None if first < 0 else first,
+            begin[by_start],
+            close[by_start],
+        )
+
+
+def _overheads(rank: RankTables) -> tuple[Ints, Ints, Ints]:
+    """Process, start and end of the profiler's overheads that count."""
+    table = rank.table("overheads", READS["overheads"])
+    texts = rank.texts(table.column("name").combine_chunks()).to_pylist() if table.num_rows else []
+    rows = np.array([i for i, t in enumerate(texts) if t in _OVERHEADS], np.int64)
+    process, start, end = (integers(table.column(c), -1)[rows] for c in ("process", "start", "end"))
+    return process, start, end
+
+
+def columns(rows: list[tuple[Any, ...]], titles: tuple[str, ...], kinds: tuple[Any, ...]) -> Any:
+    """A table of rows of plain values."""
+    return pa.table({t: pa.array([row[i] for row in rows], kind) for i, (t, kind) in enumerate(zip(titles, kinds, strict=True))})

@@ -1,0 +1,139 @@
+"""The recipe `nccl_gpu_overlap_trace`: what runs beside each kernel, communication and computation apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Chart, Option
+from alltrace.recipes.distribution import group
+from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns
+from alltrace.recipes.nvtx_projection import integers
+from alltrace.recipes.stats.base import RANK, with_rank
+from alltrace.recipes.stats.cuda import column, look_up
+from alltrace.trace.intervals import Merged, by_track, concurrency, merge, overlap_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+
+    Ints = NDArray[np.int64]
+
+_COMMUNICATION = ("collective", "p2p")
+_OVERLAPS = (
+    Cell("Communication Overlap", "percent", "Of its time, that in which another communication kernel runs on the device."),
+    Cell("Compute Overlap", "percent", "Of its time, that in which another compute kernel runs on the device."),
+)
+
+
+class NcclGpuOverlapTrace(NsysRecipe):
+    """How much of each kernel's time other kernels of its process run on its device: those of communication, and all others.
+
+    Which kernels communicate is what the kernel rules say. A kernel is never beside itself; of several others at once, each moment
+    counts once.
+    """
+
+    name = "nccl_gpu_overlap_trace"
+    tables: ClassVar = {"kernels": ("start", "end", "process", "device", "name", "kind")}
+    own = (Option("divisor", int, 100, "Of nsys, which works in so many parts; it changes nothing here.", least=1),)
+    results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
+        "grouped_trace": (
+            Cell("Name", "text", "Kernel."),
+            Cell("Count", "int", "How many ran."),
+            *(Cell(c.title, c.kind, f"{c.doc[:-1]}, weighted by their durations.") for c in _OVERLAPS),
+        ),
+        "rank_trace": (
+            Cell("Name", "word", "Kernel."),
+            Cell("Start", "ns", "When it began."),
+            Cell("End", "ns", "When it ended."),
+            Cell("PID", "int", "Process id."),
+            Cell("DeviceID", "int", "CUDA ordinal of the GPU."),
+            *_OVERLAPS,
+            RANK_CELL,
+        ),
+        **FILES,
+    }
+    chart = Chart("bars", "Name", ("Communication Overlap", "Compute Overlap"))
+
+    def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The kernels by their starts, with both overlaps in ns."""
+        kernels = rank.table("kernels", self.tables["kernels"])
+        start, end, process, device, name = (integers(kernels.column(c), -1) for c in ("start", "end", "process", "device", "name"))
+        words = column(kernels, "kind").cast(pa.string())
+        talks = pc.is_in(words, value_set=pa.array(_COMMUNICATION)).to_numpy(zero_copy_only=False)
+        order = np.lexsort((name, end, start, device, process))
+        start, end, process, device, talks = start[order], end[order], process[order], device[order], talks[order]
+        beside = {True: np.zeros(len(order), np.int64), False: np.zeros(len(order), np.int64)}
+        for _, rows in by_track(process, device):
+            at = np.arange(len(order))[rows]
+            for of, result in beside.items():
+                result[at] = _beside(start[at], end[at], talks[at] == of)
+        named = column(kernels, "name").take(pa.array(order))
+        found = pa.table(
+            {
+                "name": named, "Start": start, "End": end,
+                "PID": look_up(rank.table("processes", ["process", "pid"]), "pid", pa.array(process)),
+                "DeviceID": look_up(rank.table("devices", ["device", "ordinal"]), "ordinal", pa.array(device)),
+                "communication": beside[True], "compute": beside[False],
+            }
+        )  # fmt: skip
+        return found.take(pc.sort_indices(found, [("Start", "ascending"), ("End", "ascending")]))
+
+    def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The kernels by name over all ranks, and each."""
+        if not parts:
+            return self.answer({})
+        whole = pa.concat_tables([with_rank(part) for part in parts]).combine_chunks()
+        codes, first = group([whole.column("name")])
+        texts = pc.fill_null(run.texts(whole.column("name").combine_chunks().take(pa.array(first))), "")
+        took = integers(whole.column("End")) - integers(whole.column("Start"))
+        beside = {c.title: integers(whole.column(key)) for c, key in zip(_OVERLAPS, ("communication", "compute"), strict=True)}
+        rows, some = group([texts])
+        rows = rows[codes]
+        names = texts.take(pa.array(some))
+        count = np.bincount(rows, minlength=len(names))
+        grouped: dict[str, Any] = {"Name": names, "Count": count}
+        for title, overlap in beside.items():
+            sums = [np.zeros(len(names), np.int64) for _ in range(2)]
+            for into, values in zip(sums, (overlap, took), strict=True):
+                np.add.at(into, rows, values)
+            grouped[title] = _percent(*sums)
+        table = pa.table(grouped)
+        table = table.take(pc.sort_indices(table, [("Name", "ascending")]))
+        each: dict[str, Any] = {c: whole.column(c) for c in ("Start", "End", "PID", "DeviceID")}
+        each["Name"] = pa.DictionaryArray.from_arrays(pa.array(rows, pa.int32()), names)
+        each["Rank"] = whole.column(RANK)
+        each.update({title: _percent(overlap, took) for title, overlap in beside.items()})
+        return self.answer(
+            {
+                "grouped_trace": {n: table.column(n) for n in table.column_names},
+                "rank_trace": each,
+                "files": file_columns(parts, run),
+            }
+        )
+
+
+def _beside(start: Ints, end: Ints, of: NDArray[np.bool_]) -> Ints:
+    """How much of each interval at least one other of the chosen ones covers, ns."""
+    once = merge(start[of], end[of])
+    depth = concurrency(start[of], end[of])
+    twice = depth.counts[:-1] >= 2 if len(depth.counts) else np.zeros(0, bool)
+    rows = np.flatnonzero(twice)
+    several = merge(depth.times[rows], depth.times[rows + 1]) if len(rows) else Merged(start[:0], end[:0])
+    # a chosen one covers itself, so another covers it where two do
+    return np.where(of, overlap_ns(start, end, several), overlap_ns(start, end, once)).astype(np.int64)
+
+
+def _percent(part: Ints, whole: Ints) -> NDArray[np.float64]:
+    """100 * part / whole; 0 of nothing."""
+    share: NDArray[np.float64] = np.divide(100.0 * part, whole, out=np.zeros(len(part)), where=whole > 0)
+    return share
+
+
+RECIPE = NcclGpuOverlapTrace()

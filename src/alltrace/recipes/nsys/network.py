@@ -1,0 +1,78 @@
+"""What the recipes share that are about network adapters and InfiniBand switches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from alltrace.recipes.nsys.sampled import texts_of
+from alltrace.recipes.nvtx_projection import integers
+from alltrace.recipes.shared import once
+from alltrace.trace.intervals import by_track
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+
+    Ints = NDArray[np.int64]
+
+READS = {
+    "nic_metrics": ("start", "end", "nic", "guid", "metric", "value"),
+    "switch_metrics": ("start", "end", "guid", "metric", "value"),
+}
+PER_SECOND = 1000.0
+"""The profiler writes rates per millisecond."""
+MIB = float(1 << 20)
+_WORDS = {"bytes sent": "Bytes Sent", "bytes received": "Bytes Recv", "send waits": "Congestion"}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The samples of one metric of one adapter or switch.
+
+    Attributes:
+        device: `NIC` or `Switch`.
+        name: The adapter's name; empty for a switch.
+        guid: Its GUID in hexadecimal; empty where it is not known.
+        metric: `Bytes Sent`, `Bytes Recv` or `Congestion`, or else the metric's own name.
+        starts: Starts, ascending; int64 array of n, ns.
+        ends: Ends.
+        values: What was sampled, per millisecond; float64 array of n.
+    """
+
+    device: str
+    name: str
+    guid: str
+    metric: str
+    starts: Ints
+    ends: Ints
+    values: NDArray[np.float64]
+
+
+def traffic(rank: RankTables) -> list[Traffic]:
+    """The samples of the rank's adapters and switches, by these and by metric."""
+    return once(rank, "traffic", lambda: sorted(_traffic(rank), key=lambda t: (t.device, t.name, t.guid, t.metric)))
+
+
+def _traffic(rank: RankTables) -> list[Traffic]:
+    found = []
+    for table, device in (("nic_metrics", "NIC"), ("switch_metrics", "Switch")):
+        rows = rank.table(table, READS[table])
+        rows = rows.filter(pc.is_finite(rows.column("value").fill_null(float("nan"))))
+        start, end, guid, metric = (integers(rows.column(c), -1) for c in ("start", "end", "guid", "metric"))
+        name = integers(rows.column("nic"), -1) if device == "NIC" else np.full(len(start), -1, np.int64)
+        value = rows.column("value").to_numpy()
+        order = np.lexsort((value, end, start, metric, guid, name))
+        name, guid, metric, start, end = (v[order] for v in (name, guid, metric, start, end))
+        value = value[order]
+        names, metrics = texts_of(rank, name), texts_of(rank, metric)
+        for (own, number, kind), at in by_track(name, guid, metric):
+            called = metrics[kind]
+            word = next((w for text, w in _WORDS.items() if called.lower().endswith(text)), called)
+            hexadecimal = "" if number == -1 else f"0x{number & (1 << 64) - 1:016x}"
+            found.append(Traffic(device, names[own], hexadecimal, word, start[at], end[at], value[at]))
+    return found

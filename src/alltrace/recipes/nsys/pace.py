@@ -1,0 +1,192 @@
+"""What the pace recipes share: how long each occurrence of a name took on each rank, and how long after the last it came.
+
+The i-th occurrence of every rank is one iteration. nsys has a table of iterations by ranks for each quantity; `pace` holds all of
+them, a row per iteration and rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Answer, AnswerTable, Chart, Option
+from alltrace.recipes.distribution import collect, summarize
+from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns, result_table
+from alltrace.recipes.nsys.described import TEXT, statistics, statistics_columns
+from alltrace.recipes.nvtx_projection import integers
+from alltrace.recipes.stats.base import with_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import Part, RankTables, RunFacts
+    from alltrace.recipes.nsys.base import CellKind
+
+NAME = Option("name", str, None, "The name whose occurrences are the iterations.", required=True)
+WIDE = ("start", "end", "duration", "delta", "duration_accum", "delta_accum")
+_NOTHING = -(1 << 63)
+
+_ITERATION = Cell("Iteration", "int", "Number of the occurrence on its rank, from 0.")
+_PACE = (
+    _ITERATION,
+    RANK_CELL,
+    Cell("Start", "ns", "When it began."),
+    Cell("End", "ns", "When it ended."),
+    Cell("Duration", "ns", "How long it took."),
+    Cell("Delta", "ns", "From the end of the one before to its start; null for the first."),
+    Cell("Duration Accum", "ns", "Durations up to it, added up."),
+    Cell("Delta Accum", "ns", "Deltas up to it, added up."),
+)
+
+
+def _delta_cells() -> tuple[Cell, ...]:
+    kinds: dict[str, CellKind] = {"Min": "ns", "Max": "ns", "Sum": "ns"}
+    titles = ("Mean", "Std", "Min", "Q1", "Median", "Q3", "Max", "Sum")
+    return (
+        Cell("Count", "int", "Ranks that have the iteration, and one before it."),
+        *(Cell(t, kinds.get(t, "exact_ns"), f"{t} of the ranks' deltas.") for t in titles),
+    )
+
+
+class Pace(NsysRecipe):
+    """The iterations of each rank.
+
+    Attributes:
+        label: Title of the name in `stats`.
+    """
+
+    own = (NAME,)
+    label: ClassVar[str] = TEXT
+    results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
+        "pace": _PACE,
+        "stats": statistics(TEXT, "The name.", exact=False),
+        **{f"pace_{quantity}": () for quantity in WIDE},
+        "pace_delta_stats": _delta_cells(),
+        **FILES,
+    }
+    chart = Chart("lines", "Iteration", ("Delta",), "Rank")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Title the name in `stats`."""
+        cls.results = {**cls.results, "stats": statistics(cls.label, "The name.", exact=False)}
+        super().__init_subclass__(**kwargs)
+
+    def events(self, rank: RankTables, name: str) -> Any:
+        """The occurrences of `name` on a rank: a table with `start`, `end`, and `thread` where they have one."""
+        raise NotImplementedError
+
+    def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The occurrences, by their starts."""
+        found = self.events(rank, options["name"])
+        lanes = pc.count_distinct(found.column("thread")).as_py() if "thread" in found.column_names else 1
+        found = found.select(["start", "end"])
+        found = found.take(pc.sort_indices(found, [("start", "ascending"), ("end", "ascending")]))
+        return found.append_column("threads", pa.array(np.full(found.num_rows, lanes, np.int64)))
+
+    def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """All tables."""
+        if not parts:
+            answer = self._made({}, {}, [])
+            return replace(answer, notes=(f"no rank has {options['name']!r}",))
+        columns = {part.rank: _quantities(part.table) for part in parts}
+        pace: dict[str, Any] = {
+            "Iteration": np.concatenate([np.arange(part.table.num_rows) for part in parts]),
+            "Rank": np.repeat([part.rank for part in parts], [part.table.num_rows for part in parts]),
+        }
+        for quantity in WIDE:
+            values = np.concatenate([c[quantity] for c in columns.values()])
+            pace[quantity.replace("_", " ").title()] = pa.array(values, mask=values == _NOTHING)
+        whole = pa.concat_tables([with_rank(part) for part in parts])
+        took = np.concatenate([c["duration"] for c in columns.values()])
+        summary = summarize(collect({"rank": pa.array(np.zeros(whole.num_rows, np.int64))}, took), "linear")
+        stats = {self.label: pa.array([options["name"]]), **statistics_columns(summary, exact=False)}
+        answer = self._made({"pace": pace, "stats": stats, "files": file_columns(parts, run)}, columns, parts)
+        return replace(answer, notes=tuple(_notes(parts)))
+
+    def _made(self, tables: Mapping[str, Any], columns: Mapping[int, Mapping[str, Any]], parts: Sequence[Part]) -> Answer:
+        """The answer with the tables of iterations by ranks."""
+        answer = self.answer(tables)
+        further = dict(answer.further)
+        ranks = [part.rank for part in parts]
+        longest = max((part.table.num_rows for part in parts), default=0)
+        wide = {q: np.full((longest, len(ranks)), _NOTHING, np.int64) for q in WIDE}
+        for at, rank in enumerate(ranks):
+            for quantity, values in columns[rank].items():
+                wide[quantity][: len(values), at] = values
+        for quantity, values in wide.items():
+            further[f"pace_{quantity}"] = _by_rank(ranks, values, quantity)
+        further["pace_delta_stats"] = result_table(_delta_cells(), _describe_rows(wide["delta"]) if longest else {})
+        return replace(answer, further=further)
+
+
+def _quantities(table: Any) -> dict[str, NDArray[np.int64]]:
+    start, end = integers(table.column("start")), integers(table.column("end"))
+    duration = end - start
+    delta = np.concatenate(([_NOTHING], start[1:] - end[:-1]))
+    return {
+        "start": start,
+        "end": end,
+        "duration": duration,
+        "delta": delta,
+        "duration_accum": np.cumsum(duration),
+        "delta_accum": np.concatenate(([0], np.cumsum(delta[1:]))),
+    }
+
+
+def _by_rank(ranks: Sequence[int], values: NDArray[np.int64], quantity: str) -> AnswerTable:
+    cells = tuple(Cell(str(rank), "ns", f"{quantity} of rank {rank}") for rank in ranks)
+    columns = {str(rank): pa.array(values[:, at], mask=values[:, at] == _NOTHING) for at, rank in enumerate(ranks)}
+    return result_table(cells, columns)
+
+
+def _describe_rows(values: NDArray[np.int64]) -> dict[str, Any]:
+    """The statistics of each row, as pandas describes it; null for a row without values."""
+    known = values != _NOTHING
+    n = known.sum(axis=1)
+    last = np.iinfo(np.int64).max
+    ordered = np.sort(np.where(known, values, last), axis=1)
+    none, single = n == 0, n <= 1
+    total = np.where(known, values, 0).sum(axis=1)
+    mean = total / np.maximum(n, 1)
+    squares = (np.where(known, values - mean[:, None], 0.0) ** 2).sum(axis=1)
+    sizes = np.unique(n).tolist()  # hardly ever more than two
+
+    def quantile(quarters: int) -> Any:
+        found = np.zeros(len(values))
+        for size in sizes:
+            low, rest = divmod(max(size - 1, 0) * quarters, 4)
+            rows = slice(None) if len(sizes) == 1 else n == size
+            a, b = ordered[rows, low], ordered[rows, min(low + 1, max(size - 1, 0))]
+            found[rows] = a + (b - a) * (rest / 4)
+        return pa.array(found, mask=none)
+
+    return {
+        "Count": n,
+        "Mean": pa.array(mean, mask=none),
+        "Std": pa.array(np.sqrt(squares / np.maximum(n - 1, 1)), mask=single),
+        "Min": pa.array(ordered[:, 0], mask=none),
+        "Q1": quantile(1), "Median": quantile(2), "Q3": quantile(3),
+        "Max": pa.array(np.where(known, values, _NOTHING).max(axis=1), mask=none),
+        "Sum": pa.array(total, mask=none),
+    }  # fmt: skip
+
+
+def _notes(parts: Sequence[Part]) -> list[str]:
+    counts = [part.table.num_rows for part in parts]
+    notes = []
+    if min(counts) != max(counts):
+        notes.append(f"ranks have {min(counts)} to {max(counts)} occurrences; they are matched from the first on")
+    several = [part.rank for part in parts if part.table.column("threads")[0].as_py() > 1]
+    if several:
+        from alltrace.run.store import number_ranges
+
+        notes.append(
+            f"it occurs on several threads of rank {number_ranges(several)}; their occurrences are in one order, by their starts"
+        )
+    return notes

@@ -1,0 +1,131 @@
+"""What the recipes share that carry a report of `nsys stats` over ranks: `all_stats` and `rank_stats`.
+
+The events, their names and the statistics of one rank are those of the report (`alltrace.recipes.stats`). nsys takes the smallest
+first quartile, the median of medians and the largest third quartile of its files for those of all; here they are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.distribution import COUNT, VALUE, group, summarize
+from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
+from alltrace.recipes.stats.base import RANK, shares, with_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+    from alltrace.recipes.stats.base import SumReport
+
+_EXACT: dict[CellKind, CellKind] = {"mean_bytes": "exact_bytes"}
+"""nsys rounds times of a report, and sizes of all only."""
+
+_FILES = "a list where several ranks have it"
+
+
+class StatsSum(NsysRecipe):
+    """The statistics of a report of `nsys stats`, over all ranks and for each.
+
+    Attributes:
+        report: The report.
+    """
+
+    report: ClassVar[SumReport]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Compose the tables from the report's words."""
+        if "report" in vars(cls):
+            cls.name, cls.tables, cls.requires = cls.report.name, cls.report.tables, cls.report.requires
+            cells = _cells(cls.report)
+            ends = (
+                Cell("Min File", "text", f"Rank's report with the smallest; {_FILES}."),
+                Cell("Max File", "text", f"With the largest; {_FILES}."),
+            )
+            cls.results = {
+                "all_stats": (*cells, *ends),
+                "rank_stats": (*(replace(cell, kind=_EXACT.get(cell.kind, cell.kind), half_up=True) for cell in cells), FILE_CELL),
+            }
+        super().__init_subclass__(**kwargs)
+
+    def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The distribution of the rank's values by key."""
+        return self.report.map(rank, options)
+
+    def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """Both tables; the largest total first."""
+        if not parts:
+            return self.answer({})
+        label = self.report.named[0].title
+        whole = pa.concat_tables([with_rank(part) for part in parts])
+        codes, first = group([whole.column(k) for k in self.report.keys])
+        distinct = whole.select(list(self.report.keys)).take(pa.array(first))
+        titles = [*(cell.title for cell in self.report.named), *self.report.hidden]
+        texts = [pc.fill_null(t, "") for t in self.report.labels(distinct, run, options)]
+        rows, first = group(texts)
+        named = dict(zip(titles, texts, strict=True))[label].take(pa.array(first))
+        values = pa.table({"row": rows[codes], RANK: whole.column(RANK), VALUE: whole.column(VALUE), COUNT: whole.column(COUNT)})
+        of_all = summarize(values.select(["row", VALUE, COUNT]))
+        of_rank = summarize(values)
+        called = files(run)
+        every = self._columns(of_all, named)
+        every["Min File"], every["Max File"] = (_holders(of_all, of_rank, which, called) for which in ("min", "max"))
+        each = self._columns(of_rank, named, within=of_rank.column(RANK))
+        each[FILE] = pa.array([called[r] for r in of_rank.column(RANK).to_pylist()], pa.string())
+        each[RANK] = of_rank.column(RANK)
+        total = "Total" if self.report.sizes else "Total Time"
+        return self.answer(
+            {"all_stats": _ordered(every, [(total, "descending"), (label, "ascending")]),
+             "rank_stats": _ordered(each, [(RANK, "ascending"), (total, "descending"), (label, "ascending")])}
+        )  # fmt: skip
+
+    def _columns(self, summary: Any, named: Any, within: Any = None) -> dict[str, Any]:
+        sizes = self.report.sizes
+        columns = {
+            self.report.named[0].title: named.take(summary.column("row")),
+            "Total" if sizes else "Total Time": summary.column("total"),
+            self.report.counted: summary.column(COUNT),
+            "Avg": summary.column("mean"), "Q1": summary.column("q1"), "Med": summary.column("median"), "Q3": summary.column("q3"),
+            "Min": summary.column("min"), "Max": summary.column("max"), "StdDev": summary.column("stddev"),
+        }  # fmt: skip
+        return columns if sizes else {"Time": shares(summary.column("total"), within), **columns}
+
+
+def _cells(report: SumReport) -> tuple[Cell, ...]:
+    whole: CellKind = "bytes" if report.sizes else "ns"
+    part: CellKind = "mean_bytes" if report.sizes else "mean_ns"
+    share = () if report.sizes else (Cell("Time", "percent", "Share of the sum of Total Time over the rows listed."),)
+    return (
+        Cell(report.named[0].title, "text", report.named[0].doc),
+        *share,
+        Cell("Total" if report.sizes else "Total Time", whole, "Their sum."),
+        Cell(report.counted, "int", "How many there were."),
+        Cell("Avg", part, "Mean."),
+        Cell("Q1", part, "First quartile (Hyndman and Fan's type 2, as in `stats`)."),
+        Cell("Med", part, "Median."),
+        Cell("Q3", part, "Third quartile."),
+        Cell("Min", whole, "Smallest."),
+        Cell("Max", whole, "Largest."),
+        Cell("StdDev", part, "Standard deviation of a sample (n - 1); 0 for one."),
+    )
+
+
+def _holders(of_all: Any, of_rank: Any, which: str, called: Mapping[int, str]) -> Any:
+    """For each row of `of_all` the files of the ranks that have its smallest or largest value."""
+    extreme = dict(zip(of_all.column("row").to_pylist(), of_all.column(which).to_pylist(), strict=True))
+    found: dict[int, list[int]] = {row: [] for row in extreme}
+    for row, rank, value in zip(*(of_rank.column(c).to_pylist() for c in ("row", RANK, which)), strict=True):
+        if value == extreme[row]:
+            found[row].append(rank)
+    return pa.array([", ".join(called[r] for r in sorted(ranks)) for ranks in found.values()], pa.string())
+
+
+def _ordered(columns: Mapping[str, Any], order: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    table = pa.table({name: np.asarray(v) if isinstance(v, list) else v for name, v in columns.items()})
+    table = table.take(pc.sort_indices(table, list(order)))
+    return {name: table.column(name) for name in table.column_names}

@@ -1,0 +1,491 @@
+"""Which NVTX ranges contain which calls, and which GPU work follows from that: exact, on data that need not be nested.
+
+A range contains a call when both are of one thread and range.start <= call.start and call.end <= range.end. GPU work belongs to the
+ranges that contain the API call which launched it. Ranges of different domains and start/end ranges overlap freely, so no stack is
+assumed anywhere:
+
+* `Spans.innermost` gives, for each call, the containing range that starts last (of several that start together, the one that
+  comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of maxima over
+  the sorted ranges. This is what the option `nvtx-name` of the kernel reports needs; `launch_spans` gives the ranges for it.
+* `Spans.parents` gives, for each range, the shortest of the ranges that contain it. Where ranges nest that is the one that
+  starts last; where some cross, it is looked for among all.
+* `calls_within` lists, for each range, the calls inside as pieces of sorted lists: the calls of a thread hardly ever nest, so
+  those inside a range are neighbours. Calls that do nest are dealt out over several lists. From such pieces counts follow by
+  subtraction, and minima and maxima by doubling (`reduce_pieces`).
+
+All times are int64 and every comparison is of whole ns. Work is O(n log n) in array operations; nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.shared import once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+
+    Ints = NDArray[np.int64]
+
+_INT64_MAX = np.iinfo(np.int64).max
+_SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
+
+
+class Line:
+    """One number line that the times of all threads are laid out on, thread after thread, so that nothing of two threads meets.
+
+    Args:
+        threads: Thread of every time that will be placed, 0-based.
+        times: All the times that will be placed.
+    """
+
+    def __init__(self, threads: int, *times: Ints) -> None:
+        filled = [t for t in times if len(t)]
+        self._low = min((int(t.min()) for t in filled), default=0)
+        self._width = max((int(t.max()) for t in filled), default=0) - self._low + 1
+        self._ranked: Ints | None = None
+        if self._width * max(threads, 1) >= _INT64_MAX:
+            self._ranked = np.unique(np.concatenate(filled))
+            self._low, self._width = 0, len(self._ranked)
+
+    def place(self, thread: Ints, time: Ints) -> Ints:
+        """The places of times of threads; the order of the times of one thread is kept."""
+        at = time if self._ranked is None else np.searchsorted(self._ranked, time).astype(np.int64)
+        return thread * self._width + (at - self._low)
+
+
+class Spans:
+    """Ranges on a `Line`.
+
+    Args:
+        start: Place where each range starts.
+        end: Place where it ends, not before its start.
+        length: How long it is; places tell no distances. Only `parents` asks.
+    """
+
+    def __init__(self, start: Ints, end: Ints, length: Ints) -> None:
+        self.start = start
+        self.end = end
+        self.length = length
+
+    def innermost(self, start: Ints, end: Ints) -> Ints:
+        """The row of the containing range that starts last for each call; -1 where no range contains it."""
+        order = np.lexsort((-np.arange(len(self.start)), self.start))
+        tree = _MaxTree(self.end[order])
+        found = tree.last_at_least(np.searchsorted(self.start[order], start, side="right") - 1, end)
+        result = np.full(len(start), -1, np.int64)
+        result[found >= 0] = order[found[found >= 0]]
+        return result
+
+    def contain(self, start: Ints, end: Ints) -> NDArray[np.bool_]:
+        """Whether any range contains each call: the longest reach of those that start no later tells."""
+        order = np.argsort(self.start, kind="stable")
+        reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(self.end[order])))
+        result: NDArray[np.bool_] = reach[np.searchsorted(self.start[order], start, side="right")] >= end
+        return result
+
+    def parents(self) -> Ints:
+        """The row of the shortest other range that contains each range, or -1.
+
+        Of equally short ones it is the one that starts first, then the one that comes first; of ranges with the same start and
+        end, an earlier row is outside a later one.
+        """
+        count = len(self.start)
+        order = np.lexsort((np.arange(count), -self.end, self.start))
+        start, end = self.start[order], self.end[order]
+        tree = _MaxTree(end)
+        before = np.arange(-1, count - 1, dtype=np.int64)
+        found = tree.last_at_least(before, end)
+        extended = start < end
+        points = start[~extended]  # a point where one range ends and another starts is in both
+        meeting = np.isin(points, end[extended]) & np.isin(points, start[extended]) if len(points) else points
+        if meeting.any() or (tree.last_at_least(before, start + 1) > found).any():
+            found = self._shortest(order, start, end, found)
+        result = np.full(count, -1, np.int64)
+        result[order] = np.where(found >= 0, order[found], -1)
+        return result
+
+    def _shortest(self, order: Ints, start: Ints, end: Ints, last: Ints) -> Ints:
+        """The parents where ranges cross: the shortest of the earlier ranges that end no earlier."""
+        length = self.length[order]
+        # among containing ranges of one length, those of the same place nest in each other: the last of them is the inner one
+        same = np.concatenate(([False], (start[1:] == start[:-1]) & (end[1:] == end[:-1])))
+        rank = np.empty(len(order), np.int64)
+        group_first = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
+        rank[np.lexsort((-np.arange(len(order)), group_first, length))] = np.arange(len(order))
+        rows = np.arange(len(order), dtype=np.int64)
+        (best,) = prefix_minima(end, [rank], rows, end)
+        by_rank = np.empty(len(order), np.int64)
+        by_rank[rank] = rows
+        return np.where(last >= 0, by_rank[np.minimum(best, len(order) - 1)], -1)
+
+
+class _MaxTree:
+    """Maxima over the aligned blocks of 1, 2, 4, ... values."""
+
+    def __init__(self, values: Ints) -> None:
+        levels = [values]
+        while len(levels[-1]) > 1:
+            last = levels[-1]
+            pairs = np.maximum(last[0 : len(last) // 2 * 2 : 2], last[1::2])
+            levels.append(np.concatenate((pairs, last[-1:])) if len(last) % 2 else pairs)
+        self._values = np.concatenate(levels)
+        self._first = np.concatenate(([0], np.cumsum([len(level) for level in levels]))).astype(np.int64)
+
+    def last_at_least(self, position: Ints, bound: Ints) -> Ints:
+        """The largest index up to `position` whose value is at least `bound`, or -1."""
+        result = np.full(len(position), -1, np.int64)
+        asked = np.flatnonzero(position >= 0)
+        block, wanted = position[asked].astype(np.int64), bound[asked]
+        level = np.zeros(len(asked), np.int64)
+        hits: list[tuple[Ints, Ints, Ints]] = []
+        while len(asked):  # go left and up until a block holds a value that is large enough
+            holds = self._values[self._first[level] + block] >= wanted
+            if holds.any():
+                hits.append((asked[holds], block[holds], level[holds]))
+                on = ~holds
+                asked, block, wanted, level = asked[on], block[on], wanted[on], level[on]
+            climbs = block & 1 == 0  # the first of two: what lies left of it is the left neighbour of the block above
+            level = level + climbs
+            block = np.where(climbs, (block >> 1) - 1, block - 1)
+            on = block >= 0
+            asked, block, wanted, level = asked[on], block[on], wanted[on], level[on]
+        if hits:
+            rows, blocks, levels = (np.concatenate(part) for part in zip(*hits, strict=True))
+            least = bound[rows]
+            while len(rows):  # and down again, to the right half where that holds one
+                done = levels == 0
+                result[rows[done]] = blocks[done]
+                rows, blocks, levels, least = rows[~done], blocks[~done] * 2 + 1, levels[~done] - 1, least[~done]
+                inside = blocks < self._first[levels + 1] - self._first[levels]
+                at = self._first[levels] + np.where(inside, blocks, 0)
+                right = inside & (self._values[at] >= least)
+                blocks = np.where(right, blocks, blocks - 1)
+        return result
+
+
+def prefix_minima(value: Ints, keys: Sequence[Ints], prefix: Ints, bound: Ints) -> list[Ints]:
+    """The smallest of each key over the first `prefix` rows whose value is at least `bound`; int64's largest where there is none.
+
+    Works on rows in any order, in O((n + q) log^2 n): a merge-sort tree, one level at a time.
+    """
+    count = len(value)
+    best = [np.full(len(prefix), _INT64_MAX, np.int64) for _ in keys]
+    distinct, rank = np.unique(-value, return_inverse=True)
+    allowed = np.searchsorted(distinct, -bound, side="right")  # ranks below this are values of at least the bound
+    for level in range(max(count, 1).bit_length()):
+        size = 1 << level
+        whole = count // size * size
+        if not whole:
+            break
+        ranks = rank[:whole].reshape(-1, size)
+        by_value = np.argsort(ranks, axis=1, kind="stable")
+        blocks = np.arange(whole // size, dtype=np.int64)
+        flat = (np.take_along_axis(ranks, by_value, axis=1) + blocks[:, None] * (len(distinct) + 1)).ravel()
+        asks = np.flatnonzero((prefix >> level) & 1)
+        block = (prefix[asks] >> (level + 1)) << 1
+        last = np.searchsorted(flat, block * (len(distinct) + 1) + allowed[asks], side="left") - 1
+        some = last >= block * size
+        for key, target in zip(keys, best, strict=True):
+            minima = np.minimum.accumulate(np.take_along_axis(key[:whole].reshape(-1, size), by_value, axis=1), axis=1).ravel()
+            target[asks[some]] = np.minimum(target[asks[some]], minima[last[some]])
+    return best
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Some calls, sorted, and for each range which of them it contains.
+
+    Attributes:
+        calls: Rows of the calls, in the order of their start and of their end.
+        first: For each range, the first of `calls` inside.
+        stop: One past the last; not below `first`.
+    """
+
+    calls: Ints
+    first: Ints
+    stop: Ints
+
+
+def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
+    """The calls inside each range; every contained call is in the piece of exactly one of the results.
+
+    Args:
+        spans: The ranges.
+        start: Place where each call starts.
+        end: Place where it ends.
+    """
+    rest = np.lexsort((end, start))
+    while len(rest):
+        ends = end[rest]
+        in_order = ends == np.maximum.accumulate(ends)
+        calls = rest if in_order.all() else rest[in_order]
+        rest = rest[~in_order]
+        first = np.searchsorted(start[calls], spans.start, side="left")
+        stop = np.maximum(np.searchsorted(end[calls], spans.end, side="right"), first)
+        yield Pieces(calls.astype(np.int64), first.astype(np.int64), stop.astype(np.int64))
+
+
+def reduce_pieces(values: Ints, pieces: Pieces, ufunc: np.ufunc, into: Ints) -> None:
+    """Combine `into` (one number per range) with the values of the calls of its piece, by `np.minimum` or `np.maximum`."""
+    length = pieces.stop - pieces.first
+    block = values[pieces.calls]
+    rows = np.flatnonzero(length)
+    level = np.frexp(length[rows].astype(np.float64))[1] - 1  # floor(log2); lengths are far below 2^53
+    for k in range(int(level.max(initial=-1)) + 1):
+        now = rows[level == k]
+        if len(now):
+            combined = ufunc(block[pieces.first[now]], block[pieces.stop[now] - (1 << k)])
+            into[now] = ufunc(into[now], combined)
+        if len(block) > 1 << k:
+            block = ufunc(block[: -(1 << k)], block[1 << k :])
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The pairs of a GPU operation and an API call that launched it, grouped by call.
+
+    Attributes:
+        thread: Thread of each call that launched something.
+        start: Its start.
+        end: Its end.
+        correlation: Its correlation id.
+        row: Its row in the table `api`.
+        first_op: For each call, the first of its pairs in `op`.
+        op: Rows of the operations, pair by pair.
+    """
+
+    thread: Ints
+    start: Ints
+    end: Ints
+    correlation: Ints
+    row: Ints
+    first_op: Ints
+    op: Ints
+
+    def call_of_pair(self) -> Ints:
+        """The call of each pair."""
+        return np.repeat(np.arange(len(self.thread)), np.diff(self.first_op, append=len(self.op)))
+
+
+def match_launches(api: Any, process: Ints, correlation: Ints) -> Launches:
+    """Match operations with API calls by process and correlation id.
+
+    Args:
+        api: The table `api` with `start`, `end`, `process`, `thread` and `correlation`.
+        process: Process of each operation.
+        correlation: Its correlation id; negative for none.
+
+    Returns:
+        All pairs. An operation whose call was not recorded is in none of them.
+    """
+    known = pc.and_(api.column("correlation").is_valid(), api.column("thread").is_valid())
+    own = np.arange(api.num_rows)
+    if not pc.all(known, min_count=0).as_py():
+        api, own = api.filter(known), np.flatnonzero(known.to_numpy())
+    call = integers(api.column("correlation"))
+    call_process = integers(api.column("process"))
+    width = max(int(call.max(initial=0)), int(correlation.max(initial=0))) + 1
+    processes = max(int(call_process.max(initial=0)), int(process.max(initial=0))) + 2
+    if width >= _INT64_MAX // processes:
+        distinct = np.unique(np.concatenate((call, correlation)))
+        call_key, op_key = np.searchsorted(distinct, call), np.searchsorted(distinct, correlation)
+        width = len(distinct)
+    else:
+        call_key, op_key = call, correlation
+    call_key = call_process * width + call_key
+    op_key = np.where(correlation >= 0, process * width + op_key, -1)
+    rows, first, ops = _pairs(call_key, op_key, processes * width)
+    taken = pa.array(rows)
+    return Launches(
+        integers(api.column("thread").take(taken)),
+        integers(api.column("start").take(taken)),
+        integers(api.column("end").take(taken)),
+        call[rows],
+        own[rows].astype(np.int64),
+        first,
+        ops,
+    )
+
+
+def _pairs(calls: Ints, ops: Ints, bound: int) -> tuple[Ints, Ints, Ints]:
+    """The pairs of a call and an operation with one key, grouped by call.
+
+    Args:
+        calls: Key of each call.
+        ops: Key of each operation; negative for none.
+        bound: All keys are below it.
+
+    Returns:
+        The calls that have an operation, the first pair of each, and the operation of each pair; those of a call in their order.
+    """
+    if len(calls) and int(calls.min()) >= 0 and bound <= 4 * (len(calls) + len(ops)):  # few enough keys for a place each
+        place = np.full(bound, -1, np.int64)
+        known = np.flatnonzero(ops >= 0)
+        place[ops[known]] = known
+        if np.count_nonzero(place >= 0) == len(known):  # no two operations have one key
+            found = place[calls]
+            rows = np.flatnonzero(found >= 0)
+            return rows, np.arange(len(rows), dtype=np.int64), found[rows]
+    sorted_ops = np.argsort(ops, kind="stable")
+    keys = ops[sorted_ops]
+    low = np.searchsorted(keys, calls, side="left")
+    if len(keys) and (keys[1:] > keys[:-1]).all():  # each call launched one at most
+        many = (keys[np.minimum(low, len(keys) - 1)] == calls).astype(np.int64)
+    else:
+        many = np.searchsorted(keys, calls, side="right") - low
+    rows = np.flatnonzero(many)
+    low, many = low[rows], many[rows]
+    first = (np.cumsum(many) - many).astype(np.int64)
+    at = np.repeat(low - first, many) + np.arange(int(many.sum()))
+    return rows, first, sorted_ops[at].astype(np.int64)
+
+
+def launch_spans(rank: RankTables) -> Any:
+    """The rank's ranges that GPU work can belong to, with all ends known, in the order of their report.
+
+    These are push/pop ranges and the start/end ranges that ended on the thread they started on. A range that was still open ends at
+    the latest end of any range of the rank.
+
+    Returns:
+        A `pyarrow.Table` with `start`, `end`, `thread`, `name`, `domain`, `kind`, `source_row` and `open` (whether it was).
+    """
+    table = rank.table("ranges", _SPAN_COLUMNS)
+    table = table.append_column("open", pc.is_null(table.column("end")))
+    table = table.set_column(1, "end", close_ends(table))
+    keep = pc.and_(
+        pc.and_(table.column("end_thread").is_null(), table.column("thread").is_valid()), table.column("start").is_valid()
+    )
+    table = table if pc.all(keep, min_count=0).as_py() else table.filter(keep)
+    rows = integers(table.column("source_row"), -1)
+    if (rows[1:] < rows[:-1]).any():
+        table = table.take(pa.array(np.argsort(rows, kind="stable")))
+    return table.drop_columns(["end_thread"])
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The ranges of a rank that GPU work belongs to, and where that work ran.
+
+    Attributes:
+        ranges: The ranges, as `launch_spans` gives them, only those with work.
+        first: First start of the work of each, ns.
+        last: Last end.
+        operations: Distinct correlation ids of the work.
+        parent: Row of the shortest other of these ranges that contains each, -1 for none.
+        outside: The work whose call lies in no range: a table with `start`, `end`, `correlation` and `thread` of the call.
+    """
+
+    ranges: Any
+    first: Ints
+    last: Ints
+    operations: Ints
+    parent: Ints
+    outside: Any
+
+
+def project(rank: RankTables) -> Projection:
+    """Project the rank's ranges on the GPU work (kernels, copies and fills) launched inside them."""
+    ranges = launch_spans(rank)
+    operations = pa.concat_tables([rank.table(name, ["start", "end", "process", "correlation"]) for name in ("kernels", "copies")])
+    start, end, process, correlation = (
+        integers(operations.column(c), null) for c, null in (("start", 0), ("end", 0), ("process", -1), ("correlation", -1))
+    )
+    calls = match_launches(rank.table("api", ["start", "end", "process", "thread", "correlation"]), process, correlation)
+    spans, call_start, call_end = on_one_line(ranges, calls.thread, calls.start, calls.end)
+    count = len(spans.start)
+    first, last = np.full(count, _INT64_MAX, np.int64), np.full(count, -_INT64_MAX, np.int64)
+    some = len(calls.first_op) > 0
+    earliest = np.minimum.reduceat(start[calls.op], calls.first_op) if some else calls.thread
+    latest = np.maximum.reduceat(end[calls.op], calls.first_op) if some else calls.thread
+    number = np.zeros(count, np.int64)
+    for pieces in calls_within(spans, call_start, call_end):
+        reduce_pieces(earliest, pieces, np.minimum, first)
+        reduce_pieces(latest, pieces, np.maximum, last)
+        number += pieces.stop - pieces.first
+    number -= _repeated(spans, calls, call_start, call_end)
+    rows = np.flatnonzero(last > -_INT64_MAX)
+    worked = Spans(spans.start[rows], spans.end[rows], spans.length[rows])
+    lost = ~spans.contain(call_start, call_end)
+    call = calls.call_of_pair()
+    pairs = np.flatnonzero(lost[call])
+    at = calls.op[pairs]
+    outside = pa.table({"start": start[at], "end": end[at], "correlation": correlation[at], "thread": calls.thread[call[pairs]]})
+    return Projection(ranges.take(pa.array(rows)), first[rows], last[rows], number[rows], worked.parents(), outside)
+
+
+def projection(rank: RankTables) -> Projection:
+    """`project`, made once for all recipes that share the rank's tables."""
+    return once(rank, "projection", lambda: project(rank))
+
+
+def _repeated(spans: Spans, calls: Launches, start: Ints, end: Ints) -> Ints:
+    """For each range, the calls inside that have the correlation id of an earlier call inside.
+
+    A driver call within its runtime call may have. Both are inside where the interval from the first start to the last end is.
+    """
+    result = np.zeros(len(spans.start), np.int64)
+    order = np.lexsort((end, start, calls.correlation, calls.thread))
+    again = (calls.thread[order][1:] == calls.thread[order][:-1]) & (calls.correlation[order][1:] == calls.correlation[order][:-1])
+    if again.any():
+        one, other = order[:-1][again], order[1:][again]
+        for pieces in calls_within(spans, np.minimum(start[one], start[other]), np.maximum(end[one], end[other])):
+            result += pieces.stop - pieces.first
+    return result
+
+
+def on_one_line(ranges: Any, thread: Ints, start: Ints, end: Ints) -> tuple[Spans, Ints, Ints]:
+    """The ranges of a table with `start`, `end` and `thread`, and the places where some calls start and end, on one line."""
+    owner, begin, close = (integers(ranges.column(c)) for c in ("thread", "start", "end"))
+    line = Line(1 + max(int(owner.max(initial=0)), int(thread.max(initial=0))), begin, close, start, end)
+    return (
+        Spans(line.place(owner, begin), line.place(owner, close), close - begin),
+        line.place(thread, start),
+        line.place(thread, end),
+    )
+
+
+def close_ends(table: Any, *others: Any) -> Any:
+    """The ends of the ranges of `table`, with the latest end, or the latest of `others`, for those that were still open."""
+    ends = table.column("end")
+    if not ends.null_count:
+        return ends
+    latest = [pc.max(column).as_py() for column in (ends, *others)]
+    known = [t for t in latest if t is not None]
+    # an open range that starts after all else ended has no length
+    return pc.max_element_wise(ends, table.column("start")) if not known else pc.fill_null(ends, max(known))
+
+
+def integers(column: Any, null: int = 0) -> Ints:
+    """A column of whole numbers as a NumPy int64 array, with `null` for nulls."""
+    filled = pc.fill_null(column, null) if column.null_count else column
+    values = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
+    result: Ints = values.astype(np.int64, copy=False)
+    return result
+
+
+def innermost_ranges(rank: RankTables, thread: Ints, start: Ints, end: Ints) -> Any:
+    """The name of the innermost range around each call, as name ids: an int64 array, null where there is none or it has no name.
+
+    Innermost is the containing range that starts last.
+
+    Args:
+        rank: The rank.
+        thread: Thread of each call.
+        start: Its start.
+        end: Its end.
+    """
+    table = launch_spans(rank)
+    spans, call_start, call_end = on_one_line(table, thread, start, end)
+    found = spans.innermost(call_start, call_end)
+    names = table.column("name")
+    return names.combine_chunks().take(pa.array(found, mask=found < 0)) if len(names) else pa.nulls(len(found), pa.int64())

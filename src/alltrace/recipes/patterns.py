@@ -1,0 +1,149 @@
+"""How lateness behaves: in which steps it comes back, and whether it follows a node or a stage of a pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.replay.join import Replay
+    from alltrace.replay.peers import Peers
+
+    Int64 = NDArray[np.int64]
+
+_RECURRING = 0.7
+_TRANSIENT_STEPS = 3
+_ENOUGH_STEPS = 8
+_OF_ONE_GROUP = 0.75
+_SLOW_SHARE = 0.03
+"""Ranks are slow as a group when the worst takes this share of its work beyond its peers."""
+
+_MESSAGES = ("Send", "Recv", "SendRecv")
+
+
+def over_steps(ranks: Int64, last: Int64, steps: Int64, waits_ns: Int64) -> dict[int, str]:
+    """How the waits that each rank causes are spread over steps.
+
+    Args:
+        ranks: int64 array of the ranks, ascending.
+        last: int64 array of n members of operations: the rank that arrived last.
+        steps: int64 array of n: the step, -1 for none.
+        waits_ns: int64 array of n: the waits that count.
+
+    Returns:
+        For each rank that causes any: `recurring` where it causes the most in at least 70 % of the steps with waits, `transient`
+        where three steps hold half of what it causes, else `rotating`.
+    """
+    numbers = np.unique(steps[steps >= 0])
+    found: dict[int, str] = {}
+    if not len(numbers):
+        return found
+    table = np.zeros((len(ranks), len(numbers)))
+    own = steps >= 0
+    np.add.at(table, (np.searchsorted(ranks, last[own]), np.searchsorted(numbers, steps[own])), waits_ns[own])
+    waited = table.sum(axis=0) > 0
+    top = table.argmax(axis=0)
+    for at, rank in enumerate(ranks.tolist()):
+        sums = np.sort(table[at])[::-1]
+        if not sums.sum():
+            continue
+        if (top[waited] == at).mean() >= _RECURRING:
+            found[rank] = "recurring"
+        elif len(numbers) >= _ENOUGH_STEPS and sums[:_TRANSIENT_STEPS].sum() >= sums.sum() / 2:
+            found[rank] = "transient"
+        else:
+            found[rank] = "rotating"
+    return found
+
+
+def causing_together(groups: Iterable[Sequence[int]], caused_ns: Mapping[int, int]) -> set[int]:
+    """The ranks of a group that together cause three quarters of all waits, each a fair part of it; empty without one."""
+    total = sum(caused_ns.values())
+    for ranks in groups:
+        share = sum(caused_ns.get(r, 0) for r in ranks) / total if total else 0.0
+        if len(ranks) > 1 and share >= _OF_ONE_GROUP:
+            least = min(caused_ns.get(r, 0) for r in ranks) / total
+            if least >= share / len(ranks) / 2:
+                return set(ranks)
+    return set()
+
+
+def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) -> set[int]:
+    """The ranks of a group of which each is slow and nobody else is; empty without one.
+
+    Args:
+        groups: Groups of ranks, such as those of each host.
+        excess: For each rank the share of its work that goes beyond its peers', as `own_excess` tells it.
+    """
+    most = max(excess.values(), default=0.0)
+    if most < _SLOW_SHARE:
+        return set()
+    for ranks in groups:
+        others = [e for r, e in excess.items() if r not in ranks]
+        if len(ranks) > 1 and others and min(excess.get(r, 0.0) for r in ranks) >= most / 2 and max(others) <= most / 4:
+            return set(ranks)
+    return set()
+
+
+def own_excess(replay: Replay, peers: Peers) -> dict[int, float]:
+    """For each rank the share of its device work that goes beyond what its peers take for the same; 0 at least."""
+    found = {}
+    for part in replay.parts:
+        factor = peers.name_factor[int(np.searchsorted(peers.ranks, part.rank)), np.searchsorted(peers.names, part.cell_name)]
+        total = float(part.cell_ns.sum())
+        found[part.rank] = max(float((part.cell_ns * (1 - factor)).sum()) / total, 0.0) if total else 0.0
+    return found
+
+
+def stages(members: Any) -> list[list[int]]:
+    """The ranks of each stage of a pipeline, in order, by who sends to whom; empty where the messages make no chains.
+
+    Args:
+        members: `Aligned.members`. Two ranks that exchange messages are neighbours; ranks at the same place of chains of equal
+            length are of one stage. A ring is cut before its lowest rank.
+    """
+    neighbours = _neighbours(members)
+    chains: list[list[int]] = []
+    left = set(neighbours)
+    if not left or any(len(n) > 2 for n in neighbours.values()):
+        return []
+    while left:
+        group, todo = set(), [min(left)]
+        while todo:
+            rank = todo.pop()
+            if rank not in group:
+                group.add(rank)
+                todo += neighbours[rank]
+        left -= group
+        ends = sorted(r for r in group if len(neighbours[r]) == 1)
+        at: int | None = ends[0] if ends else min(group)
+        chain: list[int] = []
+        while at is not None:
+            chain.append(at)
+            at = min((n for n in neighbours[at] if n not in chain), default=None)
+        chains.append(chain)
+    if len({len(c) for c in chains}) != 1:
+        return []
+    return [sorted(c[place] for c in chains) for place in range(len(chains[0]))]
+
+
+def _neighbours(members: Any) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    if not members.num_rows:
+        return found
+    op = members.column("op").combine_chunks()
+    codes = [code for code, word in enumerate(op.dictionary.to_pylist()) if word in _MESSAGES]
+    own = np.isin(op.indices.fill_null(-1).to_numpy(zero_copy_only=False), codes)
+    instance, rank = (members.column(c).to_numpy()[own] for c in ("instance", "rank"))
+    pair = np.flatnonzero(instance[1:] == instance[:-1])
+    pairs = np.unique(np.stack([rank[pair], rank[pair + 1]]), axis=1).T if len(pair) else np.empty((0, 2), np.int64)
+    for one, other in pairs.tolist():
+        if one != other:
+            found.setdefault(one, set()).add(other)
+            found.setdefault(other, set()).add(one)
+    return found

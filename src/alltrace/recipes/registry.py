@@ -1,0 +1,92 @@
+"""All recipes by name: a literal list, and those that other packages add by the entry-point group `alltrace.recipes`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
+from alltrace.trace.errors import AlltraceError, UsageError
+
+if TYPE_CHECKING:
+    from alltrace.recipes.base import Recipe
+
+ENTRY_POINTS = "alltrace.recipes"
+
+RECIPES: dict[str, str] = {
+    "activity": "alltrace.recipes.activity",
+    "breakdown": "alltrace.recipes.breakdown",
+    "collectives": "alltrace.recipes.collectives",
+    "critical-path": "alltrace.recipes.critical_path",
+    "diagnose": "alltrace.recipes.diagnose",
+    "durations": "alltrace.recipes.durations",
+    "efficiency": "alltrace.recipes.efficiency",
+    "gaps": "alltrace.recipes.gaps",
+    "gpu-rates": "alltrace.recipes.gpu_rates",
+    "idle": "alltrace.recipes.idle",
+    "in-flight": "alltrace.recipes.in_flight",
+    "info": "alltrace.recipes.info",
+    "kernel-sequences": "alltrace.recipes.kernel_sequences",
+    "kernels": "alltrace.recipes.kernels",
+    "launch-configurations": "alltrace.recipes.launch_configurations",
+    "nccl_size_spread": "alltrace.recipes.nccl_size_spread",
+    "launches": "alltrace.recipes.launches",
+    "memory-bandwidth": "alltrace.recipes.memory_bandwidth",
+    "metric-attribution": "alltrace.recipes.metric_attribution",
+    "mfu": "alltrace.recipes.mfu",
+    "occupancy": "alltrace.recipes.occupancy",
+    "operators": "alltrace.recipes.operators",
+    "overlap": "alltrace.recipes.overlap",
+    "queue-length": "alltrace.recipes.queue_length",
+    "stragglers": "alltrace.recipes.stragglers",
+    "whatif": "alltrace.recipes.whatif",
+    "steps": "alltrace.recipes.steps",
+    **NSYS_RECIPES,
+}
+"""Name to module; the module has the recipe as `RECIPE`."""
+
+
+def names() -> list[str]:
+    """The names of all recipes, those of other packages among them."""
+    return sorted({*RECIPES, *_added()})
+
+
+def find(name: str) -> Recipe:
+    """The recipe called `name`; `stats:NAME` is the report of nsys of that name.
+
+    Raises:
+        UsageError: There is none.
+        AlltraceError: Another package's recipe cannot be loaded.
+    """
+    if name.startswith("stats:"):
+        from alltrace.recipes.stats import find_report
+
+        return find_report(name.partition(":")[2])
+    if name in RECIPES:
+        recipe: Recipe = import_module(RECIPES[name]).RECIPE
+        return recipe
+    added = _added()
+    if name not in added:
+        raise UsageError.unknown("recipe", name, {*RECIPES, *added})
+    return _load(name, added[name])
+
+
+def _added() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {e.name: e.value for e in entry_points(group=ENTRY_POINTS)}
+
+
+def _load(name: str, value: str) -> Recipe:
+    from alltrace.recipes.base import Recipe
+
+    module, _, attribute = value.partition(":")
+    try:
+        found = getattr(import_module(module), attribute or "RECIPE")
+    except (ImportError, AttributeError) as error:
+        raise AlltraceError(
+            f"recipe {name} of another package: {value} cannot be loaded ({error}); reinstall that package"
+        ) from error
+    if not isinstance(found, Recipe):
+        raise AlltraceError(f"recipe {name} of another package: {value} is {found!r}; expected a Recipe")
+    return found

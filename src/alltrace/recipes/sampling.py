@@ -1,0 +1,104 @@
+"""What recipes share that lay samples of GPU metrics over the work they tell of.
+
+A sample is the mean over the time since the sample before it. Where more than two periods lie between two samples, some are
+missing: then the later one tells of one period alone, and of the rest nothing is known. The period is the median distance of
+samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.recipes.nsys.sampled import gpu_series, gpu_series_of_host
+from alltrace.trace.intervals import Merged, overlap_ns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+
+    Ints = NDArray[np.int64]
+    Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How much of some work's time samples tell of.
+
+    Attributes:
+        covered: For each sample the time of the work in the time that it tells of; int64 array of n, ns.
+        pure: Which of them tell of that work alone, all their time long.
+    """
+
+    covered: Ints
+    pure: NDArray[np.bool_]
+
+    @property
+    def covered_ns(self) -> int:
+        """The time of the work that samples tell of."""
+        return int(self.covered.sum())
+
+    def mean(self, values: Reals) -> float | None:
+        """The mean of the samples' values, each by the time of the work that it tells of; None where none tells of any."""
+        return float((values * self.covered).sum() / self.covered_ns) if self.covered_ns else None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Metrics of one device that were sampled at the same times.
+
+    Attributes:
+        device: The device's row in the rank's `devices`.
+        begins: Where the time begins that each sample tells of; int64 array of n, ascending, ns.
+        times: When it was taken, and that time ends.
+        values: For each metric by name its float64 array of n.
+    """
+
+    device: int
+    begins: Ints
+    times: Ints
+    values: dict[str, Reals]
+
+    @property
+    def known_ns(self) -> Ints:
+        """The length of the time that each sample tells of: int64 array of n, ns."""
+        length: Ints = self.times - self.begins
+        return length
+
+    def weights(self, work: Merged) -> Weights:
+        """How much of the time of `work` each sample tells of."""
+        covered = overlap_ns(self.begins, self.times, work)
+        return Weights(covered, (covered == self.known_ns) & (covered > 0))
+
+
+def samplings(rank: RankTables, *, of_host: bool = False) -> list[Sampling]:
+    """The samples of GPU metrics in the rank's report, by device.
+
+    Those of a single time are left out, because what they tell of is not known.
+
+    Args:
+        rank: The rank.
+        of_host: With the samples of the rank's GPUs that another report of its host has.
+    """
+    found: dict[tuple[int, bytes], Sampling] = {}
+    for series in gpu_series_of_host(rank) if of_host else gpu_series(rank):
+        last = np.concatenate((series.times[1:] != series.times[:-1], [True]))  # of two at one time the later row
+        times, values = series.times[last], series.values[last]
+        key = series.key[0], times.tobytes()
+        if key in found:
+            found[key].values[series.metric] = values
+        elif len(times) > 1:
+            found[key] = Sampling(series.key[0], _begins(times), times, {series.metric: values})
+    return list(found.values())
+
+
+def _begins(times: Ints) -> Ints:
+    steps = np.diff(times)
+    period = int(np.sort(steps)[(len(steps) - 1) // 2])
+    begins = np.concatenate(([times[0] - period], times[:-1]))
+    missing = times - begins > 2 * period
+    result: Ints = np.where(missing, times - period, begins)
+    return result

@@ -1,0 +1,81 @@
+"""One rank's tables for several recipes: each table is read once, and what several recipes derive from them is made once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from alltrace.trace.schema import DICTIONARIES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables
+
+_Made = TypeVar("_Made")
+
+
+class SharedRank:
+    """A rank's tables that stay in memory until the last recipe has asked for them.
+
+    Args:
+        rank: The rank.
+        wanted: The tables and columns that will be asked for; the first question for a table reads all of these.
+
+    Attributes:
+        reads: How often each table was read from its file.
+        memo: What `once` made.
+    """
+
+    def __init__(self, rank: RankTables, wanted: Mapping[str, Sequence[str]]) -> None:
+        self._inner = rank
+        self._wanted = wanted
+        self._held: dict[str, Any] = {}
+        self.rank = rank.rank
+        self.host = rank.host
+        self.reads: dict[str, int] = {}
+        self.memo: dict[Hashable, Any] = {}
+
+    def has(self, table: str) -> bool:
+        """Whether the rank has rows of the canonical `table`."""
+        return self._inner.has(table)
+
+    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """The canonical `table` (see `RankTables.table`)."""
+        order = TABLES[table].column_names
+        asked = list(order if columns is None else columns)
+        held = self._held.get(table)
+        if held is None or not set(asked) <= set(held.column_names):
+            known = set(asked) | set(self._wanted.get(table, ())) | set(held.column_names if held is not None else ())
+            # a dictionary is small, and recipes look up this and that in it
+            held = self._held[table] = self._inner.table(table, [c for c in order if c in known or table in DICTIONARIES])
+            self.reads[table] = self.reads.get(table, 0) + 1
+        return held.select(asked)
+
+    def gpu_samples(self, columns: Sequence[str]) -> Any:
+        """The samples of the rank's GPUs (see `RankTables.gpu_samples`)."""
+        order = TABLES["gpu_metrics"].column_names
+        return once(self, "gpu samples", lambda: self._inner.gpu_samples(order)).select(list(columns))
+
+    def shared(self, table: str) -> Any:
+        """The rank's rows of the alignment (see `RankTables.shared`)."""
+        return once(self, ("shared", table), lambda: self._inner.shared(table))
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
+        return self._inner.texts(ids)
+
+    def release(self, tables: Sequence[str]) -> None:
+        """Forget these tables, which nobody will ask for again."""
+        for table in tables:
+            self._held.pop(table, None)
+
+
+def once(rank: RankTables, key: Hashable, make: Callable[[], _Made]) -> _Made:
+    """What `make` gives for a rank, made once for each key where the rank's tables are shared, otherwise made anew."""
+    memo: dict[Hashable, Any] | None = getattr(rank, "memo", None)
+    if memo is None:
+        return make()
+    if key not in memo:
+        memo[key] = make()
+    found: _Made = memo[key]
+    return found

@@ -1,0 +1,376 @@
+"""What all stats reports share: how `nsys stats` names, rounds and orders its cells.
+
+An answer's columns bear the headers that nsys prints, unit and all. A fractional column holds float64 already rounded as nsys does,
+and its Arrow field has the metadata `decimals`: how many digits after the point every cell is printed with (`7.0`, `0.000`).
+A whole number is an int64 printed as it is, and null is an empty cell. A face needs no other rule to print what nsys prints.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
+from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from typing_extensions import Self
+
+CellKind = Literal["text", "int", "real", "time", "mean_time", "percent", "size", "throughput", "ticks"]
+
+_UNITS: dict[CellKind, str] = {
+    "time": "ns", "mean_time": "ns", "percent": "%", "size": "MB", "throughput": "MB/s",
+    "ticks": "ticks/ms",
+}  # fmt: skip
+_DECIMALS: dict[CellKind, int] = {"real": 1, "mean_time": 1, "percent": 1, "size": 3, "throughput": 3}
+
+BY_RANK = Option("by_rank", bool, default=False, help="A row for each rank, with the rank in front.")
+RANK = "rank"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A column of a stats report.
+
+    Attributes:
+        title: Its title without the unit, such as `Total Time`.
+        kind: What its cells are: `text`; `int`, a plain whole number; `real`, a number with one decimal; `time`, whole ns;
+            `mean_time`, ns with one decimal; `percent`, with one decimal; `size`, MB of 1e6 bytes with three decimals;
+            `throughput`, MB/s with three decimals; `ticks`, whole ticks per ms.
+        doc: What it means.
+    """
+
+    title: str
+    kind: CellKind
+    doc: str
+
+    @property
+    def header(self) -> str:
+        """The title and the unit in brackets, as nsys prints it."""
+        unit = _UNITS.get(self.kind)
+        return f"{self.title} ({unit})" if unit else self.title
+
+    def answer_column(self) -> AnswerColumn:
+        """The column as answers describe it."""
+        return AnswerColumn(self.header, _UNITS.get(self.kind), self.doc)
+
+    def field(self) -> Any:
+        """The `pyarrow.Field` of the column, with `decimals` where its cells have a fraction."""
+        if self.kind == "text":
+            return pa.field(self.header, pa.string())
+        if self.kind not in _DECIMALS:
+            return pa.field(self.header, pa.int64())
+        return pa.field(self.header, pa.float64(), metadata={"decimals": str(_DECIMALS[self.kind])})
+
+
+RANK_CELL = Cell("Rank", "int", "Rank of the process.")
+_OTHER_RANK_CELL = Cell("Run Rank", "int", "Rank of the process in the run.")
+
+
+class StatsReport(Recipe):
+    """A report of `nsys stats` over all ranks.
+
+    Attributes:
+        title: The heading nsys prints above the report's table.
+        cells: Its columns.
+    """
+
+    title: ClassVar[str]
+    cells: ClassVar[tuple[Cell, ...]]
+    options: ClassVar[tuple[Option, ...]] = (BY_RANK,)
+
+    def with_defaults(self, values: Mapping[str, Any]) -> Self:
+        """The same report with other defaults for some of its options."""
+        report = copy(self)
+        vars(report)["options"] = tuple(replace(o, default=values.get(o.name, o.default)) for o in self.options)
+        return report
+
+    @property
+    def rank_cell(self) -> Cell:
+        """The column that `--by-rank` adds, called otherwise where the report has a column `Rank` of its own."""
+        taken = any(cell.title == RANK_CELL.title for cell in self.cells)
+        return _OTHER_RANK_CELL if taken else RANK_CELL
+
+    def answer_cells(self, options: Mapping[str, Any]) -> tuple[Cell, ...]:
+        """The columns under `options`: `Rank` in front when asked for by rank."""
+        return (self.rank_cell, *self.cells) if options.get("by_rank") else self.cells
+
+    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+        """The columns of the answer under `options`."""
+        return tuple(cell.answer_column() for cell in self.answer_cells(options))
+
+    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
+        """The report's picture; by rank, bars of equal names are told apart by it."""
+        if self.chart is None or not options.get("by_rank") or "bars" not in self.chart.kind:
+            return self.chart
+        return replace(self.chart, detail=self.rank_cell.header)
+
+    def answer(self, columns: Mapping[str, Any], options: Mapping[str, Any], notes: Sequence[str] = ()) -> Answer:
+        """The answer made of `columns`, rounded.
+
+        Args:
+            columns: An Arrow or NumPy array per cell, by title (without the unit), all of one length. Sizes are bytes,
+                throughputs bytes per second, percentages 0 to 100.
+            options: The options of the report.
+            notes: What a reader must know.
+        """
+        cells = self.answer_cells(options)
+        arrays = [_cells(cell, columns[cell.title]) for cell in cells]
+        fields = [cell.field().with_type(array.type) for cell, array in zip(cells, arrays, strict=True)]
+        table = pa.table(arrays, schema=pa.schema(fields))
+        return Answer(table, tuple(cell.answer_column() for cell in cells), tuple(notes))
+
+
+class SumReport(StatsReport):
+    """A report with a row of statistics per name.
+
+    A subclass says which rows there are (`rows`) and what they are called (`labels`); the rest is the same in all.
+
+    Attributes:
+        keys: The columns, beside `value`, of what `rows` gives.
+        counted: Title of the number of events.
+        what: What an event is, in the columns' documentation.
+        named: The cells after the statistics; `labels` fills them.
+        hidden: Further labels that keep rows apart and are not printed.
+        ties: How rows of equal totals are ordered: `count`, or titles of `named`, ascending.
+        sizes: Whether the values are bytes rather than times.
+        totaled: Title of their sum; None for `Total Time`, or `Total` of sizes.
+    """
+
+    keys: ClassVar[tuple[str, ...]]
+    counted: ClassVar[str] = "Instances"
+    named: ClassVar[tuple[Cell, ...]]
+    hidden: ClassVar[tuple[str, ...]] = ()
+    ties: ClassVar[tuple[str, ...]]
+    sizes: ClassVar[bool] = False
+    totaled: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Compose the cells from the subclass' words."""
+        super().__init_subclass__(**kwargs)
+        if hasattr(cls, "named"):
+            cls.cells = (*statistics_cells(cls.counted, sizes=cls.sizes, totaled=cls.totaled), *cls.named)
+            if "ties" not in vars(cls) and not hasattr(super(cls, cls), "ties"):
+                cls.ties = (COUNT, cls.named[-1].title, *(cell.title for cell in cls.named[:-1]))
+
+    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
+        """The totals of the first names; by rank, how they add up."""
+        name, total = self.named[-1].header, next(c.header for c in self.cells if c.title.startswith("Total"))
+        if options.get("by_rank"):
+            return Chart("stacked_bars", self.rank_cell.header, (total,), name)
+        return Chart("bars", name, (total,), detail=self.named[0].header if len(self.named) > 1 else None)
+
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+        """The events of one rank: tables with the columns `keys` and `value` (int64, ns or bytes, no nulls)."""
+        raise NotImplementedError
+
+    def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
+        """What distinct keys are called.
+
+        Args:
+            keys: A `pyarrow.Table` of the columns `keys`, a row per distinct key.
+            run: The run.
+            options: The options of the report.
+
+        Returns:
+            A string array for each of `named` and `hidden`; rows with equal labels become one row of the report.
+        """
+        raise NotImplementedError
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The distribution of the rank's values by key."""
+        parts = [collect({k: t.column(k) for k in self.keys}, t.column(VALUE)) for t in self.rows(rank, options)]
+        return pa.concat_tables([_plain(part) for part in parts]) if parts else pa.table({})
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The statistics of each name over all ranks, the largest total first."""
+        by_rank = bool(options.get("by_rank"))
+        tables = [with_rank(part) if by_rank else part.table for part in parts if part.table.num_rows]
+        if not tables:
+            return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
+        whole = pa.concat_tables(tables)
+        keys = [RANK, *self.keys] if by_rank else list(self.keys)
+        codes, first = group([whole.column(k) for k in keys])
+        distinct = whole.select(keys).take(pa.array(first))
+        called = {RANK: distinct.column(RANK)} if by_rank else {}
+        titles = (*(cell.title for cell in self.named), *self.hidden)
+        labels = self.labels(distinct.select(list(self.keys)), run, options)
+        called.update((title, pc.fill_null(label, "")) for title, label in zip(titles, labels, strict=True))
+        rows, first = group(list(called.values()))
+        summary = summarize(pa.table({"row": rows[codes], VALUE: whole.column(VALUE), COUNT: whole.column(COUNT)}))
+        found = pa.table(called).take(pa.array(first)).take(summary.column("row"))
+        for name in summary.column_names[1:]:
+            found = found.append_column(name, summary.column(name))
+        order = [(RANK, "ascending")] if by_rank else []
+        order += [("total", "descending"), *((name, "ascending") for name in self.ties)]
+        return self.answer(self._columns(found.take(pc.sort_indices(found, order)), by_rank=by_rank), options)
+
+    def _columns(self, table: Any, *, by_rank: bool) -> dict[str, Any]:
+        columns = {cell.title: table.column(cell.title) for cell in self.named}
+        if by_rank:
+            columns[RANK_CELL.title] = table.column(RANK)
+        columns.update(statistics_columns(table, self.counted, sizes=self.sizes, totaled=self.totaled))
+        if not self.sizes:
+            columns["Time"] = shares(table.column("total"), table.column(RANK) if by_rank else None)
+        return columns
+
+
+class TraceReport(StatsReport):
+    """A report with a row per event, in the order of their starts.
+
+    A subclass says what the rows of one rank are (`rows`).
+
+    Attributes:
+        order: Title of the column the rows are ordered by; rows with equal starts stay in the order of `rows`, lower ranks first.
+        height: Title of the column that a picture shows over it.
+        called: Title of the column that a picture has a colour for each value of.
+    """
+
+    order: ClassVar[str] = "Start"
+    height: ClassVar[str] = "Duration"
+    called: ClassVar[str] = "Name"
+
+    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
+        """Each event by when it was and how long it took."""
+        header = {cell.title: cell.header for cell in self.cells}
+        return Chart("scatter", header[self.order], (header[self.height],), header[self.called])
+
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The rows of one rank: a table with a column per cell, by title; see `answer` for the units."""
+        raise NotImplementedError
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The rows of one rank."""
+        return self.rows(rank, options)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """All rows, in the order of their starts."""
+        tables = [
+            with_rank(part, self.rank_cell.title) if options.get("by_rank") else part.table for part in parts if part.table.num_rows
+        ]
+        if not tables:
+            return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
+        whole = stack(tables).combine_chunks()
+        at = np.argsort(whole.column(self.order).to_numpy(), kind="stable")
+        whole = whole if np.array_equal(at, np.arange(len(at))) else whole.take(pa.array(at))
+        return self.answer({name: whole.column(name) for name in whole.column_names}, options)
+
+
+def statistics_cells(counted: str, *, sizes: bool = False, totaled: str | None = None) -> tuple[Cell, ...]:
+    """The cells of the statistics: shares and times, or sizes, which have no share."""
+    whole: CellKind = "size" if sizes else "time"
+    mean: CellKind = "size" if sizes else "mean_time"
+    title = totaled or ("Total" if sizes else "Total Time")
+    total = Cell(title, whole, "Sum of the sizes." if sizes else "Sum of the durations.")
+    share = () if sizes else (Cell("Time", "percent", "Share of the sum of Total Time over the rows listed."),)
+    return (
+        *share,
+        total,
+        Cell(counted, "int", "How many there were."),
+        Cell("Avg", mean, "Mean."),
+        Cell("Med", mean, "Median."),
+        Cell("Min", whole, "Smallest."),
+        Cell("Max", whole, "Largest."),
+        Cell("StdDev", mean, "Standard deviation of a sample (n - 1); 0 for one value."),
+    )
+
+
+def statistics_columns(table: Any, counted: str, *, sizes: bool = False, totaled: str | None = None) -> dict[str, Any]:
+    """The columns of `statistics_cells` but the share, from what `summarize` gave."""
+    return {
+        totaled or ("Total" if sizes else "Total Time"): table.column("total"),
+        counted: table.column(COUNT),
+        "Avg": table.column("mean"),
+        "Med": table.column("median"),
+        "Min": table.column("min"),
+        "Max": table.column("max"),
+        "StdDev": table.column("stddev"),
+    }
+
+
+def shares(totals: Any, within: Any = None) -> Any:
+    """Each total as a percentage of the sum of all, or of the sum of those with the same `within`; 0 where that sum is 0."""
+    values = np.asarray([float(v) for v in totals.to_pylist()])
+    if within is None:
+        sums = np.full(len(values), values.sum())
+    else:
+        codes, _ = group([within])
+        sums = np.bincount(codes, weights=values)[codes] if len(codes) else values
+    return np.divide(100.0 * values, sums, out=np.zeros_like(values), where=sums != 0)
+
+
+def _plain(table: Any) -> Any:
+    """The table with words in place of dictionaries, which differ from rank to rank."""
+    fields = [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def stack(tables: Sequence[Any]) -> Any:
+    """The rows of all tables, whose dictionaries become one; Arrow makes one only of dictionaries without null."""
+    return pa.concat_tables([_without_null_words(table) for table in tables]).unify_dictionaries()
+
+
+def _without_null_words(table: Any) -> Any:
+    for position, field in enumerate(table.schema):
+        column = table.column(position)
+        if pa.types.is_dictionary(field.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
+            table = table.set_column(position, field.name, column.cast(field.type.value_type).dictionary_encode())
+    return table
+
+
+def with_rank(part: Part, title: str = RANK) -> Any:
+    """The part's table with a leading column of the rank's number."""
+    table = part.table
+    return table.add_column(0, title, pa.array(np.full(table.num_rows, part.rank, np.int64)))
+
+
+def round_half_up(values: Any) -> Any:
+    """Float64 values rounded to one decimal, halves away from zero as SQL's ROUND does: 1.25 is 1.3."""
+    return np.copysign(np.floor(np.abs(values) * 10.0 + 0.5) / 10.0, values)
+
+
+def round_printed(values: Any, decimals: int) -> Any:
+    """Float64 values rounded as printing with so many decimals does: a half in decimal goes where its binary value lies."""
+    scale = 10.0**decimals
+    scaled = values * scale
+    rounded = np.rint(scaled) / scale
+    near = np.flatnonzero(np.abs(scaled - np.floor(scaled) - 0.5) < 1e-6)
+    if len(near):
+        distinct, at = np.unique(values[near], return_inverse=True)
+        rounded[near] = np.array([round(float(v), decimals) for v in distinct])[at]
+    return rounded
+
+
+def launch_dims(x: Any, y: Any, z: Any) -> Any:
+    """`   4    1    1`: the dimensions of a grid or block as nsys prints them, each right-aligned to four places."""
+    columns = [x, y, z]
+    codes, first = group(columns)
+    some = [pc.cast(c, pa.int64()).take(pa.array(first)).to_pylist() for c in columns]
+    texts = [None if None in dims else " ".join(f"{d:4d}" for d in dims) for dims in zip(*some, strict=True)]
+    return pa.array(texts, pa.string()).take(pa.array(codes))
+
+
+def _cells(cell: Cell, values: Any) -> Any:
+    """The values of one column, rounded and typed as its field says; a sum too large for int64 stays a decimal number."""
+    field = cell.field()
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+        if isinstance(values, pa.ChunkedArray):
+            values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    if cell.kind == "text" and pa.types.is_dictionary(array.type):
+        return array
+    if cell.kind not in _DECIMALS:
+        return array if pa.types.is_decimal(array.type) else array.cast(field.type)
+    number = array.cast(pa.float64())
+    null = number.is_null().to_numpy(zero_copy_only=False) if number.null_count else None
+    exact = number.fill_null(0.0).to_numpy(zero_copy_only=False)
+    rounded = round_printed(exact / 1e6, 3) if cell.kind in ("size", "throughput") else round_half_up(exact)
+    return pa.array(rounded, mask=null)

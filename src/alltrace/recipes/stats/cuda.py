@@ -1,0 +1,209 @@
+"""What the CUDA reports share: names of kernels, copies and calls, and which call launched which kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Option
+from alltrace.recipes.distribution import VALUE, group
+from alltrace.recipes.stats.base import BY_RANK, Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+BASE = Option("base", bool, default=False, help="Name kernels without template arguments and parameters.")
+MANGLED = Option("mangled", bool, default=False, help="Name kernels as the linker knows them, where that is recorded.")
+NVTX_NAME = Option(
+    "nvtx_name", bool, default=False, help="Put the innermost NVTX range around the launch in front of a kernel's name."
+)
+KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)
+
+KERNEL_KEYS = ("range", "name", "fallback")
+
+COPY_LABELS = {
+    "unknown": "Unknown", "HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "HtoA": "Host-to-Array", "AtoH": "Array-to-Host",
+    "AtoA": "Array-to-Array", "AtoD": "Array-to-Device", "DtoA": "Device-to-Array", "DtoD": "Device-to-Device",
+    "HtoH": "Host-to-Host", "PtoP": "Peer-to-Peer", "UvmHtoD": "Unified Host-to-Device", "UvmDtoH": "Unified Device-to-Host",
+    "UvmDtoD": "Unified Device-to-Device",
+}  # fmt: skip
+MEMORY_LABELS = {
+    "pageable": "Pageable", "pinned": "Pinned", "device": "Device", "array": "Array", "managed": "Managed",
+    "device-static": "Device Static", "managed-static": "Managed Static", "unknown": "Unknown",
+}  # fmt: skip
+
+CATEGORY = Cell("Category", "text", "CUDA_API, CUDA_KERNEL or MEMORY_OPER.")
+
+
+def durations(table: Any) -> Any:
+    """The length of each row's interval, int64 ns."""
+    return pc.subtract(table.column("end"), table.column("start"))
+
+
+def column(table: Any, name: str) -> Any:
+    """One column of a table as a single Arrow array."""
+    found = table.column(name).combine_chunks()
+    if isinstance(found, pa.ChunkedArray):
+        return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
+    return found
+
+
+def numbers(table: Any, name: str, null: int = -1) -> NDArray[np.int64]:
+    """One column of whole numbers as NumPy int64, `null` in place of null."""
+    found: NDArray[np.int64] = pc.fill_null(column(table, name).cast(pa.int64()), null).to_numpy(zero_copy_only=False)
+    return found
+
+
+def name_column(options: Mapping[str, Any]) -> str:
+    """The column of `kernels` that names a kernel under `options`."""
+    return "short_name" if options.get("base") else "mangled_name" if options.get("mangled") else "name"
+
+
+def kernel_columns(options: Mapping[str, Any]) -> list[str]:
+    """The columns of `kernels` that `kernel_keys` reads."""
+    return ["name", name_column(options), *(["process", "correlation"] if options.get("nvtx_name") else [])]
+
+
+def kernel_keys(rank: RankTables, kernels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a kernel is called, as ids: the columns `KERNEL_KEYS`, to be made text by `kernel_labels`."""
+    nothing = pa.nulls(kernels.num_rows, pa.int64())
+    named = name_column(options)
+    return {
+        "range": launch_ranges(rank, kernels) if options.get("nvtx_name") else nothing,
+        "name": column(kernels, named),
+        "fallback": nothing if named == "name" else pc.if_else(pc.is_null(column(kernels, named)), column(kernels, "name"), None),
+    }
+
+
+def kernel_labels(keys: Any, texts: RunFacts | RankTables) -> Any:
+    """The names of the kernels that `keys` (a table with `KERNEL_KEYS`) describes."""
+    name = texts.texts(pc.coalesce(column(keys, "name"), column(keys, "fallback")))
+    ranges = texts.texts(column(keys, "range"))
+    prefixed = pc.binary_join_element_wise(ranges, name, "/", null_handling="emit_null")
+    return pc.coalesce(prefixed, name)
+
+
+def kernel_texts(keys: Mapping[str, Any], texts: RankTables) -> Any:
+    """The names of kernels, a dictionary array, from the columns of `kernel_keys`."""
+    codes, first = group(list(keys.values()))
+    distinct = pa.table(dict(keys)).take(pa.array(first))
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), kernel_labels(distinct, texts).cast(pa.string()))
+
+
+def copy_labels(kinds: Any) -> Any:
+    """`[CUDA memcpy Host-to-Device]` or `[CUDA memset]` for kinds of `copies`, a string array."""
+    words = kinds.to_pylist()
+    return pa.array([None if w is None else _copy_label(w) for w in words], pa.string())
+
+
+def _copy_label(kind: str) -> str:
+    return "[CUDA memset]" if kind == "memset" else f"[CUDA memcpy {COPY_LABELS.get(kind, kind)}]"
+
+
+def relabel(words: Any, labels: Mapping[str, str]) -> Any:
+    """A dictionary array of words of the schema as a dictionary array of what nsys calls them."""
+    array = words.dictionary_encode() if not pa.types.is_dictionary(words.type) else words
+    texts = pa.array([labels.get(w, w) for w in array.dictionary.to_pylist()], pa.string())
+    return pa.DictionaryArray.from_arrays(array.indices, texts)
+
+
+def call_labels(texts: Any) -> Any:
+    """Names of API calls without the `_vNNNN` that the profiler adds: exactly four digits at the end."""
+    return pc.replace_substring_regex(texts, r"_v[0-9]{4}$", "")
+
+
+def look_up(table: Any, name: str, rows: Any) -> Any:
+    """Values of a dictionary table's column at row numbers; null where the number is null or not in the table.
+
+    Args:
+        table: A dictionary of the rank (`processes`, `threads`, `devices`).
+        name: The column wanted.
+        rows: Row numbers, an Arrow array; the table's first column holds its own.
+    """
+    at = pc.index_in(rows.cast(pa.int32()), column(table, table.column_names[0]).cast(pa.int32()), skip_nulls=True)
+    return column(table, name).take(at)
+
+
+def as_text(ids: Any, texts: RunFacts | RankTables) -> Any:
+    """A dictionary array of the strings of an Arrow array of name ids."""
+    encoded = ids.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(encoded.indices, texts.texts(encoded.dictionary))
+
+
+def call_texts(ids: Any, texts: RankTables) -> Any:
+    """A dictionary array of the printed names of API calls, from their name ids."""
+    encoded = as_text(ids, texts)
+    return pa.DictionaryArray.from_arrays(encoded.indices, call_labels(encoded.dictionary))
+
+
+def launches(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which API call launched which kernel: by correlation id within the process.
+
+    Args:
+        kernels: A table with `process` and `correlation`.
+        api: The same of `api`.
+
+    Returns:
+        Row numbers of `kernels` and of `api`, a pair for each match, in the order of the kernels. A kernel without a call has
+        no pair.
+    """
+    unknown = column(kernels, "correlation").is_null().to_numpy(zero_copy_only=False)
+    ours, theirs = _call_codes(kernels, api)
+    order = np.argsort(theirs, kind="stable")
+    ordered = theirs[order]
+    low = np.searchsorted(ordered, ours, side="left")
+    high = np.searchsorted(ordered, ours, side="right")
+    matches = np.where(unknown, 0, high - low)
+    kernel = np.repeat(np.arange(len(ours)), matches)
+    offset = np.arange(len(kernel)) - np.repeat(np.cumsum(matches) - matches, matches)
+    return kernel, order[np.repeat(low, matches) + offset]
+
+
+def _call_codes(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A number for each row of both tables, the same where process and correlation id are."""
+    process, correlation = (np.concatenate([numbers(kernels, c), numbers(api, c)]) for c in ("process", "correlation"))
+    if not len(process):
+        return process, correlation
+    low = int(correlation.min())
+    width = int(correlation.max()) - low + 1
+    if (int(process.max()) + 2) * width < 2**63:
+        codes = (process + 1) * width + (correlation - low)
+    else:
+        codes, _ = group([pa.array(process), pa.array(correlation)])
+    return codes[: kernels.num_rows], codes[kernels.num_rows :]
+
+
+def launch_ranges(rank: RankTables, kernels: Any) -> Any:
+    """The name id of the innermost NVTX range around the call that launched each kernel, null where there is none.
+
+    Args:
+        rank: The rank's tables.
+        kernels: Rows of `kernels` with `process` and `correlation`.
+    """
+    from alltrace.recipes.nvtx_projection import innermost_ranges
+
+    nothing = pa.nulls(kernels.num_rows, pa.int64())
+    if not rank.has("ranges") or not rank.has("api"):
+        return nothing
+    api = rank.table("api", ["start", "end", "process", "thread", "correlation"])
+    api = api.filter(api.column("thread").is_valid())
+    kernel, call = launches(kernels, api)
+    kernel, first = np.unique(kernel, return_index=True)
+    called = api.take(pa.array(call[first]))
+    names = innermost_ranges(rank, *(numbers(called, c) for c in ("thread", "start", "end")))
+    place = np.full(kernels.num_rows, -1, np.int64)
+    place[kernel] = np.arange(len(kernel))
+    return names.take(pa.array(place, mask=place < 0))
+
+
+def memory_rows(rank: RankTables) -> Any:
+    """The copies and fills of a rank: `kind` and `value`, their durations in ns."""
+    copies = rank.table("copies", ["start", "end", "kind"])
+    return pa.table({"kind": column(copies, "kind"), VALUE: durations(copies)})

@@ -1,0 +1,29 @@
+"""The report `cuda_api_gpu_sum`: time of CUDA calls, kernels, copies and fills."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.stats.cuda_api_sum import CudaApiSum
+from alltrace.recipes.stats.cuda_gpu_sum import API, CudaGpuSum
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables
+
+
+class CudaApiGpuSum(CudaGpuSum):
+    """The time of CUDA calls on the CPU, and of kernels, copies and fills on GPUs, by name."""
+
+    name = "cuda_api_gpu_sum"
+    title = "CUDA Summary (API/Kernels/MemOps)"
+    tables: ClassVar = {**CudaGpuSum.tables, **CudaApiSum.tables}
+
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+        """The calls, kernels, copies and fills."""
+        calls = CudaApiSum().rows(rank, options)
+        return [self.typed(API, calls[0]), *super().rows(rank, options)]
+
+
+RECIPE = CudaApiGpuSum()

@@ -1,0 +1,39 @@
+"""The report `cuda_gpu_kern_sum`: GPU time of each kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from alltrace.recipes.distribution import VALUE
+from alltrace.recipes.stats.base import Cell, SumReport
+from alltrace.recipes.stats.cuda import KERNEL_KEYS, KERNEL_OPTIONS, durations, kernel_columns, kernel_keys, kernel_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+
+class CudaGpuKernSum(SumReport):
+    """The time that kernels ran on GPUs, by name."""
+
+    name = "cuda_gpu_kern_sum"
+    title = "CUDA GPU Kernel Summary"
+    tables: ClassVar = {"kernels": ("start", "end", "name", "short_name", "mangled_name", "process", "correlation")}
+    options = KERNEL_OPTIONS
+    keys = KERNEL_KEYS
+    named = (Cell("Name", "text", "Kernel."),)
+
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+        """The kernels."""
+        kernels = rank.table("kernels", list(dict.fromkeys(["start", "end", *kernel_columns(options)])))
+        return [pa.table({**kernel_keys(rank, kernels, options), VALUE: durations(kernels)})]
+
+    def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
+        """The kernel."""
+        return [kernel_labels(keys, run)]
+
+
+RECIPE = CudaGpuKernSum()

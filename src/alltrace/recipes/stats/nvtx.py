@@ -1,0 +1,84 @@
+"""What the NVTX reports share: how ranges are called and how long they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.distribution import VALUE
+from alltrace.recipes.stats.base import Cell, SumReport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+STYLE = Cell("Style", "text", "PushPop or StartEnd.")
+STYLES = {"pushpop": "PushPop", "startend": "StartEnd"}
+
+
+def range_labels(domain: Any, name: Any, texts: RunFacts | RankTables) -> Any:
+    """What ranges are called: `domain:text`, or the text alone in the default domain; null where there is no text.
+
+    Args:
+        domain: Name ids of the domains, an Arrow array.
+        name: Name ids of the ranges.
+        texts: Knows the strings.
+    """
+    text = texts.texts(name)
+    return pc.coalesce(pc.binary_join_element_wise(texts.texts(domain), text, ":", null_handling="emit_null"), text)
+
+
+def style_labels(kind: Any) -> Any:
+    """`PushPop` or `StartEnd` for the words of `ranges.kind`, a string array."""
+    words = kind.cast(pa.string())
+    for word, style in STYLES.items():
+        words = pc.if_else(pc.equal(words, word), style, words)
+    return words
+
+
+def no_ranges(run: RunFacts) -> tuple[str, ...]:
+    """A note for a report on GPU work in ranges, where no rank has any."""
+    if any(rank.rows.get("ranges") for rank in run.ranks):
+        return ()
+    return ("no rank has NVTX ranges, so all GPU work lies outside of them",)
+
+
+class RangeSum(SumReport):
+    """A report with a row of statistics per name of a range.
+
+    A range that was still open ends at the latest time of any range or mark of the rank.
+
+    Attributes:
+        kind: The kind of ranges wanted; None for all, told apart in the column `Style`.
+    """
+
+    kind: ClassVar[str | None]
+    tables: ClassVar = {"ranges": ("start", "end", "name", "domain", "kind"), "marks": ("time",)}
+    requires: ClassVar = ("ranges",)
+    keys: ClassVar[tuple[str, ...]] = ("kind", "domain", "name")
+    hidden = ("unnamed",)
+    ties: ClassVar[tuple[str, ...]] = ("Range", "unnamed")
+
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+        """The ranges."""
+        ranges = rank.table("ranges", self.tables["ranges"])
+        ends = ranges.column("end")
+        if ends.null_count:
+            from alltrace.recipes.nvtx_projection import close_ends
+
+            marks = [rank.table("marks", ["time"]).column("time")] if rank.has("marks") else []
+            ends = close_ends(ranges, ranges.column("start"), *marks)
+        ranges = ranges.append_column(VALUE, pc.subtract(ends, ranges.column("start")))
+        if self.kind is not None:
+            ranges = ranges.filter(pc.equal(ranges.column("kind").cast(pa.string()), self.kind))
+        return [ranges]
+
+    def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
+        """The range, and its style where all are listed; ranges without a text are apart from those with an empty one."""
+        keys = keys.combine_chunks()
+        named = range_labels(keys.column("domain").combine_chunks(), keys.column("name").combine_chunks(), run)
+        unnamed = pc.if_else(named.is_null(), "", "named")
+        return [*([] if self.kind is not None else [style_labels(keys.column("kind").combine_chunks())]), named, unnamed]

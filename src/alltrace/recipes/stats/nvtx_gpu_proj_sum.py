@@ -1,0 +1,99 @@
+"""The report `nvtx_gpu_proj_sum`: projected ranges by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Chart
+from alltrace.recipes.distribution import COUNT, collect, group, summarize
+from alltrace.recipes.nvtx_projection import integers
+from alltrace.recipes.stats.base import RANK, RANK_CELL, Cell, with_rank
+from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
+from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import Answer, Part, RunFacts
+
+
+class NvtxGpuProjSum(ProjectionReport):
+    """The GPU time of ranges, from the first start to the last end of the work launched inside, by name and style.
+
+    Nothing is taken off a range for the ranges inside it. Ranges without a text are left out.
+    """
+
+    name = "nvtx_gpu_proj_sum"
+    title = "NVTX GPU Projection Summary"
+    cells = (
+        Cell("Range", "text", "Range."),
+        STYLE,
+        Cell("Total Proj Time", "time", "Projected lengths together."),
+        Cell("Total Range Time", "time", "Lengths on the CPU together."),
+        Cell("Range Instances", "int", "Ranges of that name."),
+        Cell("Proj Avg", "mean_time", "Mean projected length."),
+        Cell("Proj Med", "mean_time", "Median projected length."),
+        Cell("Proj Min", "time", "Smallest projected length."),
+        Cell("Proj Max", "time", "Largest projected length."),
+        Cell("Proj StdDev", "mean_time", "Standard deviation of a sample (n - 1); 0 for one range."),
+        Cell("Total GPU Ops", "int", "Launches inside."),
+        Cell("Avg GPU Ops", "real", "Launches inside per range."),
+        Cell("Avg Range Lvl", "real", "Mean number of projected ranges around."),
+        Cell("Avg Num Child", "real", "Mean number of children."),
+    )
+    chart = Chart("bars", "Range", ("Total Proj Time (ns)", "Total Range Time (ns)"), detail="Style")
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The statistics of each name and style, the largest total first."""
+        tables = [with_rank(part) for part in parts if part.table.num_rows]
+        whole = pa.concat_tables(tables) if tables else pa.table({"name": pa.array([], pa.int64())})
+        whole = whole.filter(whole.column("name").is_valid()).combine_chunks()
+        if not whole.num_rows:
+            return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
+        codes, first = group([whole.column("domain"), whole.column("name")])
+        distinct = whole.take(pa.array(first)).combine_chunks()
+        labels = range_labels(distinct.column("domain").combine_chunks(), distinct.column("name").combine_chunks(), run)
+        keys = {"Range": labels.take(pa.array(codes)), "Style": style_labels(whole.column("kind").combine_chunks())}
+        if options.get("by_rank"):
+            keys = {RANK: whole.column(RANK).combine_chunks(), **keys}
+        group_of, some = group(list(keys.values()))
+        length = integers(whole.column("last")) - integers(whole.column("first"))
+        # the groups go by number, so that the sums made here and the statistics stand in one order
+        stats = summarize(collect({"group": pa.array(group_of)}, length))
+        stats = stats.take(pc.sort_indices(stats, [("group", "ascending")]))
+        count = integers(stats.column(COUNT))
+
+        def total(values: Any) -> Any:
+            sums = np.zeros(len(some), np.int64)
+            np.add.at(sums, group_of, values)
+            return sums
+
+        operations = total(integers(whole.column("operations")))
+        table = pa.table(
+            {
+                **{name: column.take(pa.array(some)) for name, column in keys.items()},
+                "Total Proj Time": stats.column("total"),
+                "Total Range Time": total(integers(whole.column("end")) - integers(whole.column("start"))),
+                "Range Instances": count,
+                "Proj Avg": stats.column("mean"), "Proj Med": stats.column("median"),
+                "Proj Min": stats.column("min"), "Proj Max": stats.column("max"), "Proj StdDev": stats.column("stddev"),
+                "Total GPU Ops": operations,
+                "Avg GPU Ops": operations / count,
+                "Avg Range Lvl": total(integers(whole.column("Lvl"))) / count,
+                "Avg Num Child": total(integers(whole.column("NumChild"))) / count,
+            }
+        )  # fmt: skip
+        order = [(RANK, "ascending")] if RANK in keys else []
+        order += [("Total Proj Time", "descending"), ("Range", "ascending"), ("Style", "ascending")]
+        table = table.take(pc.sort_indices(table, order))
+        columns = {name: table.column(name) for name in table.column_names}
+        if RANK in keys:
+            columns[RANK_CELL.title] = columns[RANK]
+        return self.answer(columns, options)
+
+
+RECIPE = NvtxGpuProjSum()

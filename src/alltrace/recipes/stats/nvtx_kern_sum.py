@@ -1,0 +1,217 @@
+"""The report `nvtx_kern_sum`: GPU time of kernels by the NVTX ranges they were launched in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Chart
+from alltrace.recipes.distribution import COUNT, VALUE, collect, group, merge, summarize
+from alltrace.recipes.nvtx_projection import Launches, Spans, calls_within, integers, launch_spans, match_launches, on_one_line
+from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
+from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, kernel_columns, kernel_keys, kernel_labels
+from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
+from alltrace.recipes.stats.nvtx_stack import pids_and_tids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+
+    Ints = NDArray[np.int64]
+
+_PAIRS_AT_ONCE = 1 << 23
+_KERNEL = tuple(f"kernel_{key}" for key in KERNEL_KEYS)
+_KEYS = ("domain", "name", "kind", "PID", "TID", *_KERNEL)
+_INSTANCES = ("ranges", "kernels")
+
+
+class NvtxKernSum(StatsReport):
+    """The time that kernels ran, by range and kernel: a kernel counts for every range that contains its launch.
+
+    Where ranges of one name lie in each other, a kernel adds to the times once for each, but is one kernel. Rows without a range
+    hold the kernels launched in none.
+    """
+
+    name = "nvtx_kern_sum"
+    title = "NVTX Range Kernel Summary"
+    options = (BASE, MANGLED, BY_RANK)
+    tables: ClassVar = {
+        "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
+        "kernels": ("start", "end", "process", "correlation", "name", "short_name", "mangled_name"),
+        "api": ("start", "end", "process", "thread", "correlation"),
+    }
+    requires: ClassVar = ("kernels",)
+    cells = (
+        Cell("NVTX Range", "text", "Range."),
+        STYLE,
+        Cell("PID", "int", "Process id."),
+        Cell("TID", "int", "Thread id."),
+        Cell("NVTX Inst", "int", "Ranges of that name with such a kernel."),
+        Cell("Kern Inst", "int", "Kernels."),
+        Cell("Total Time", "time", "Time of the kernels together."),
+        Cell("Avg", "mean_time", "Mean."),
+        Cell("Med", "mean_time", "Median."),
+        Cell("Min", "time", "Smallest."),
+        Cell("Max", "time", "Largest."),
+        Cell("StdDev", "mean_time", "Standard deviation of a sample (n - 1); 0 for one kernel."),
+        Cell("Kernel Name", "text", "Kernel."),
+    )
+    chart = Chart("stacked_bars", "Kernel Name", ("Total Time (ns)",), "NVTX Range")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """Distributions of the times by range and kernel, with the numbers of ranges and kernels in each one's first row."""
+        columns = dict.fromkeys(("start", "end", "process", "correlation", *kernel_columns(options)))
+        kernels = rank.table("kernels", list(columns))
+        names = kernel_keys(rank, kernels, options)
+        kernel_of, some_kernel = group(list(names.values()))
+        length = integers(kernels.column("end")) - integers(kernels.column("start"))
+        ranges = launch_spans(rank)
+        calls = match_launches(
+            rank.table("api", ["start", "end", "process", "thread", "correlation"]),
+            integers(kernels.column("process"), -1),
+            integers(kernels.column("correlation"), -1),
+        )
+        spans, start, end = on_one_line(ranges, calls.thread, calls.start, calls.end)
+        range_of, some_range = group([ranges.column(c) for c in ("domain", "name", "kind", "thread")])
+        made = []
+        for range_rows, kernel_rows in _pairs(spans, calls, start, end, range_of):
+            keys, rows = group([pa.array(range_of[range_rows]), pa.array(kernel_of[kernel_rows])])
+            ranged = ranges.take(pa.array(some_range[range_of[range_rows[rows]]]))
+            pid, tid = pids_and_tids(rank, integers(ranged.column("thread")))
+            labels = {
+                "domain": ranged.column("domain"), "name": ranged.column("name"),
+                "kind": ranged.column("kind").cast(pa.string()), "PID": pid, "TID": tid,
+            }  # fmt: skip
+            made.append(_part(labels, names, some_kernel[kernel_of[kernel_rows[rows]]], keys, range_rows, kernel_rows, length))
+        call = calls.call_of_pair()
+        alone = np.flatnonzero((spans.innermost(start, end) < 0)[call])
+        made.append(_outside(rank, names, calls.op[alone], calls.thread[call[alone]], kernel_of, length))
+        launched = np.zeros(len(length), bool)
+        launched[calls.op] = True
+        made.append(_outside(rank, names, np.flatnonzero(~launched), None, kernel_of, length))
+        return pa.concat_tables(made)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The statistics by range, thread and kernel."""
+        tables = [with_rank(part) for part in parts if part.table.num_rows]
+        if not tables:
+            return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
+        whole = pa.concat_tables(tables).combine_chunks()
+        kernel = kernel_labels(whole.select(list(_KERNEL)).rename_columns(list(KERNEL_KEYS)), run)
+        domain, name = (whole.column(c).combine_chunks() for c in ("domain", "name"))
+        keys = {
+            "NVTX Range": range_labels(domain, name, run),
+            "PID": whole.column("PID").combine_chunks(),
+            "TID": whole.column("TID").combine_chunks(),
+            "Kernel Name": kernel,
+            "Style": style_labels(whole.column("kind").combine_chunks()),
+        }
+        if options.get("by_rank"):
+            keys = {RANK: whole.column(RANK).combine_chunks(), **keys}
+        group_of, some = group(list(keys.values()))
+        counted = {"group": pa.array(group_of), VALUE: whole.column(VALUE), COUNT: whole.column(COUNT)}
+        stats = summarize(merge([pa.table(counted)]))
+        stats = stats.take(pc.sort_indices(stats, [("group", "ascending")]))
+        inside = {}
+        for column in _INSTANCES:
+            inside[column] = np.zeros(len(some), np.int64)
+            np.add.at(inside[column], group_of, integers(whole.column(column)))
+        table = pa.table(
+            {
+                **{title: column.take(pa.array(some)) for title, column in keys.items()},
+                "NVTX Inst": inside["ranges"], "Kern Inst": inside["kernels"], "Total Time": stats.column("total"),
+                "Avg": stats.column("mean"), "Med": stats.column("median"), "Min": stats.column("min"),
+                "Max": stats.column("max"), "StdDev": stats.column("stddev"),
+            }
+        )  # fmt: skip
+        ordered = table
+        order = []
+        for title in keys:  # nulls first: whether there is a value is a key of its own
+            ordered = ordered.append_column(f"has {title}", pc.is_valid(table.column(title)))
+            order += [(f"has {title}", "ascending"), (title, "ascending")]
+        order[-4:-4] = [("Total Time", "descending")]
+        table = table.take(pc.sort_indices(ordered, order))
+        columns = {title: table.column(title) for title in table.column_names}
+        if RANK in keys:
+            columns[RANK_CELL.title] = columns[RANK]
+        return self.answer(columns, options, no_ranges(run))
+
+
+def _pairs(spans: Spans, calls: Launches, start: Ints, end: Ints, range_of: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """The pairs of a range and a kernel launched in it, in portions that hold all pairs of a range's name and thread."""
+    pieces = list(calls_within(spans, start, end))
+    order = np.argsort(range_of, kind="stable")
+    weight = sum((p.stop - p.first for p in pieces), np.zeros(len(order), np.int64))[order]
+    reach = np.cumsum(weight)
+    ends = np.flatnonzero(np.diff(range_of[order], append=-1)) + 1  # one past the last range of each name and thread
+    low = 0
+    while low < len(order) and len(calls.op):
+        limit = (reach[low - 1] if low else 0) + _PAIRS_AT_ONCE
+        fits = ends[(ends > low) & (reach[ends - 1] <= limit)]
+        high = int(fits[-1]) if len(fits) else int(ends[np.searchsorted(ends, low, side="right")])
+        rows = order[low:high]
+        low = high
+        found = [_spread(rows, p.calls, p.first[rows], p.stop[rows]) for p in pieces]
+        ranges, inside = (np.concatenate(side) for side in zip(*found, strict=True))
+        if len(ranges):
+            stop = np.append(calls.first_op[1:], len(calls.op))
+            yield _spread(ranges, calls.op, calls.first_op[inside], stop[inside])
+
+
+def _spread(rows: Ints, values: Ints, first: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """Each row beside each of `values[first:stop]`."""
+    many = stop - first
+    reach = np.cumsum(many)
+    at = np.arange(int(reach[-1]) if len(reach) else 0) + np.repeat(first - (reach - many), many)
+    return np.repeat(rows, many), values[at]
+
+
+def _part(
+    labels: Mapping[str, Any],
+    names: Mapping[str, Any],
+    kernels: Ints,
+    keys: Ints,
+    range_rows: Ints | None,
+    kernel_rows: Ints,
+    length: Ints,
+) -> Any:
+    """The distribution of some pairs. `labels` and `kernels` say what each group of `keys` is."""
+    table = collect({"group": pa.array(keys)}, length[kernel_rows])
+    of = integers(table.column("group"))
+    first = np.concatenate(([True], of[1:] != of[:-1])) if len(of) else np.empty(0, bool)
+    at = pa.array(of)
+    number = len(kernels)
+    counts = [np.zeros(number, np.int64) if rows is None else _distinct(keys, rows, number) for rows in (range_rows, kernel_rows)]
+    taken = pa.array(kernels)
+    described = pa.table({**labels, **{f"kernel_{k}": pc.cast(c, pa.int64()).take(taken) for k, c in names.items()}})
+    described = described.cast(pa.schema([(k, pa.string() if k == "kind" else pa.int64()) for k in _KEYS])).take(at)
+    for column, count in zip(_INSTANCES, counts, strict=True):
+        described = described.append_column(column, pa.array(np.where(first, count[of], 0)))
+    return described.append_column(VALUE, table.column(VALUE)).append_column(COUNT, table.column(COUNT))
+
+
+def _distinct(keys: Ints, rows: Ints, number: int) -> Ints:
+    """How many distinct rows each group of `keys` has."""
+    width = int(rows.max(initial=0)) + 1
+    pairs = np.sort(keys * width + rows)
+    new = np.concatenate((np.ones(min(1, len(pairs)), bool), pairs[1:] != pairs[:-1]))
+    return np.bincount(pairs[new] // width, minlength=number)
+
+
+def _outside(rank: RankTables, names: Mapping[str, Any], kernels: Ints, thread: Ints | None, kernel_of: Ints, length: Ints) -> Any:
+    """The distribution of kernels that no range contains; of unknown thread where the launch is not known."""
+    owner = np.zeros(len(kernels), np.int64) if thread is None else thread
+    keys, some = group([pa.array(owner), pa.array(kernel_of[kernels])])
+    nothing = pa.nulls(len(some), pa.int64())
+    pid, tid = (nothing, nothing) if thread is None else pids_and_tids(rank, owner[some])
+    labels = {"domain": nothing, "name": nothing, "kind": pa.nulls(len(some), pa.string()), "PID": pid, "TID": tid}
+    return _part(labels, names, kernels[some], keys, None, kernels, length)
+
+
+RECIPE = NvtxKernSum()

@@ -1,0 +1,49 @@
+"""An alignment cut down to the steps that a question is about."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.align.aligned import Aligned
+from alltrace.recipes.window import NONE
+
+if TYPE_CHECKING:
+    from alltrace.recipes.window import Window
+
+
+class WindowedAlignment(Aligned):
+    """An alignment cut down to the chosen steps; an instance counts for the step in which its lowest rank's part starts."""
+
+    def __init__(self, whole: Aligned, window: Window) -> None:
+        self.__dict__.update({k: v for k, v in whole.__dict__.items() if k not in ("members", "steps")})
+        self._whole = whole
+        self._window = window
+
+    @cached_property
+    def members(self) -> Any:
+        """The members of the instances of the chosen steps (see `Aligned.members`)."""
+        found = self._whole.members
+        if not found.num_rows:
+            return found
+        instance, rank = (found.column(c).to_numpy() for c in ("instance", "rank"))
+        start = found.column("start").fill_null(NONE).to_numpy()
+        first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
+        counts = np.zeros(len(first), bool)
+        for number, window in self._window.ranks.items():
+            own = rank[first] == number
+            counts[own] = window.holds(start[first[own]], device=True)
+        return found.filter(pa.array(np.repeat(counts, np.diff(np.append(first, len(instance))))))
+
+    @cached_property
+    def steps(self) -> Any:
+        """The chosen steps of all ranks."""
+        found = self._whole.steps
+        rank, step = (found.column(c).to_numpy() for c in ("rank", "step"))
+        kept = np.zeros(len(rank), bool)
+        for number, window in self._window.ranks.items():
+            kept |= (rank == number) & np.isin(step, window.steps)
+        return found.filter(pa.array(kept))

@@ -1,0 +1,33 @@
+"""Logs, read and asked."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from alltrace.recipes.logs import NCCL_VIEWS
+from alltrace.recipes.logs.nccl import NcclOptions
+from alltrace.run.nccl_logs import read_nccl_logs
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """Asks a view of logs given as texts; returns the answer's rows and notes."""
+
+    def asked(view, *texts, each=True, time_format=None, **options):
+        folder = tmp_path / f"calls{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        paths = []
+        for n, text in enumerate(texts):
+            path = folder / f"log{n}.txt"
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+            paths.append(path)
+        calls = folder / "calls"
+        calls.mkdir()
+        logs = read_nccl_logs(paths, calls_to=calls if each else None, times=True, time_format=time_format)
+        answer = import_module(NCCL_VIEWS[view]).answer(logs, NcclOptions(**options))
+        assert answer.table.column_names == [c.name for c in answer.columns]
+        return answer.table.to_pylist(), answer
+
+    return asked

@@ -1,0 +1,55 @@
+"""Who is missing where."""
+
+from __future__ import annotations
+
+import json
+
+from tests.readers.flight_recorder.test_read import dump, entry
+
+from alltrace.readers.flight_recorder.read import read_recording
+from alltrace.recipes.logs.flight_recorder import answer
+
+
+def recordings(tmp_path, ranks, members="[0, 1, 2]"):
+    out = []
+    for rank, entries in ranks.items():
+        path = tmp_path / f"rank_{rank}"
+        path.write_text(json.dumps(dump(entries, groups={"0": {"name": "0", "desc": "default_pg", "ranks": members}})))
+        out.append(read_recording(str(path)))
+    return out
+
+
+def test_a_rank_that_never_came(tmp_path):
+    on_time = [entry(1), entry(2, state="started"), entry(3, state="scheduled")]
+    rows = answer(recordings(tmp_path, {0: on_time, 1: on_time, 2: [entry(1)]}), "hangs").table.to_pylist()
+    assert [(r["sequence"], r["kind"], r["missing_ranks"], r["waiting_ranks"]) for r in rows] == [(2, "missing", [2], [0, 1])]
+    assert rows[0]["found"] == "rank 2: last issued all_reduce, sequence 1, completed"
+    assert rows[0]["frame"] == "train.py:7 step"
+
+
+def test_another_operation_and_a_missing_dump(tmp_path):
+    odd = [entry(1), entry(2, op="nccl:_all_gather_base", state="started")]
+    rows = answer(recordings(tmp_path, {0: [entry(1), entry(2, state="started")], 1: odd}), "hangs").table.to_pylist()
+    assert [(r["sequence"], r["kind"], r["missing_ranks"]) for r in rows] == [(2, "mismatch", [1]), (None, "no dump", [2])]
+
+
+def test_a_collective_that_does_not_end(tmp_path):
+    its = [entry(1), entry(2, state="started")]
+    rows = answer(recordings(tmp_path, {0: its, 1: its, 2: its}), "hangs").table.to_pylist()
+    assert [(r["sequence"], r["kind"], r["waiting_ranks"]) for r in rows] == [(2, "not completed", [0, 1, 2])]
+
+
+def test_old_entries_that_one_rank_has_lost_are_not_missing(tmp_path):
+    found = answer(recordings(tmp_path, {0: [entry(1), entry(2)], 1: [entry(2)]}, "[0, 1]"), "hangs")
+    assert found.table.num_rows == 0
+    assert "issued by all" in found.notes[-1]
+
+
+def test_times_and_entries(tmp_path):
+    its = {0: [entry(1, duration_ms=1.0), entry(2, duration_ms=3.0)], 1: [entry(1, duration_ms=8.0)]}
+    rows = answer(recordings(tmp_path, its), "times").table.to_pylist()
+    assert [(r["op"], r["bytes"], r["operations"], r["median_us"], r["max_us"], r["max_rank"]) for r in rows] == [
+        ("all_reduce", 24, 3, 3000, 8000, 1)
+    ]
+    entries = answer(recordings(tmp_path, its), "entries").table.to_pylist()
+    assert [(e["sequence"], e["rank"]) for e in entries] == [(1, 0), (1, 1), (2, 0)]

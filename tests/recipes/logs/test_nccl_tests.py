@@ -1,0 +1,70 @@
+"""Questions to tables of nccl-tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from alltrace.charts.prepare import draw
+from alltrace.readers.nccl_tests.read import read_tests
+from alltrace.recipes.logs.nccl_tests import answer, factor
+
+
+def table(tmp_path, name, speeds, ranks=4, hosts=("a", "b"), scale=1.5):
+    """A table with these algorithm bandwidths, doubling sizes from 1 KiB."""
+    text = "".join(f"#  Rank {r} Group 0 Pid {r} on {hosts[r % len(hosts)]} device 0 [0x1] GPU\n" for r in range(ranks))
+    text += "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+    for n, speed in enumerate(speeds):
+        size = 1024 << n
+        half = f"{size / speed / 1e3:.4f} {speed:.2f} {speed * scale:.2f} 0"
+        text += f"{size} {size // 4} float sum -1 {half} {half}\n"
+    path = tmp_path / name
+    path.write_text(text)
+    return read_tests(str(path))
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks", "want"),
+    [("all_reduce_perf", 4, 1.5), ("all_gather_perf", 4, 0.75), ("alltoall", 8, 0.875), ("broadcast", 8, 1.0), ("x", 4, None)],
+)
+def test_factors(program, ranks, want):
+    assert factor(program, ranks) == want
+
+
+def test_summary(tmp_path):
+    run = table(tmp_path, "all_reduce.out", [1.0, 2.0, 8.0, 4.0, 9.0, 10.0])
+    row = answer([run], "summary", peak_gb_per_s=30.0).table.to_pylist()[0]
+    assert (row["ranks"], row["hosts"], row["sizes"], row["peak_busbw_gb_per_s"], row["peak_size_bytes"]) == (4, 2, 6, 15.0, 32768)
+    assert (row["peak_share"], row["knee_bytes"], row["outlier_sizes"], row["wrong"]) == (50.0, 4096, [8192], 0)
+    assert row["average_busbw_gb_per_s"] == pytest.approx(1.5 * 34 / 6)
+    assert row["latency_us"] == pytest.approx(0.5120)  # the third size: 4096 bytes at 8 GB/s
+
+
+def test_compare(tmp_path):
+    runs = [table(tmp_path, "all_reduce_1.out", [2.0, 4.0]), table(tmp_path, "all_reduce_2.out", [1.0, 5.0])]
+    rows = [r for r in answer(runs, "compare").table.to_pylist() if r["place"] == "out"]
+    assert [(r["size_bytes"], r["run"], round(r["ratio"], 3)) for r in rows] == [
+        (1024, "all_reduce_1.out", 1.0),
+        (1024, "all_reduce_2.out", 0.5),
+        (2048, "all_reduce_1.out", 1.0),
+        (2048, "all_reduce_2.out", 1.25),
+    ]
+
+
+def test_the_picture_has_a_line_for_each_run(tmp_path):
+    runs = [table(tmp_path, "all_reduce_1.out", [2.0, 4.0]), table(tmp_path, "all_reduce_2.out", [1.0, 5.0])]
+    drawn = draw(answer(runs, "sizes"))
+    assert drawn.x.log
+    assert {s.name: s.y for s in drawn.series} == {"all_reduce_1.out": (3.0, 6.0), "all_reduce_2.out": (1.5, 7.5)}
+
+
+def test_a_slow_host_is_found(tmp_path):
+    pairs = [("a", "b"), ("a", "c"), ("b", "c"), ("a", "d"), ("b", "d")]
+    runs = [table(tmp_path, f"all_reduce_{n}.out", [5.0 if "d" in p else 10.0], hosts=p) for n, p in enumerate(pairs)]
+    rows = answer(runs, "hosts").table.to_pylist()
+    assert [(r["host"], r["runs"], r["median_ratio"], r["outlier"]) for r in rows[:1]] == [("d", 2, 0.5, True)]
+    assert not any(r["outlier"] for r in rows[1:])
+
+
+def test_a_bandwidth_that_breaks_the_formula_is_noted(tmp_path):
+    notes = answer([table(tmp_path, "all_gather.out", [5.0, 6.0], scale=1.0)], "sizes").notes
+    assert any("not 0.75 times" in n for n in notes)

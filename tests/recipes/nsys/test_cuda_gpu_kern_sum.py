@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from tests.making import kernel, make_run
+
+from alltrace.recipes.ask import ask
+
+
+def test_quartiles_over_ranks_are_exact_and_files_hold_the_extremes(tmp_path):
+    lengths = {0: (10, 20), 1: (10, 50, 60), 2: (5000,)}
+    ranks = {
+        r: {"kernels": [kernel(9000 * i, 9000 * i + n, "x" if r == 2 else "k") for i, n in enumerate(ns)]}
+        for r, ns in lengths.items()
+    }
+    answer = ask(make_run(tmp_path / "run", ranks), "cuda_gpu_kern_sum")
+    x, k = answer.table.to_pylist()
+    assert (x["Name"], x["Time"], x["Total Time"], x["Min File"]) == ("x", 97.1, 5000, "rank2")
+    assert {c: k[c] for c in ("Instances", "Avg", "Q1", "Med", "Q3", "Min", "Max", "Min File", "Max File")} == {
+        "Instances": 5, "Avg": 30.0, "Q1": 10.0, "Med": 20.0, "Q3": 50.0, "Min": 10, "Max": 60,
+        "Min File": "rank0, rank1", "Max File": "rank1",
+    }  # fmt: skip
+    ranks_table = answer.further["rank_stats"].table.to_pylist()
+    assert [(r["File"], r["Time"], r["Total Time"]) for r in ranks_table] == [
+        ("rank0", 100.0, 30), ("rank1", 100.0, 120), ("rank2", 100.0, 5000),
+    ]  # fmt: skip
+
+
+def test_ranks_of_one_report_are_told_apart(tmp_path):
+    from dataclasses import replace
+
+    from alltrace.recipes.nsys.base import files
+
+    run = make_run(tmp_path / "run", {r: {"kernels": [kernel(0, 5)]} for r in (0, 1, 2)})
+    report = replace(run.manifest.reports[0], path="a/one.nsys-rep")
+
+    class Facts:
+        manifest = replace(
+            run.manifest, reports=(report, replace(report, path="b/one_pqtdir"), replace(report, path="two.json.gz"))
+        )
+        ranks = run.ranks
+
+    assert files(Facts()) == {0: "one rank 0", 1: "one rank 1", 2: "two"}

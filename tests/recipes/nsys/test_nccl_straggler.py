@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+import alltrace
+from alltrace.recipes.ask import ask
+from alltrace.synth import write_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("straggler")
+    write_run("straggler", folder / "reports", ranks=4, hosts=2, steps=4)
+    return alltrace.open(folder / "reports", cache_dir=folder / "cache")
+
+
+def test_the_slow_rank_is_found(run):
+    answer = ask(run, "nccl_straggler", {"bins": 5})
+    rows = answer.table.to_pylist()
+    members = run.aligned().members
+    slow = rows[0]["Rank"]
+    caused = dict.fromkeys(range(4), 0)
+    for last, wait in zip(*(members.column(c).to_pylist() for c in ("last_rank", "wait_ns")), strict=True):
+        caused[last] += wait
+    assert {r["Rank"]: r["Caused Wait"] for r in rows} == caused
+    assert slow == max(caused, key=caused.get)
+    assert rows[0]["Times Last"] == max(r["Times Last"] for r in rows)
+    heat = answer.further["heatmap"].table.to_pylist()
+    assert len(heat) == 20
+    assert sum(r["Operations"] for r in heat) == members.num_rows
+    assert sum(r["Times Last"] for r in heat) == len(set(members.column("instance").to_pylist()))
+
+
+def test_times_choose_instances(run):
+    start, end = run.span_ns
+    half = (start + end) // 2
+    parts = [ask(run, "nccl_straggler", {"filter_time": t}).table.column("Operations") for t in (f"/{half}", f"{half}/")]
+    whole = sum(ask(run, "nccl_straggler").table.column("Operations").to_pylist())
+    # an instance that spans the middle is in both
+    assert whole <= sum(sum(p.to_pylist()) for p in parts) <= whole + 4
+    assert ask(run, "nccl_straggler", {"start": end + 1}).table.num_rows == 0

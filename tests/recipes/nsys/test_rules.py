@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from tests.making import copy, kernel, make_run
+
+from alltrace.recipes.ask import ask
+from alltrace.trace.errors import UsageError
+
+
+def call(start, correlation, name, end=None, **others):
+    return {"start": start, "end": start + 5 if end is None else end, "name": name, "correlation": correlation, **others}
+
+
+def rows(tmp_path, recipe, tables, **options):
+    answer = ask(make_run(tmp_path / "run", {0: tables}), recipe, options)
+    return answer.table.to_pylist(), answer.notes
+
+
+def test_asynchronous_copies_of_pageable_memory(tmp_path):
+    copies = [
+        copy(10, 30, src_kind="pageable", dst_kind="device", correlation=1, bytes=7, green_context=0),
+        copy(40, 45, "DtoH", src_kind="device", dst_kind="pageable", correlation=2),
+        copy(50, 99, src_kind="pinned", dst_kind="device", correlation=3),
+        copy(60, 99, src_kind="pageable", dst_kind="device", correlation=4),  # a synchronous call
+        copy(70, 99, src_kind="pageable", dst_kind="device", correlation=5),  # no call
+        copy(80, 99, "memset", dst_kind="pageable", correlation=1),
+    ]
+    names = ("cudaMemcpyAsync_v3020", "cudaMemcpy2DAsync", "cudaMemcpyAsync", "cudaMemcpy")
+    api = [call(10 * i, i + 1, n) for i, n in enumerate(names)]
+    found, notes = rows(tmp_path, "cuda_memcpy_async", {"copies": copies, "api": api})
+    assert found == [
+        {
+            "Duration": 20, "Start": 10, "Src Kind": "Pageable", "Dst Kind": "Device", "Bytes": 7, "PID": 4000, "Device ID": 0,
+            "Context ID": 1, "Green Context ID": None, "Stream ID": 30, "API Name": "cudaMemcpyAsync_v3020", "File": "rank0",
+        },
+        {
+            "Duration": 5, "Start": 40, "Src Kind": "Device", "Dst Kind": "Pageable", "Bytes": 1 << 20, "PID": 4000, "Device ID": 0,
+            "Context ID": 1, "Green Context ID": None, "Stream ID": 30, "API Name": "cudaMemcpy2DAsync", "File": "rank0",
+        },
+    ]  # fmt: skip
+    assert "pinned" in notes[0]
+
+
+def test_a_copy_counts_once_and_only_with_a_call_of_its_process(tmp_path):
+    copies = [copy(10, 30, src_kind="pageable", correlation=1), copy(10, 30, src_kind="pageable", correlation=1, process=1)]
+    api = [call(3, 1, "cudaMemcpyAsync_v3020"), call(2, 1, "cudaMemcpyAsync"), call(1, 1, "cudaMemcpyAsync", process=2)]
+    found, _ = rows(tmp_path, "cuda_memcpy_async", {"copies": copies, "api": api})
+    assert [(r["PID"], r["API Name"]) for r in found] == [(4000, "cudaMemcpyAsync")]
+
+
+def test_synchronous_copies_that_the_thread_waits_for(tmp_path):
+    copies = [
+        copy(0, 10, bytes=64_000, correlation=1),  # small, from the host
+        copy(0, 20, bytes=64_001, correlation=1),
+        copy(0, 30, "DtoH", bytes=4, correlation=1),
+        copy(0, 40, "DtoD", src_device=0, dst_device=0, correlation=1),
+        copy(0, 50, "PtoP", src_device=0, dst_device=1, correlation=1),
+        copy(0, 60, "DtoH", correlation=2),
+    ]
+    api = [call(0, 1, "cudaMemcpy_v3020"), call(0, 2, "cudaMemcpyAsync")]
+    found, _ = rows(tmp_path, "cuda_memcpy_sync", {"copies": copies, "api": api})
+    assert [r["Duration"] for r in found] == [50, 30, 20]
+
+
+def test_synchronous_fills_of_host_memory(tmp_path):
+    kinds = ("pinned", "managed", "device", "pageable", "pinned")
+    copies = [copy(0, 10 + i, "memset", dst_kind=k, correlation=1 + (i == 4)) for i, k in enumerate(kinds)]
+    api = [call(0, 1, "cudaMemset_v3020"), call(0, 2, "cudaMemsetAsync")]
+    found, _ = rows(tmp_path, "cuda_memset_sync", {"copies": [*copies, copy(0, 9, correlation=1)], "api": api})
+    assert [(r["Duration"], r["Memory Kind"]) for r in found] == [(11, "Managed"), (10, "Pinned")]
+
+
+def test_calls_that_wait(tmp_path):
+    names = {"cudaDeviceSynchronize_v3020": 10, "cudaStreamSynchronize": 30, "cudaEventSynchronize": 90, "cudaLaunchKernel": 80}
+    api = [call(0, i, n, end) for i, (n, end) in enumerate(names.items())]
+    found, notes = rows(tmp_path, "cuda_api_sync", {"api": api})
+    assert [(r["Duration"], r["TID"], r["API Name"]) for r in found] == [
+        (30, 4001, "cudaStreamSynchronize"),
+        (10, 4001, "cudaDeviceSynchronize_v3020"),
+    ]
+    assert len(notes) == 1
+
+
+def test_little_used_times_are_coalesced_least_used_first(tmp_path):
+    # chunks of 10: full, 50 %, 10 %, empty, full and a half on another stream, 5 of 5
+    kernels = [kernel(0, 10), kernel(10, 15), kernel(20, 21), kernel(40, 50), kernel(45, 50, stream=8), kernel(50, 55)]
+    found, _ = rows(tmp_path, "gpu_time_util", {"kernels": kernels}, chunks=6, threshold=50)
+    assert [(r["Row#"], r["In-Use"], r["Start"], r["Duration"]) for r in found] == [(1, 5.0, 20, 20)]
+
+
+def test_the_chunks_have_bounds(tmp_path):
+    for chunks in (0, 1001):
+        with pytest.raises(UsageError, match="--chunks"):
+            ask(make_run(tmp_path / f"{chunks}", {0: {"kernels": [kernel(0, 5)]}}), "gpu_time_util", {"chunks": chunks})
+    found, _ = rows(tmp_path, "gpu_time_util", {"kernels": [kernel(7, 7)]})
+    assert found == []

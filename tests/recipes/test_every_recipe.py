@@ -1,0 +1,295 @@
+"""What holds for every recipe and every stats report, also for those to come."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import pickle
+import random
+import re
+from functools import cache, partial
+
+import pytest
+from tests.making import make_run, random_rows
+
+from alltrace.charts import draw, figure
+from alltrace.cli.output import to_csv, to_json, to_markdown, to_text
+from alltrace.recipes.ask import ask
+from alltrace.recipes.registry import find, names
+from alltrace.recipes.stats import REPORTS
+from alltrace.trace.schema import EVENT_TABLES, TABLES
+
+EVERY = [*names(), *(f"stats:{name}" for name in REPORTS)]
+UNITS = {
+    "_ns": "ns",
+    "_bytes": "bytes",
+    "_percent": "%",
+    "_gb_per_s": "GB/s",
+    "_bytes_per_s": "bytes/s",
+    "(ns)": "ns",
+    "(%)": "%",
+    "(MB)": "MB",
+    "(MB/s)": "MB/s",
+    "(B)": "B",
+}
+# numbered from the first rank on, as nsys numbers them within a report
+NUMBERED = ("RangeId", "ParentId", "RangeStack")
+# what a rank's report is called, in which its number is
+FILES = ("File", "Min File", "Max File")
+SAMPLES = {int: 1, float: 1.0, str: "a", bool: True}
+
+every_recipe = pytest.mark.parametrize("name", EVERY)
+
+
+def tables_of(rank, *, without=(), length=1_000_000):
+    draw = random.Random(rank)
+    rows = {t: random_rows(t, 24, draw, length=length) for t in EVENT_TABLES if t not in without}
+    rows["devices"] = [{"device": 0, "ordinal": 0, "uuid": f"GPU-{rank}", "name": "H200"}]
+    return rows
+
+
+# rows drawn at random are no run that could be replayed
+WITHOUT_PICTURE = {
+    "info": "facts of each rank, no amounts to compare",
+    "stats:um_total_sum": "one row of totals in different units",
+}
+ALLOWED = {"whatif": {"max_error": 1e9}}
+
+
+def options_of(recipe):
+    return ALLOWED.get(recipe.name, {}) | {
+        o.name: o.choices[0] if o.choices else SAMPLES[o.type] for o in recipe.options if o.required
+    }
+
+
+def answer_of(run, name, **arguments):
+    """The answer, once it is checked against what every answer owes."""
+    recipe = find(name)
+    options = options_of(recipe)
+    answer = ask(run, recipe, options, **arguments)
+    assert answer.table.column_names == [c.name for c in answer.columns]
+    declared = recipe.answer_columns({o.name: options.get(o.name, o.default) for o in recipe.options})
+    if name == "info":  # a table that no rank has gets no column
+        declared = tuple(c for c in declared if c.name not in EVENT_TABLES or c.name in answer.table.column_names)
+    assert answer.columns == declared
+    assert all(isinstance(n, str) and n for n in answer.notes)
+    answer.table.validate(full=True)
+    for table in answer.further.values():
+        assert table.table.column_names == [c.name for c in table.columns]
+        table.table.validate(full=True)
+    return answer
+
+
+def without_length():
+    """Rows of one rank, none of which takes time."""
+    tables = tables_of(0)
+    for table in EVENT_TABLES:
+        for row in tables[table]:
+            if "end" in row:
+                row["end"] = row["start"]
+    return tables
+
+
+def shuffled():
+    """The rows of three ranks in another order."""
+    draw = random.Random(1)
+    ranks = {r: tables_of(r) for r in (2, 0, 1)}
+    for tables in ranks.values():
+        for table in EVENT_TABLES:
+            draw.shuffle(tables[table])
+    return ranks
+
+
+def lacking(without, *, some):
+    """Rank 1 without some tables, alone or with a rank that has them; without `collectives`, no kernel communicates."""
+    tables = {r: tables_of(r, without=without if r else ()) for r in ((0, 1) if some else (1,))}
+    if without == ("collectives",):
+        for rank in tables:
+            tables[rank]["kernels"] = [{**k, "kind": "compute"} for k in tables[rank]["kernels"]]
+    return tables
+
+
+LACKING = (("kernels",), ("kernels", "copies", "graphs"), ("collectives",), ("api", "ranges"))
+RUNS = {
+    "three": lambda: {r: tables_of(r) for r in range(3)},
+    "none": dict,
+    "bare": lambda: {0: {}, 1: {}},
+    "one": lambda: {7: tables_of(7)},
+    "missing": lambda: {0: tables_of(0), 2: tables_of(2)},
+    "without length": lambda: {0: without_length()},
+    "shuffled": shuffled,
+    "turned": lambda: {0: tables_of(2), 1: tables_of(0), 2: tables_of(1)},
+    **{f"some lack {w}": partial(lacking, w, some=True) for w in LACKING},
+    **{f"all lack {w}": partial(lacking, w, some=False) for w in LACKING},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Gives the run of that name, made once."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    @cache
+    def make(name):
+        facts = {"missing": (1,), "notes": ("rank 1: no report",)} if name == "missing" else {}
+        return make_run(folder / name, RUNS[name](), **facts)
+
+    return make
+
+
+@pytest.fixture
+def three(made):
+    """Three ranks with rows in every table."""
+    return made("three")
+
+
+@every_recipe
+def test_a_run_without_ranks_or_without_events_has_an_empty_answer(name, three, made):
+    reads = bool(find(name).tables)
+    types = {f.name: f.type for f in answer_of(three, name).table.schema}
+    for run in (made("none"), made("bare")):
+        answer = answer_of(run, name)
+        assert answer.table.num_rows == (0 if reads else len(run.ranks))
+        assert answer.notes or not reads
+        assert all(_plain(f.type) == _plain(types[f.name]) for f in answer.table.schema)
+
+
+def _plain(kind):
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+@every_recipe
+def test_one_rank_is_answered(name, made):
+    answer = answer_of(made("one"), name)
+    assert _ranks(answer) <= {7}
+
+
+@every_recipe
+def test_a_missing_rank_is_noted_and_the_rest_answered(name, made):
+    answer = answer_of(made("missing"), name)
+    assert "rank 1: no report" in answer.notes
+    assert _ranks(answer) <= {0, 2}
+
+
+@every_recipe
+def test_events_without_length_are_answered(name, made):
+    answer_of(made("without length"), name)
+
+
+@every_recipe
+@pytest.mark.parametrize("without", LACKING, ids=" and ".join)
+def test_ranks_that_lack_tables_are_answered(name, without, made):
+    answer_of(made(f"some lack {without}"), name)
+    answer_of(made(f"all lack {without}"), name)
+
+
+@every_recipe
+def test_the_order_of_rows_in_the_reports_does_not_matter(name, three, made):
+    one, other = answer_of(three, name), answer_of(made("shuffled"), name)
+    assert other.table.to_pylist() == one.table.to_pylist()
+    assert {n: t.table.to_pylist() for n, t in other.further.items()} == {n: t.table.to_pylist() for n, t in one.further.items()}
+    assert other.notes == one.notes
+
+
+@every_recipe
+def test_which_number_a_rank_has_does_not_matter(name, three, made):
+    assert _without_ranks(answer_of(made("turned"), name)) == _without_ranks(answer_of(three, name))
+
+
+def _without_ranks(answer):
+    numbers = {"rank", "Rank", "local_rank", "process", "reports", "ranks", "advice", *NUMBERED, *FILES}
+    rows = [
+        {k: float(f"{v:.9g}") if isinstance(v, float) else v for k, v in row.items() if k not in numbers}
+        for row in answer.table.to_pylist()
+    ]
+    return sorted(map(repr, rows))
+
+
+@every_recipe
+def test_ranks_asked_in_any_order_or_twice_are_asked_once(name, three):
+    asked = answer_of(three, name, ranks=[0, 2])
+    assert _ranks(asked) <= {0, 2}
+    for again in ([2, 0], [0, 2, 0]):
+        assert answer_of(three, name, ranks=again).table.to_pylist() == asked.table.to_pylist()
+
+
+def _ranks(answer):
+    column = next((n for n in ("rank", "Rank") if n in answer.table.column_names), None)
+    return set(answer.table.column(column).to_pylist()) if column else set()
+
+
+@every_recipe
+def test_every_format_holds_every_row_whatever_the_names_are(name, three):
+    answer = answer_of(three, name)
+    rows = answer.table.num_rows
+    envelope = json.loads(to_json(name, answer, answer.table, three.facts()))
+    assert len(envelope["rows"]) == rows
+    assert all(list(row) == [c.name for c in answer.columns] for row in envelope["rows"])
+    assert len(list(csv.reader(io.StringIO(to_csv(answer.table), newline="")))) == rows + 1
+    page = to_markdown(answer, answer.table)
+    assert page.count("\n") == rows + 2 + (len(answer.notes) + 1 if answer.notes else 0)
+    for text in (page, to_text(answer, answer.table)):
+        assert all(line.isprintable() for line in text.split("\n"))
+    assert "<img" not in page
+
+
+@every_recipe
+def test_every_recipe_is_declared_whole(name):
+    recipe = find(name)
+    assert recipe.name == name.removeprefix("stats:")
+    assert (recipe.__doc__ or "").strip()
+    for table, columns in recipe.tables.items():
+        assert set(columns) <= set(TABLES[table].column_names)
+    assert set(recipe.requires) <= set(recipe.tables)
+    for option in recipe.options:
+        assert option.help.strip()
+        assert option.default is None or isinstance(option.default, option.type)
+        assert not option.choices or option.default in (None, *option.choices)
+    columns = recipe.answer_columns({o.name: options_of(recipe).get(o.name, o.default) for o in recipe.options})
+    assert len({c.name for c in columns}) == len(columns)
+    for column in columns:
+        assert column.doc.strip()
+        for ending, unit in UNITS.items():
+            if column.name.endswith(ending) and not (ending == "_bytes" and column.name.endswith("_per_s")):
+                assert column.unit == unit, column.name
+        if re.search(r"\((?!.*\)\w)", column.name):
+            assert column.unit, column.name
+
+
+@every_recipe
+def test_every_recipe_has_a_picture_whatever_its_options_are(name, three):
+    recipe = find(name)
+    if name in WITHOUT_PICTURE:
+        assert recipe.answer_chart(options_of(recipe)) is None
+        return
+    flags = [{}, *({o.name: True} for o in recipe.options if o.type is bool)]
+    flags += [{o.name: c} for o in recipe.options for c in o.choices or () if not o.required and c != "range"]
+    for options in flags:
+        answer = ask(three, recipe, {**options_of(recipe), **options})
+        assert answer.chart is not None, options
+        assert draw(answer).empty <= (answer.table.num_rows == 0 or not _drawable(answer))
+        json.dumps(figure(draw(answer)), allow_nan=False)
+
+
+def _drawable(answer):
+    """Whether a row has a number for every axis that needs one."""
+    import pyarrow as pa
+
+    wanted = [*answer.chart.y[:1], *([answer.chart.x] if answer.chart.kind in ("scatter", "lines") else [])]
+    columns = [answer.table.column(c).to_pylist() for c in wanted if not pa.types.is_string(answer.table.schema.field(c).type)]
+    above = 0 if answer.chart.log_y else -float("inf")
+    return any(all(v is not None and v > above for v in row) for row in zip(*columns, strict=True))
+
+
+@every_recipe
+def test_a_recipe_travels_to_other_processes(name, three):
+    recipe = pickle.loads(pickle.dumps(find(name)))
+    assert recipe.answer_columns({o.name: o.default for o in recipe.options})
+    assert ask(three, recipe, options_of(recipe)).table.equals(answer_of(three, name).table)
+
+
+def test_processes_give_the_same_answer(three):
+    assert answer_of(three, "breakdown", jobs=2).table.equals(answer_of(three, "breakdown").table)

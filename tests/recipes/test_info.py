@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from tests.making import kernel, make_run
+
+from alltrace.run.manifest import Clock
+
+
+def made(folder):
+    devices = [{"device": 0, "ordinal": 0, "uuid": None, "bus_id": "0000:1B:00.0"}, {"device": 1, "ordinal": 1}]
+    return make_run(
+        folder,
+        {
+            0: {"kernels": [kernel(100, 250)], "marks": [{"time": 40, "name": "begin"}]},
+            1: {"kernels": [kernel(0, 90), kernel(90, 95)], "devices": devices},
+            2: {},
+        },
+        hosts={0: "a", 1: "b", 2: "b"},
+        clocks=(Clock("a"), Clock("b", offset_ns=30, drift_ppm=1.5, residual_ns=4, evidence=12)),
+        warnings=("some events were lost",),
+        redactions=("3 environment variables",),
+    )
+
+
+def test_a_row_per_rank_and_a_column_per_table_that_any_rank_has(tmp_path):
+    answer = made(tmp_path).recipe("info")
+    facts = ["rank", "local_rank", "host", "process", "devices", "rank_source", "reports", "start_ns", "end_ns"]
+    assert [c.name for c in answer.answer.columns] == [*facts, "kernels", "marks"]
+    zero, one, two = answer.to_pylist()
+    assert zero == dict(
+        zip(
+            [*facts, "kernels", "marks"],
+            [0, 0, "a", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 40, 250, 1, 1],
+            strict=True,
+        )
+    )
+    assert one["devices"] == ["GPU (0000:1B:00.0)", "GPU (ordinal 1)"]
+    assert (one["start_ns"], one["end_ns"], one["kernels"]) == (-30, 65, 2)
+    assert (two["start_ns"], two["end_ns"], two["kernels"], two["marks"]) == (None, None, 0, 0)
+
+
+def test_clocks_stand_beside_the_rows(tmp_path):
+    assert made(tmp_path).recipe("info").answer.extra == {
+        "clocks": [
+            {"host": "a", "offset_ns": 0, "drift_ppm": 0.0, "residual_ns": None, "evidence": 0, "component": 0},
+            {"host": "b", "offset_ns": 30, "drift_ppm": 1.5, "residual_ns": 4, "evidence": 12, "component": 0},
+        ]
+    }
+
+
+def test_warnings_and_what_was_left_out_are_notes(tmp_path):
+    notes = made(tmp_path).recipe("info").notes
+    assert notes[-2:] == ("rank0.sqlite: some events were lost", "left out: 3 environment variables")
+    assert len(notes) == 3
+    assert "no collective was found on more than one rank" in notes[0]
+
+
+def test_clocks_without_evidence_are_warned_of(tmp_path):
+    run = make_run(tmp_path, {0: {}, 1: {}}, hosts={0: "a", 1: "b"})
+    assert [n for n in run.recipe("info").notes if "UTC stamps" in n]
+
+
+def test_some_ranks_alone(tmp_path):
+    answer = made(tmp_path).recipe("info", ranks=[2, 1])
+    assert [r["rank"] for r in answer.to_pylist()] == [1, 2]
+    assert "marks" not in answer.to_arrow().column_names

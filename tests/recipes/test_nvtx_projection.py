@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alltrace.recipes.nvtx_projection import (
+    Line,
+    Spans,
+    _pairs,
+    calls_within,
+    close_ends,
+    match_launches,
+    prefix_minima,
+    reduce_pieces,
+)
+
+INTERVAL = st.tuples(st.integers(0, 2), st.integers(0, 25), st.integers(0, 12))
+INTERVALS = st.lists(INTERVAL, max_size=40)
+Rows = list[tuple[int, int, int]]
+
+
+def columns(rows: Rows) -> list[np.ndarray]:
+    """Thread, start and end."""
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    return [table[:, 0], table[:, 1], table[:, 1] + table[:, 2]]
+
+
+def laid_out(ranges: Rows, calls: Rows, scale: int) -> tuple[Spans, np.ndarray, np.ndarray]:
+    """On one line; a large scale makes the line too long for int64, so that times are replaced by their ranks."""
+    thread, start, end = columns(ranges)
+    owner, begin, close = columns(calls)
+    line = Line(3, start * scale, end * scale, begin * scale, close * scale)
+    spans = Spans(line.place(thread, start * scale), line.place(thread, end * scale), end - start)
+    return spans, line.place(owner, begin * scale), line.place(owner, close * scale)
+
+
+def holds(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
+    return a[0] == b[0] and a[1] <= b[1] and a[1] + a[2] >= b[1] + b[2]
+
+
+@given(INTERVALS, INTERVALS, st.sampled_from([1, 1 << 57]))
+def test_innermost_is_the_last_to_start(ranges: Rows, calls: Rows, scale: int) -> None:
+    spans, start, end = laid_out(ranges, calls, scale)
+    expected = []
+    for call in calls:
+        around = [i for i, r in enumerate(ranges) if holds(r, call)]
+        expected.append(max(around, key=lambda i: (ranges[i][1], -i)) if around else -1)
+    assert spans.innermost(start, end).tolist() == expected
+
+
+@given(INTERVALS, st.sampled_from([1, 1 << 57]))
+def test_the_parent_is_the_shortest_around(ranges: Rows, scale: int) -> None:
+    spans, _, _ = laid_out(ranges, [], scale)
+    expected = []
+    for i, child in enumerate(ranges):
+        around = [j for j, r in enumerate(ranges) if j != i and holds(r, child) and not (r == child and j > i)]
+        best = min((ranges[j][2], ranges[j][1]) for j in around) if around else None
+        expected.append(max((j for j in around if (ranges[j][2], ranges[j][1]) == best), default=-1))
+    assert spans.parents().tolist() == expected
+
+
+@given(INTERVALS, INTERVALS)
+def test_calls_within_are_all_and_only_those(ranges: Rows, calls: Rows) -> None:
+    spans, start, end = laid_out(ranges, calls, 1)
+    found: list[list[int]] = [[] for _ in ranges]
+    values = (start * 7 + end * 3) % 11
+    smallest = np.full(len(ranges), 99, np.int64)
+    largest = np.full(len(ranges), -1, np.int64)
+    for pieces in calls_within(spans, start, end):
+        for i in range(len(ranges)):
+            found[i] += pieces.calls[pieces.first[i] : pieces.stop[i]].tolist()
+        reduce_pieces(values, pieces, np.minimum, smallest)
+        reduce_pieces(values, pieces, np.maximum, largest)
+    inside = [[j for j, c in enumerate(calls) if holds(r, c)] for r in ranges]
+    assert [sorted(f) for f in found] == inside
+    assert smallest.tolist() == [min((int(values[j]) for j in js), default=99) for js in inside]
+    assert largest.tolist() == [max((int(values[j]) for j in js), default=-1) for js in inside]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 99)), max_size=40), st.data())
+def test_prefix_minima(rows: list[tuple[int, int]], data: st.DataObject) -> None:
+    asked = data.draw(st.lists(st.tuples(st.integers(0, len(rows)), st.integers(-1, 10)), max_size=20))
+    value, key = np.array(rows, np.int64).reshape(-1, 2).T
+    prefix, bound = np.array(asked, np.int64).reshape(-1, 2).T
+    (found,) = prefix_minima(value, [key], prefix, bound)
+    none = np.iinfo(np.int64).max
+    assert found.tolist() == [min((k for v, k in rows[:p] if v >= b), default=none) for p, b in asked]
+
+
+def test_operations_are_matched_within_their_process() -> None:
+    api = pa.table(
+        {
+            "start": pa.array([10, 20, 30, 40]), "end": pa.array([11, 21, 31, 41]), "process": pa.array([0, 0, 1, 0]),
+            "thread": pa.array([0, 0, 1, None], pa.int32()), "correlation": pa.array([5, 6, 5, 7]),
+        }
+    )  # fmt: skip
+    found = match_launches(api, np.array([0, 0, 1, 0, 0, 0]), np.array([5, 5, 5, 9, -1, 7]))
+    assert found.start.tolist() == [10, 30]
+    assert found.thread.tolist() == [0, 1]
+    assert found.op.tolist() == [0, 1, 2]
+    assert found.call_of_pair().tolist() == [0, 0, 1]
+
+
+@given(st.lists(st.integers(-2, 12)), st.lists(st.integers(-2, 12)))
+def test_pairs_by_place_are_those_by_search(calls: list[int], ops: list[int]) -> None:
+    keys = np.array([c for c in calls if c >= 0], np.int64), np.array(ops, np.int64)
+    near, far = (_pairs(*keys, bound) for bound in (13, 1 << 40))
+    assert [v.tolist() for v in near] == [v.tolist() for v in far]
+    wanted = [[c, o] for c, k in enumerate(keys[0].tolist()) for o, q in enumerate(ops) if q == k]
+    counts = np.diff(near[1], append=len(near[2]))
+    assert np.stack((np.repeat(near[0], counts), near[2]), axis=1).tolist() == wanted
+
+
+def test_huge_correlation_ids_do_not_clash() -> None:
+    api = pa.table({"start": [0, 1], "end": [1, 2], "process": [0, 1], "thread": [0, 1], "correlation": [2**62, 2**62 + 1]})
+    found = match_launches(api, np.array([1, 0]), np.array([2**62 + 1, 2**62]))
+    assert found.op.tolist() == [1, 0]
+
+
+def test_open_ranges_end_with_the_last() -> None:
+    table = pa.table({"start": [1, 2, 3], "end": pa.array([None, 9, 5])})
+    assert close_ends(table).to_pylist() == [9, 9, 5]
+    assert close_ends(table, pa.chunked_array([[20, 4]])).to_pylist() == [20, 9, 5]
+    assert close_ends(table.slice(0, 1)).to_pylist() == [1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=12),
+    st.lists(st.tuples(st.integers(-1, 2), st.integers(-1, 9)), max_size=12),
+)
+def test_ids_close_together_and_far_apart_match_alike(calls: list[tuple[int, int]], operations: list[tuple[int, int]]) -> None:
+    def pairs(factor: int) -> list[tuple[int, int]]:
+        process, correlation = (pa.array([c[i] for c in calls], pa.int64()) for i in (0, 1))
+        thread = pa.array([0] * len(calls), pa.int64())
+        far = pa.array([c * factor for c in correlation.to_pylist()], pa.int64())
+        api = pa.table({"start": thread, "end": thread, "process": process, "thread": thread, "correlation": far})
+        of, ids = (np.array([o[i] for o in operations], np.int64) for i in (0, 1))
+        found = match_launches(api, of, np.where(ids < 0, ids, ids * factor))
+        return sorted(zip(found.row[found.call_of_pair()].tolist(), found.op.tolist(), strict=True))
+
+    expected = sorted(
+        (c, o) for c, call in enumerate(calls) for o, operation in enumerate(operations) if call == operation and call[1] >= 0
+    )
+    assert pairs(1) == pairs(1 << 40) == pairs(1 << 58) == expected

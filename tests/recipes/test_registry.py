@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from alltrace.recipes import registry
+from alltrace.recipes.overlap import RECIPE
+from alltrace.trace.errors import AlltraceError, UsageError
+
+
+def test_every_name_finds_the_recipe_of_that_name():
+    assert registry.names() == sorted(registry.RECIPES)
+    assert [registry.find(n).name for n in registry.names()] == registry.names()
+
+
+def test_a_recipe_of_another_package_is_found(monkeypatch):
+    added(monkeypatch, "theirs", "alltrace.recipes.overlap:RECIPE")
+    assert "theirs" in registry.names()
+    assert registry.find("theirs") is RECIPE
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("no.such.module:RECIPE", "no.such.module:RECIPE cannot be loaded"),
+        ("alltrace.recipes.overlap:NONE", "cannot be loaded"),
+        ("alltrace.recipes.overlap:Overlap", "expected a Recipe"),
+    ],
+)
+def test_a_broken_recipe_of_another_package_is_named(monkeypatch, value, says):
+    added(monkeypatch, "theirs", value)
+    with pytest.raises(AlltraceError, match=says):
+        registry.find("theirs")
+
+
+def test_an_unknown_name_is_refused_with_a_hint():
+    with pytest.raises(UsageError, match="there is no recipe 'gap'; did you mean gaps"):
+        registry.find("gap")
+
+
+def added(monkeypatch, name, value):
+    points = [EntryPoint(name, value, registry.ENTRY_POINTS)]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)

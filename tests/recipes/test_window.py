@@ -1,0 +1,123 @@
+"""Which steps a selection names, and which rows count for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.making import COMMUNICATION_KERNEL, COMPUTE_KERNEL, kernel, make_run
+
+from alltrace.recipes.ask import ask
+from alltrace.recipes.window import Selection, select
+from alltrace.trace.errors import UsageError
+
+
+def rows_of(steps=6, device_lag=30, warm=0):
+    """A rank with steps of 100 ns; each launches a kernel of 60 ns and a collective of 20 that end in the next step."""
+    ranges, api, kernels = [], [], []
+    at = 0
+    for step in range(steps):
+        length = 200 if step < warm else 100
+        ranges.append({"start": at, "end": at + length, "name": f"step {step}", "kind": "pushpop"})
+        ranges.append({"start": at + 5, "end": at + 50, "name": "forward", "kind": "pushpop"})
+        for n, (name, start, long) in enumerate(
+            ((COMPUTE_KERNEL, at + device_lag, 60), (COMMUNICATION_KERNEL, at + device_lag + 60, 20))
+        ):
+            correlation = 10 * step + n
+            api.append({"start": at + 10 + n, "end": at + 11 + n, "name": "cudaLaunchKernel", "correlation": correlation})
+            kernels.append(kernel(start, start + long, name, correlation=correlation))
+        at += length
+    return {"ranges": ranges, "api": api, "kernels": kernels}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("10:50", (10, 50)), ("10:", (10, None)), (":50", (None, 50)), ("7", (7, 8)), (" 0:1 ", (0, 1))],
+)
+def test_steps_are_a_half_open_interval(text, expected):
+    found = select(text)
+    assert (found.first, found.end) == expected
+    assert bool(found)
+
+
+@pytest.mark.parametrize("text", ["", ":", "5:3", "4:4", "a", "-1", "1:2:3", "1,2"])
+def test_what_names_no_steps_is_refused(text):
+    with pytest.raises(UsageError, match="expected steps such as 10:50"):
+        select(text)
+
+
+def test_no_selection_leaves_nothing_out():
+    assert not select(None)
+    assert select(None, skip_warmup=True) == Selection(skip_warmup=True)
+
+
+def test_host_rows_count_by_host_extent_and_device_rows_by_device_extent(tmp_path):
+    run = make_run(tmp_path / "run", {r: rows_of(device_lag=70) for r in range(2)})
+    # a kernel of step 2 starts on the host side of step 2 at 210 and on the device at 270 to 330, its collective in step 3 at 330
+    overlap = ask(run, "overlap", steps="2:4")
+    assert overlap.table.column("compute_ns").to_pylist() == [120, 120]
+    assert overlap.table.column("communication_ns").to_pylist() == [40, 40]
+    calls = ask(run, "stats:cuda_api_sum", steps="2:4").table
+    assert sum(calls.column("Num Calls").to_pylist()) == 8
+
+
+def test_the_steps_part_the_whole(tmp_path):
+    run = make_run(tmp_path / "run", {r: rows_of(device_lag=70) for r in range(2)})
+    whole = ask(run, "kernels").table.to_pylist()
+    parts = [row for step in range(6) for row in ask(run, "kernels", steps=str(step)).table.to_pylist()]
+    for name in {r["name"] for r in whole}:
+        assert sum(r["count"] for r in parts if r["name"] == name) == next(r["count"] for r in whole if r["name"] == name)
+        assert sum(r["total_ns"] for r in parts if r["name"] == name) == next(r["total_ns"] for r in whole if r["name"] == name)
+
+
+def test_notes_name_the_steps_and_the_ranks_without_them(tmp_path):
+    run = make_run(tmp_path / "run", {0: rows_of(6), 1: rows_of(6), 2: rows_of(3)})
+    answer = ask(run, "overlap", steps="4:9")
+    assert answer.table.column("rank").to_pylist() == [0, 1]
+    assert any("only steps 4-5 of 0-5 are counted, on 2 of 3 ranks" in n for n in answer.notes)
+    assert any("left out for want of these steps: rank 2" in n for n in answer.notes)
+
+
+def test_a_step_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    run = make_run(tmp_path / "run", {0: rows_of(6), 1: rows_of(6)})
+    with pytest.raises(UsageError, match="--steps 9:12 names no step; the run has steps 0 to 5"):
+        ask(run, "overlap", steps="9:12")
+
+
+def test_a_run_without_steps_cannot_be_asked_about_some(tmp_path):
+    kernels = [kernel(0, 5, COMPUTE_KERNEL)]
+    run = make_run(tmp_path / "run", {0: {"kernels": kernels}, 1: {"kernels": kernels}})
+    with pytest.raises(UsageError, match="needs steps, but none were found"):
+        ask(run, "overlap", steps="1:")
+
+
+def test_warm_up_steps_are_skipped(tmp_path):
+    run = make_run(tmp_path / "run", {r: rows_of(6, warm=2) for r in range(2)})
+    answer = ask(run, "overlap", skip_warmup=True)
+    assert answer.table.column("compute_ns").to_pylist() == [240, 240]
+    assert any(n == "warm-up steps left out: 0-1" for n in answer.notes)
+
+
+def test_one_rank_alone_has_steps(tmp_path):
+    run = make_run(tmp_path / "run", {3: rows_of(6)})
+    assert ask(run, "overlap", steps=":2").table.column("compute_ns").to_pylist() == [120]
+    assert ask(run, "steps").table.num_rows == 6
+
+
+def test_ranges_lose_parents_outside_the_window(tmp_path):
+    from alltrace.recipes.window import RankWindow, WindowedRank
+
+    run = make_run(tmp_path / "run", {0: rows_of(4)})
+    window = RankWindow(np.array([2]), np.array([[203, 300]]), np.array([[200, 300]]))
+    found = WindowedRank(run.rank(0), window).table("ranges", ["start", "parent"])
+    assert found.to_pylist() == [{"start": 205, "parent": None}]
+    window = RankWindow(np.array([2]), np.array([[200, 300]]), np.array([[200, 300]]))
+    assert WindowedRank(run.rank(0), window).table("ranges", ["start", "parent"]).to_pylist() == [
+        {"start": 200, "parent": None},
+        {"start": 205, "parent": 0},
+    ]
+
+
+def test_the_facts_of_the_whole_run_take_no_window(tmp_path):
+    run = make_run(tmp_path / "run", {r: rows_of(6) for r in range(2)})
+    with pytest.raises(UsageError, match="info tells of the whole run"):
+        ask(run, "info", steps="1:")
