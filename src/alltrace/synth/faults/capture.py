@@ -1,0 +1,170 @@
+"""Faults of the capture: the run is well, but its reports are not."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from alltrace.synth.faults.base import Fault, bounded
+from alltrace.synth.program import Compute
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from alltrace.synth.program import Op
+    from alltrace.synth.scenario import Scenario
+    from alltrace.synth.timeline import Rows, Timeline
+
+CUPTI_TABLES = ("kernels", "copies", "memsets", "graphs", "api", "syncs")
+"""The tables that CUPTI's records fill."""
+
+_NO_RANGES = "No NVTX events collected. Does the process use NVTX?"
+
+
+@dataclass(frozen=True)
+class CaptureFault(Fault):
+    """The base of faults in the capture."""
+
+    finding: ClassVar[str] = "capture-fault"
+    everywhere: ClassVar[bool] = False
+    in_capture: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class MissingRank(CaptureFault):
+    """A rank without a report."""
+
+    kind: ClassVar[str] = "missing-rank"
+
+    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+        """Nothing of the rank."""
+        del steps, rng
+        return None if rank in self.ranks else line
+
+
+@dataclass(frozen=True)
+class CutShort(CaptureFault):
+    """A report that ends before the run does: what is not over by then is missing.
+
+    Attributes:
+        share: The share of the run that the report has.
+    """
+
+    kind: ClassVar[str] = "cut-short"
+    share: float = bounded(0.6, 0.0, 1.0)
+
+    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+        """What had ended by then."""
+        del rng
+        if rank not in self.ranks:
+            return line
+        end = _moment(steps, self.share)
+        return line.keep(lambda _, rows: rows["end"] <= end)
+
+
+@dataclass(frozen=True)
+class LateStart(CaptureFault):
+    """A report that begins after the run did: what began before is missing.
+
+    Attributes:
+        share: The share of the run that is over by then.
+    """
+
+    kind: ClassVar[str] = "late-start"
+    share: float = bounded(0.3, 0.0, 1.0)
+
+    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+        """What began later."""
+        del rng
+        if rank not in self.ranks:
+            return line
+        begin = _moment(steps, self.share)
+        return line.keep(lambda _, rows: rows["start"] >= begin)
+
+
+@dataclass(frozen=True)
+class DroppedEvents(CaptureFault):
+    """The profiler's buffers overflowed: records of the device and of API calls are missing, and the report says so.
+
+    Attributes:
+        share: The share that is missing, drawn for each record.
+    """
+
+    kind: ClassVar[str] = "dropped-events"
+    share: float = bounded(0.05, 0.0, 1.0)
+
+    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+        """What was not lost."""
+        del steps
+        if rank not in self.ranks:
+            return line
+
+        def kept(name: str, rows: Rows) -> NDArray[np.bool_] | None:
+            return rng.random(len(rows)) >= self.share if name in CUPTI_TABLES else None
+
+        return line.keep(kept)
+
+    def complaint(self, rank: int, lost: int) -> str | None:
+        """How many records were lost."""
+        if rank not in self.ranks or not lost:
+            return None
+        return f"CUPTI dropped {lost} records. Some CUPTI events might be missing."
+
+
+@dataclass(frozen=True)
+class NoRanges(CaptureFault):
+    """Ranges were not captured; without ranks, on none of them."""
+
+    kind: ClassVar[str] = "no-nvtx"
+    everywhere: ClassVar[bool] = True
+
+    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+        """Everything but ranges."""
+        del steps, rng
+        if rank not in self.ranks:
+            return line
+        return line.keep(lambda name, rows: rows["start"] < rows["start"].min() if name == "ranges" else None)
+
+    def complaint(self, rank: int, lost: int) -> str | None:
+        """That there are no ranges."""
+        del lost
+        return _NO_RANGES if rank in self.ranks else None
+
+
+@dataclass(frozen=True)
+class HiddenByGraphs(CaptureFault):
+    """Every layer is a CUDA graph and traced as a whole, so that its kernels are not in the report."""
+
+    kind: ClassVar[str] = "graphs"
+    everywhere: ClassVar[bool] = True
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with one launch for each layer."""
+        del rng
+        if not self.hits(rank, step):
+            return ops
+        edited: list[Op] = []
+        graph = 0
+        for op in ops:
+            if isinstance(op, Compute) and op.part != "optimizer":
+                graph += 1
+                edited.append(dataclasses.replace(op, graph=graph))
+            else:
+                edited.append(op)
+        return edited
+
+    def check(self, scenario: Scenario) -> None:
+        """Nothing, if the schema has whole graphs."""
+        super().check(scenario)
+        if scenario.environment.schema == "3.7.2":
+            raise UsageError(f"fault {self.kind!r} needs schema 3.25.0; 3.7.2 has no table for whole graphs")
+
+
+def _moment(steps: Sequence[tuple[int, int]], share: float) -> int:
+    first, last = int(steps[0][0]), int(steps[-1][1])
+    return first + int((last - first) * share)

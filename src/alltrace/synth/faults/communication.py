@@ -1,0 +1,114 @@
+"""Faults of the communication: slow communicators, and collectives that do not overlap with anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from alltrace.synth.faults.base import Fault, bounded
+from alltrace.synth.program import COMPUTE_STREAM, DATA_STREAM_OF_NCCL, Collective, StreamWait
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from alltrace.synth.program import Group, Op
+    from alltrace.synth.scenario import Layout, Scenario
+
+
+@dataclass(frozen=True)
+class SlowCommunicator(Fault):
+    """Communicators whose transfers take longer, such as over a bad link.
+
+    Without communicators it is those that have all of `ranks` as members, which is how a link is named; without ranks either,
+    the first one after the one of all ranks.
+
+    Attributes:
+        communicators: Their names.
+        factor: Transfers take so many times as long.
+    """
+
+    kind: ClassVar[str] = "slow-communicator"
+    finding: ClassVar[str] = "slow-communicator"
+    communicators: tuple[str, ...] = ()
+    factor: float = bounded(3.0, 0.01)
+
+    def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
+        """A longer time for these communicators."""
+        del op
+        return int(transfer_ns * self.factor) if group.name in self.communicators and self.during(step) else transfer_ns
+
+    def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
+        """The fault with its communicators and, if it has none, their members as its ranks."""
+        del layout
+        names = self.communicators
+        if not names and self.ranks:
+            names = tuple(group.name for group in groups if set(self.ranks) <= set(group.ranks))
+        elif not names:
+            names = (groups[min(1, len(groups) - 1)].name,)
+        members = {rank for group in groups if group.name in names for rank in group.ranks}
+        return dataclasses.replace(self, communicators=names, ranks=self.ranks or tuple(sorted(members)))
+
+    def check(self, scenario: Scenario) -> None:
+        """Nothing, if the communicators exist."""
+        super().check(scenario)
+        from alltrace.synth.layouts import LAYOUTS
+
+        names = [group.name for group in LAYOUTS[scenario.layout.kind](scenario).groups]
+        for name in self.communicators:
+            if name not in names:
+                raise UsageError.unknown("communicator", name, names)
+
+
+@dataclass(frozen=True)
+class ExposedCommunication(Fault):
+    """Kernels wait for every collective, so that none overlaps with them."""
+
+    kind: ClassVar[str] = "exposed-communication"
+    finding: ClassVar[str] = "exposed-communication"
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with a wait after each collective."""
+        del rng
+        if not self.hits(rank, step):
+            return ops
+        edited: list[Op] = []
+        for op in ops:
+            edited.append(op)
+            if isinstance(op, Collective):
+                edited.append(StreamWait(COMPUTE_STREAM, op.stream, op.thread))
+        return edited
+
+
+@dataclass(frozen=True)
+class SerializedCommunication(Fault):
+    """The collectives of all communicators run on one stream, one after another, although they are independent."""
+
+    kind: ClassVar[str] = "serialized-communication"
+    finding: ClassVar[str] = "serialized-communication"
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with all collectives, and the waits for them, on one stream."""
+        del rng
+        if not self.hits(rank, step):
+            return ops
+        streams = {op.stream for op in ops if isinstance(op, Collective)}
+        edited: list[Op] = []
+        for op in ops:
+            if isinstance(op, Collective):
+                edited.append(dataclasses.replace(op, stream=DATA_STREAM_OF_NCCL))
+            elif isinstance(op, StreamWait) and op.other in streams:
+                edited.append(dataclasses.replace(op, other=DATA_STREAM_OF_NCCL))
+            else:
+                edited.append(op)
+        return edited
+
+    def check(self, scenario: Scenario) -> None:
+        """Nothing, if a rank has more than one communicator."""
+        super().check(scenario)
+        layout = scenario.layout
+        if layout.kind == "data" and layout.tensor_parallel in {1, layout.ranks}:
+            raise UsageError(
+                f"fault {self.kind!r} needs a layout in which a rank has several communicators, such as tensor_parallel=4"
+            )

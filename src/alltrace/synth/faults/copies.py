@@ -1,0 +1,110 @@
+"""Faults of copies: from pageable memory, synchronous, or over a slow link."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from alltrace.synth.faults.base import Fault, around, bounded
+from alltrace.synth.program import MAIN_THREAD, Copy, HostWork
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from alltrace.synth.program import Collective, Compute, Group, Op
+    from alltrace.synth.scenario import Scenario
+
+_TO_DEVICE, _TO_HOST = 1, 2
+_DIRECTIONS = {"to-device": _TO_DEVICE, "to-host": _TO_HOST, "link": None}
+
+
+@dataclass(frozen=True)
+class PageableCopy(Fault):
+    """Batches are copied from pageable memory: slowly, and the call returns only when the copy is done.
+
+    Attributes:
+        gb_per_s: How fast, in bytes per nanosecond.
+    """
+
+    kind: ClassVar[str] = "pageable-copy"
+    finding: ClassVar[str] = "pageable-copy"
+    gb_per_s: float = bounded(3.0, 0.01)
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with every copy to the device from pageable memory."""
+        del rng
+        if not self.hits(rank, step):
+            return ops
+        return [self._slower(op) if isinstance(op, Copy) and op.kind == _TO_DEVICE else op for op in ops]
+
+    def _slower(self, op: Copy) -> Copy:
+        return dataclasses.replace(op, duration_ns=2_000 + int(op.size_bytes / self.gb_per_s), pageable=True, blocking=True)
+
+
+@dataclass(frozen=True)
+class SyncCopy(Fault):
+    """A result is fetched with a synchronous copy after each layer that the main thread launches.
+
+    Attributes:
+        size_bytes: Size of each copy.
+        host_ns: What the host does with it before it goes on.
+    """
+
+    kind: ClassVar[str] = "sync-copy"
+    finding: ClassVar[str] = "sync-copy"
+    size_bytes: int = bounded(4 << 20, 1)
+    host_ns: int = bounded(40_000, 0)
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with a copy after each layer."""
+        del rng
+        return around(ops, after=self._fetch) if self.hits(rank, step) else ops
+
+    def _fetch(self, op: Compute) -> tuple[Op, ...]:
+        if op.thread != MAIN_THREAD:
+            return ()
+        copy = Copy(self.size_bytes, 2_000 + self.size_bytes // 25, kind=_TO_HOST, synchronous=True)
+        return copy, HostWork(self.host_ns)
+
+
+@dataclass(frozen=True)
+class LowBandwidth(Fault):
+    """A rank whose copies in one direction, or whose link to the other devices, are far slower than its peers'.
+
+    Attributes:
+        direction: `to-device`, `to-host`, or `link` for all collectives that the rank takes part in.
+        factor: They take so many times as long.
+    """
+
+    kind: ClassVar[str] = "low-bandwidth"
+    finding: ClassVar[str] = "low-bandwidth"
+    everywhere: ClassVar[bool] = False
+    direction: str = "to-device"
+    factor: float = bounded(10.0, 0.01)
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with slower copies."""
+        del rng
+        kind = _DIRECTIONS[self.direction]
+        if kind is None or not self.hits(rank, step):
+            return ops
+        return [
+            dataclasses.replace(op, duration_ns=int(op.duration_ns * self.factor))
+            if isinstance(op, Copy) and op.kind == kind
+            else op
+            for op in ops
+        ]
+
+    def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
+        """A longer time for the rank's communicators."""
+        del op
+        slow = self.direction == "link" and self.during(step) and not set(self.ranks).isdisjoint(group.ranks)
+        return int(transfer_ns * self.factor) if slow else transfer_ns
+
+    def check(self, scenario: Scenario) -> None:
+        """Nothing, if there is such a direction."""
+        super().check(scenario)
+        if self.direction not in _DIRECTIONS:
+            raise UsageError.unknown("direction", self.direction, _DIRECTIONS)

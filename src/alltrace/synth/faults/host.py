@@ -1,0 +1,175 @@
+"""Faults of the host: slow launches, needless waits, pauses, late data, allocations, and gaps that nothing explains."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from alltrace.synth.faults.base import Fault, around, bounded
+from alltrace.synth.program import COMPUTE_STREAM, Call, Compute, DeviceGap, HostWork, Synchronize
+
+if TYPE_CHECKING:
+    from alltrace.synth.program import Op
+
+
+@dataclass(frozen=True)
+class LaunchBound(Fault):
+    """Many tiny kernels that the host launches more slowly than the device runs them.
+
+    Attributes:
+        pieces: Every kernel becomes so many, as long as before in sum.
+        gap_ns: Host time between two launches.
+    """
+
+    kind: ClassVar[str] = "launch-bound"
+    finding: ClassVar[str] = "launch-bound"
+    pieces: int = bounded(4, 1)
+    gap_ns: int = bounded(32_000, 1_000)
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with small kernels and slow launches."""
+        del rng
+        if not self.hits(rank, step):
+            return ops
+        return [self._smaller(op) if isinstance(op, Compute) else op for op in ops]
+
+    def _smaller(self, op: Compute) -> Compute:
+        kernels = np.repeat(op.kernels, self.pieces)
+        durations = np.maximum(np.repeat(op.durations_ns // self.pieces, self.pieces), 500)
+        return dataclasses.replace(op, kernels=kernels, durations_ns=durations, gap_ns=self.gap_ns)
+
+    def cured(self) -> Fault:
+        """As many kernels, launched at the usual pace: what the device needs between more of them is no fault of the host."""
+        return _SmallKernels(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+
+
+@dataclass(frozen=True)
+class _SmallKernels(LaunchBound):
+    """The small kernels alone."""
+
+    def _smaller(self, op: Compute) -> Compute:
+        return dataclasses.replace(super()._smaller(op), gap_ns=op.gap_ns)
+
+
+@dataclass(frozen=True)
+class NeedlessSync(Fault):
+    """The host waits for the device after each layer.
+
+    Attributes:
+        device: It waits for the whole device and not for a stream.
+        host_ns: What it does with the result before it goes on.
+    """
+
+    kind: ClassVar[str] = "sync"
+    finding: ClassVar[str] = "sync"
+    device: bool = False
+    host_ns: int = bounded(60_000, 0)
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with a wait after each layer."""
+        del rng
+        if not self.hits(rank, step):
+            return ops
+        stream = None if self.device else COMPUTE_STREAM
+        return around(ops, after=lambda op: (Synchronize(stream, op.thread), HostWork(self.host_ns, op.thread)))
+
+
+@dataclass(frozen=True)
+class HostPause(Fault):
+    """The launching thread stops now and then, as for a garbage collection; each rank at its own place in the step.
+
+    Attributes:
+        pause_ns: How long.
+        every: In one of so many steps, the last of them.
+    """
+
+    kind: ClassVar[str] = "host-pause"
+    finding: ClassVar[str] = "host-pause"
+    pause_ns: int = bounded(40_000_000, 0)
+    every: int = bounded(3, 1)
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with a pause somewhere in the first third, before the host is far ahead of the device."""
+        if not self.hits(rank, step) or (step + 1) % self.every:
+            return ops
+        places = [place for place, op in enumerate(ops) if isinstance(op, Compute)]
+        if not places:
+            return ops
+        place = places[int(rng.integers(0, max(len(places) // 3, 1)))]
+        return [*ops[:place], HostWork(self.pause_ns, ops[place].thread), *ops[place:]]
+
+
+@dataclass(frozen=True)
+class DataStall(Fault):
+    """The data loader is late, and the device has nothing to do.
+
+    Attributes:
+        stall_ns: How much longer a batch takes.
+        every: In one of so many steps, from the first on.
+    """
+
+    kind: ClassVar[str] = "data-stall"
+    finding: ClassVar[str] = "data-stall"
+    stall_ns: int = bounded(15_000_000, 0)
+    every: int = bounded(1, 1)
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with a longer wait for the batch."""
+        if not self.hits(rank, step) or step % self.every:
+            return ops
+        longer = int(self.stall_ns * rng.uniform(0.9, 1.1))
+        return [
+            dataclasses.replace(op, duration_ns=op.duration_ns + longer) if isinstance(op, HostWork) and op.call == "read" else op
+            for op in ops
+        ]
+
+
+@dataclass(frozen=True)
+class IdleGap(Fault):
+    """The device stands still once in every step although work is queued, and nothing in the report says why.
+
+    Attributes:
+        gap_ns: How long.
+    """
+
+    kind: ClassVar[str] = "idle-gap"
+    finding: ClassVar[str] = "idle-gap"
+    gap_ns: int = bounded(4_000_000, 0)
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with a gap in the middle of the layers."""
+        del rng
+        places = [place for place, op in enumerate(ops) if isinstance(op, Compute) and op.part != "optimizer"]
+        if not self.hits(rank, step) or not places:
+            return ops
+        place = places[len(places) // 2]
+        return [*ops[:place], DeviceGap(self.gap_ns, thread=ops[place].thread), *ops[place:]]
+
+
+@dataclass(frozen=True)
+class Allocation(Fault):
+    """Memory of the device is allocated and freed around every layer, and freeing waits for the device.
+
+    Attributes:
+        malloc_ns: How long an allocation takes.
+        free_ns: How long it takes to free, after the wait.
+    """
+
+    kind: ClassVar[str] = "allocation"
+    finding: ClassVar[str] = "allocation"
+    malloc_ns: int = bounded(100_000, 1)
+    free_ns: int = bounded(40_000, 1)
+
+    def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
+        """The instructions with calls around each layer."""
+        del rng
+        if not self.hits(rank, step):
+            return ops
+        return around(
+            ops,
+            before=lambda op: (Call("cudaMalloc_v3020", self.malloc_ns, thread=op.thread),),
+            after=lambda op: (Call("cudaFree_v3020", self.free_ns, drains=True, thread=op.thread),),
+        )

@@ -1,0 +1,113 @@
+"""The kernels a simulated model launches, with plausible names and shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp
+from statistics import NormalDist
+
+from alltrace.synth.kernel_names import kernel_names
+
+FORWARD = (0, 1, 2, 3, 4, 5)
+BACKWARD = (6, 7, 0, 8, 4, 9)
+OPTIMIZER = (10, 11)
+_NCCL_ARGUMENTS = "(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's names, its launch shape, and its share of the mean duration."""
+
+    demangled: str
+    short: str
+    mangled: str
+    weight: float
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+
+
+def _gemm(tile: str, layout: str, weight: float) -> Kernel:
+    name = f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_{layout}_n_tilesize{tile}_warpgroupsize1x1x1_execute_kernel__5x_cublas"
+    return Kernel(name, name, name, weight, (132, 1, 1), (384, 1, 1), 168, 0, 232_448)
+
+
+def _pointwise(functor: str, weight: float) -> Kernel:
+    short = "vectorized_elementwise_kernel"
+    long = f"void at::native::{short}<(int)4, at::native::{functor}, std::array<char *, (unsigned long)3>>(int, T2, T3)"
+    mangled = f"_ZN2at6native29{short}ILi4ENS0_{len(functor)}{functor.split('<')[0]}EEEviT0_T1_"
+    return Kernel(long, short, mangled, weight, (4096, 1, 1), (128, 1, 1), 32, 0, 0)
+
+
+def _attention(direction: str, weight: float) -> Kernel:
+    short = f"flash_{direction}_kernel"
+    long = f"void flash::{short}<flash::Traits<(int)128, (int)128, (int)64>, (bool)1>(flash::Params)"
+    return Kernel(long, short, f"_ZN5flash{len(short)}{short}EvNS_6ParamsE", weight, (16, 32, 8), (256, 1, 1), 255, 0, 163_840)
+
+
+def _norm(direction: str, weight: float) -> Kernel:
+    short = f"layer_norm_{direction}_kernel"
+    long = f"void at::native::{short}<c10::BFloat16, float>(int, T2, const T1 *, T1 *)"
+    return Kernel(long, short, f"_ZN2at6native{len(short)}{short}Ev", weight, (8192, 1, 1), (32, 4, 1), 40, 1024, 0)
+
+
+VARIED_KERNELS = 220
+"""How many kernels stand behind the model's dozen for work with many names."""
+
+
+def _varied() -> tuple[Kernel, ...]:
+    """Many kernels with long names; their lengths are spread like a lognormal distribution from 0.25 to 20 times the mean."""
+    made = []
+    for number, (demangled, short, mangled) in enumerate(kernel_names(VARIED_KERNELS)):
+        # a stride without a common divisor visits every quantile once, in no order
+        quantile = ((number * 97) % VARIED_KERNELS + 0.5) / VARIED_KERNELS
+        weight = min(max(0.65 * exp(NormalDist().inv_cdf(quantile)), 0.25), 20.0)
+        grid = (66 * (1 + number % 9), 1 + number % 4, 1)
+        made.append(Kernel(demangled, short, mangled, weight, grid, (128 << number % 3, 1, 1), 24 + 8 * (number % 20), 0, 0))
+    return tuple(made)
+
+
+_MODEL: tuple[Kernel, ...] = (
+    _gemm("128x256x64", "tn", 1.8),
+    _norm("forward", 0.4),
+    _attention("fwd", 1.4),
+    _pointwise("AddFunctor<c10::BFloat16>", 0.3),
+    _gemm("128x128x64", "nn", 1.6),
+    _pointwise("GeluFunctor<c10::BFloat16>", 0.5),
+    _gemm("128x256x64", "nt", 1.8),
+    _attention("bwd", 1.6),
+    _norm("backward", 0.5),
+    _pointwise("GeluBackwardFunctor<c10::BFloat16>", 0.5),
+    _pointwise("FusedAdamFunctor<float>", 1.4),
+    _pointwise("LerpFunctor<float>", 0.6),
+)
+
+FIRST_VARIED = len(_MODEL)
+KERNELS: tuple[Kernel, ...] = (*_MODEL, *_varied())
+"""The kernels that compute: a model's, then `VARIED_KERNELS` of many names from `FIRST_VARIED` on."""
+
+NCCL_OPS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "SendRecv")
+
+
+def nccl_kernel(op: str) -> Kernel:
+    """The device kernel of an NCCL operation.
+
+    Args:
+        op: One of `NCCL_OPS`.
+    """
+    reduction = "_Sum_bf16" if op in {"AllReduce", "ReduceScatter"} else ""
+    short = f"ncclDevKernel_{op}{reduction}_RING_LL" if op != "SendRecv" else "ncclDevKernel_SendRecv"
+    mangled = f"_Z{len(short)}{short}24ncclDevKernelArgsStorageILm4096EE"
+    return Kernel(short + _NCCL_ARGUMENTS, short, mangled, 1.0, (24, 1, 1), (544, 1, 1), 96, 0, 82_240)
+
+
+ALL_KERNELS: tuple[Kernel, ...] = (*KERNELS, *(nccl_kernel(op) for op in NCCL_OPS))
+"""Model kernels first, then one for each of `NCCL_OPS`; a kernel's index is its number everywhere in the simulator."""
+
+
+def nccl_kernel_index(op: str) -> int:
+    """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all is made of sends and receives."""
+    op = "SendRecv" if op == "AlltoAll" else op
+    return len(KERNELS) + NCCL_OPS.index(op)

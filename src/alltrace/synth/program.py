@@ -1,0 +1,203 @@
+"""The instructions of one rank: what its threads do in order. Layouts write them, faults edit them, the engine runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAIN_THREAD = 0
+AUTOGRAD_THREAD = 1
+
+COMPUTE_STREAM = 7
+DATA_STREAM_OF_NCCL = 13
+TENSOR_STREAM_OF_NCCL = 17
+PREVIOUS_STREAM_OF_NCCL = 21
+NEXT_STREAM_OF_NCCL = 25
+EXPERT_STREAM_OF_NCCL = 29
+GATHER_STREAM_OF_NCCL = 33
+SIDE_STREAMS = (37, 41)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A communicator: its members in rank order and the hash that NCCL shows for it."""
+
+    name: str
+    ranks: tuple[int, ...]
+    comm_hash: int
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Kernels launched one after the other onto one stream.
+
+    Attributes:
+        kernels: Indices into `alltrace.synth.kernels.KERNELS`, int64, one for each launch.
+        durations_ns: Durations on the device, int64, same length.
+        thread: The launching thread.
+        stream: The stream.
+        part: What part of the model it is: `layer`, `expert` or `optimizer`.
+        gap_ns: Host time between two launches if it is not the scenario's.
+        graph: The kernels are one launch of a CUDA graph with this number, traced as a whole.
+    """
+
+    kernels: NDArray[np.int64]
+    durations_ns: NDArray[np.int64]
+    thread: int = MAIN_THREAD
+    stream: int = COMPUTE_STREAM
+    part: str = "layer"
+    gap_ns: int | None = None
+    graph: int | None = None
+
+
+@dataclass(frozen=True)
+class Push:
+    """Opens a range on a thread."""
+
+    text: str
+    thread: int = MAIN_THREAD
+
+
+@dataclass(frozen=True)
+class Pop:
+    """Closes the innermost open range of a thread."""
+
+    thread: int = MAIN_THREAD
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """Host time of a thread, with the OS runtime call it is spent in, if any."""
+
+    duration_ns: int
+    thread: int = MAIN_THREAD
+    call: str | None = None
+
+
+@dataclass(frozen=True)
+class Handover:
+    """`to` goes on when `thread` is here, and not before; `call` is the OS runtime call that `to` waits in."""
+
+    thread: int
+    to: int
+    call: str | None = None
+
+
+@dataclass(frozen=True)
+class Collective:
+    """An NCCL collective, launched asynchronously.
+
+    Attributes:
+        group: Index of the communicator.
+        op: Name without prefix, such as `AllReduce`, `AlltoAll`, or `SendRecv` between the two members of a pair.
+        size_bytes: Message size as NCCL's ranges tell it: that of the whole for an all-reduce, of one rank's part for
+            an all-gather or reduce-scatter, of what one rank sends to one other for an all-to-all.
+        stream: The communicator's stream.
+        after: The stream whose work so far must be done first.
+        thread: The launching thread.
+        sends: Of a `SendRecv`, whether this rank sends.
+        receives: Likewise.
+    """
+
+    group: int
+    op: str
+    size_bytes: int
+    stream: int
+    after: int | None = COMPUTE_STREAM
+    thread: int = MAIN_THREAD
+    sends: bool = False
+    receives: bool = False
+
+
+@dataclass(frozen=True)
+class HostCollective:
+    """An MPI collective without data, in which the thread waits for all members of the group."""
+
+    group: int
+    call: str
+    thread: int = MAIN_THREAD
+
+
+@dataclass(frozen=True)
+class StreamWait:
+    """`stream` waits for the work that `other` has so far."""
+
+    stream: int
+    other: int
+    thread: int = MAIN_THREAD
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A memory copy; `kind` as CUPTI numbers it (1 to the device, 2 to the host).
+
+    `blocking` makes the call return only when the copy is done, as a copy from pageable memory does; `synchronous` makes it
+    `cudaMemcpy`, which blocks as well.
+    """
+
+    size_bytes: int
+    duration_ns: int
+    kind: int = 1
+    stream: int = COMPUTE_STREAM
+    pageable: bool = False
+    thread: int = MAIN_THREAD
+    blocking: bool = False
+    synchronous: bool = False
+
+
+@dataclass(frozen=True)
+class Memset:
+    """A memory set on the device."""
+
+    size_bytes: int
+    duration_ns: int
+    stream: int = COMPUTE_STREAM
+    thread: int = MAIN_THREAD
+
+
+@dataclass(frozen=True)
+class Synchronize:
+    """The thread waits for a stream, or for the whole device."""
+
+    stream: int | None = COMPUTE_STREAM
+    thread: int = MAIN_THREAD
+
+
+@dataclass(frozen=True)
+class Call:
+    """An API call that starts nothing on the device; `drains` makes it wait until the device is idle, as `cudaFree` does."""
+
+    name: str
+    duration_ns: int
+    drains: bool = False
+    thread: int = MAIN_THREAD
+
+
+@dataclass(frozen=True)
+class DeviceGap:
+    """A stream stands still without any event to explain it."""
+
+    duration_ns: int
+    stream: int = COMPUTE_STREAM
+    thread: int = MAIN_THREAD
+
+
+Op: TypeAlias = (
+    Compute
+    | Push
+    | Pop
+    | HostWork
+    | Handover
+    | Collective
+    | HostCollective
+    | StreamWait
+    | Copy
+    | Memset
+    | Synchronize
+    | Call
+    | DeviceGap
+)

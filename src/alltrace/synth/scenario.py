@@ -1,0 +1,323 @@
+"""What a simulated run is made of: layout, work, links, clocks, environment and faults, all of them plain frozen values."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from alltrace.synth.kernels import VARIED_KERNELS
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from alltrace.synth.faults import Fault
+
+RANK_SOURCES = ("environment", "file", "mpi")
+_PAGE_SIZES = tuple(1 << power for power in range(9, 17))
+SCHEMAS = ("3.7.2", "3.25.0")
+STEP_NAMES = {"step": "step {}", "profiler": "ProfilerStep#{}", "iteration": "iteration {}", "none": ""}
+"""How a step's range is named, by the name of the choice."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the ranks are and how they share the work.
+
+    Attributes:
+        kind: A key of `alltrace.synth.layouts.LAYOUTS`.
+        hosts: The number of hosts.
+        ranks_per_host: Ranks of one host; ranks are numbered host by host, and each has its own device.
+        tensor_parallel: Ranks of one host that share a layer; 1 for none. Only for `data`.
+        pipeline_stages: Stages of a pipeline. Only for `pipeline`.
+        expert_parallel: Neighbouring ranks that the experts of a layer lie on. Only for `expert`.
+    """
+
+    kind: str = "data"
+    hosts: int = 2
+    ranks_per_host: int = 8
+    tensor_parallel: int = 1
+    pipeline_stages: int = 4
+    expert_parallel: int = 8
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks of the run."""
+        return self.hosts * self.ranks_per_host
+
+    def host_of(self, rank: int) -> int:
+        """The 0-based host of `rank`."""
+        return rank // self.ranks_per_host
+
+    def local_rank(self, rank: int) -> int:
+        """The 0-based place of `rank` on its host."""
+        return rank % self.ranks_per_host
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one rank does in a step, before faults.
+
+    Attributes:
+        layers: Layers of the model.
+        kernels_per_layer: Kernels of a layer's forward pass; the backward pass has twice as many.
+        optimizer_kernels: Kernels of the optimizer.
+        kernel_ns: Mean duration of a kernel.
+        jitter: Standard deviation of the logarithm of a kernel's duration.
+        host_call_ns: Mean duration of one CUDA API call.
+        host_jitter: Standard deviation of the logarithm of a call's duration; 0 for drawn evenly, a fifth around the mean.
+        host_gap_ns: Host time between two calls; at least 1000, which leaves room for ranges around them.
+        extra_calls: API calls beside each launch that start nothing on the device.
+        kernels_per_range: A range of the operator level encloses so many launches; 0 for no such ranges.
+        data_ns: Host time for the next batch of the data loader.
+        batch_bytes: Bytes of the batch copied to the device.
+        gradient_bytes: Bytes of all gradients of a rank.
+        buckets: All-reduces that the gradients are split into; at most `layers`.
+        activation_bytes: Bytes that a rank shares at a layer's or stage's end: of a tensor parallel all-reduce, of a message
+            between stages, of all that an all-to-all sends.
+        microbatches: Microbatches of a pipeline in each step.
+        kernel_names: Kernels have so many names, up to 220, and run on three streams; 0 for a dozen names on one.
+        warmup_steps: The first steps that are slower: kernels take longer and memory is allocated.
+        warmup_factor: How much longer.
+        checkpoint_every: Every so many steps a checkpoint is copied to the host and written; 0 for never.
+        checkpoint_bytes: Bytes of it.
+        checkpoint_ns: Host time to write it.
+        autograd_thread: The backward pass is launched from a second thread; not in a pipeline.
+        nvtx: Ranges of the program are recorded.
+    """
+
+    layers: int = 12
+    kernels_per_layer: int = 10
+    optimizer_kernels: int = 8
+    kernel_ns: int = 60_000
+    jitter: float = 0.03
+    host_call_ns: int = 4_500
+    host_jitter: float = 0.0
+    host_gap_ns: int = 2_000
+    extra_calls: int = 0
+    kernels_per_range: int = 0
+    data_ns: int = 300_000
+    batch_bytes: int = 8 << 20
+    gradient_bytes: int = 400_000_000
+    buckets: int = 4
+    activation_bytes: int = 8 << 20
+    microbatches: int = 8
+    kernel_names: int = 0
+    warmup_steps: int = 0
+    warmup_factor: float = 1.6
+    checkpoint_every: int = 0
+    checkpoint_bytes: int = 200_000_000
+    checkpoint_ns: int = 60_000_000
+    autograd_thread: bool = True
+    nvtx: bool = True
+
+
+@dataclass(frozen=True)
+class Links:
+    """How fast collectives are; bandwidths in bytes per nanosecond, which is GB/s."""
+
+    within_host_gb_per_s: float = 300.0
+    between_hosts_gb_per_s: float = 100.0
+    copy_gb_per_s: float = 25.0
+    latency_ns: int = 15_000
+    end_jitter_ns: int = 2_000
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """How wrong the clocks are. The first host's clock is true; the others are drawn from these bounds.
+
+    Attributes:
+        offset_ms: Bound of a host's offset, drawn evenly from both sides.
+        drift_ppm: Bound of a host's drift, likewise.
+        stamp_error_ms: Standard deviation of the error of the UTC stamp in each report, independent for each rank.
+        start_spread_s: Profiling starts so long before the job, drawn for each rank from 1 to this.
+        outlier_share: The share of collectives' kernels whose recorded end is wrong, drawn for each rank.
+        outlier_ms: Bound of that error, drawn evenly from both sides; a kernel keeps a length of 1 microsecond at least.
+    """
+
+    offset_ms: float = 500.0
+    drift_ppm: float = 20.0
+    stamp_error_ms: float = 2.0
+    start_spread_s: float = 20.0
+    outlier_share: float = 0.0
+    outlier_ms: float = 10.0
+
+
+@dataclass(frozen=True)
+class Environment:
+    """How the reports look for the same run.
+
+    Attributes:
+        schema: Version of the export schema, one of `SCHEMAS`.
+        rank_source: What tells the rank: launcher variables in the capture's environment, the file name alone, or `MPI_RANKS`.
+        visible_devices: `CUDA_VISIBLE_DEVICES` makes every rank's device 0.
+        shared_pids: Containers: the same process numbers on every host.
+        unordered: Rows come in no order, as newer exports have them.
+        page_bytes: Page size of SQLite files; nsys uses 4096.
+        secrets: Made-up credentials stand in the environment and in the captured output.
+        osrt: Calls of the OS runtime are recorded.
+        gpu_metrics_hz: Sampling rate of GPU metrics; 0 for none.
+        gpu_metrics_per_host: Only the first rank of a host samples.
+        step_names: What a step's range is called: `step` (`step 3`), `profiler` (`ProfilerStep#3`), `iteration`
+            (`iteration 3`) or `none` for no such range.
+        grouped_all_to_all: An all-to-all is a group of sends and receives, as before NCCL 2.28, and not one call.
+        operators: Traces of the PyTorch profiler have operators with shapes, modules and frames.
+        dropped_share: The share of events that is missing from each report, drawn for each event; nothing tells of it.
+    """
+
+    schema: str = "3.25.0"
+    rank_source: str = "environment"
+    visible_devices: bool = False
+    shared_pids: bool = False
+    unordered: bool = False
+    page_bytes: int = 4096
+    secrets: bool = False
+    osrt: bool = True
+    gpu_metrics_hz: int = 0
+    gpu_metrics_per_host: bool = True
+    step_names: str = "step"
+    grouped_all_to_all: bool = False
+    operators: bool = False
+    dropped_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run to simulate.
+
+    Attributes:
+        name: Short name, also the beginning of the reports' names.
+        about: One line for a person.
+        steps: Training steps, numbered from 0.
+        seed: Everything random follows from this number.
+        layout: Ranks and hosts.
+        work: The work of a step.
+        links: The network.
+        clocks: The clocks' errors.
+        environment: The look of the reports.
+        faults: What is wrong with the run.
+    """
+
+    name: str
+    about: str
+    steps: int = 8
+    seed: int = 1
+    layout: Layout = field(default_factory=Layout)
+    work: Work = field(default_factory=Work)
+    links: Links = field(default_factory=Links)
+    clocks: Clocks = field(default_factory=Clocks)
+    environment: Environment = field(default_factory=Environment)
+    faults: tuple[Fault, ...] = ()
+
+    def override(self, **changes: Any) -> Scenario:
+        """This scenario with some values changed, checked.
+
+        Args:
+            **changes: A field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`, `schema="3.7.2"`),
+                or `ranks`, which keeps the hosts and changes the ranks per host. Faults move to ranks that exist. New `faults`
+                may be texts, see `alltrace.synth.faults.parse`.
+
+        Returns:
+            A new, valid scenario.
+
+        Raises:
+            UsageError: There is no such field, or the values do not fit together.
+        """
+        if "ranks" in changes:
+            hosts = changes.get("hosts", self.layout.hosts)
+            ranks = changes.pop("ranks")
+            if hosts < 1 or ranks % hosts:
+                raise UsageError(f"{ranks} ranks cannot be spread evenly over {hosts} hosts; give a multiple of the hosts")
+            changes["ranks_per_host"] = ranks // hosts
+        parts = {name: getattr(self, name) for name in ("layout", "work", "links", "clocks", "environment")}
+        homes = {f.name: part for part, value in parts.items() for f in dataclasses.fields(value)}
+        own = {f.name for f in dataclasses.fields(self)}
+        inner: dict[str, dict[str, Any]] = {}
+        outer: dict[str, Any] = {}
+        for name, value in changes.items():
+            if name in own:
+                outer[name] = value
+            elif name in homes:
+                inner.setdefault(homes[name], {})[name] = value
+            else:
+                raise UsageError.unknown("scenario value", name, [*own, *homes, "ranks"])
+        for part, values in inner.items():
+            outer[part] = dataclasses.replace(outer.get(part, parts[part]), **values)
+        if "faults" in outer:
+            outer["faults"] = tuple(_fault(fault) for fault in outer["faults"])
+        changed = dataclasses.replace(self, **outer)
+        if changed.layout.ranks > 0 and "faults" not in outer:
+            changed = dataclasses.replace(changed, faults=tuple(fault.moved(changed.layout) for fault in changed.faults))
+        changed.check()
+        return changed
+
+    def check(self) -> None:
+        """Nothing, if the values fit together.
+
+        Raises:
+            UsageError: They do not; the message names the value, its bounds and what was given.
+        """
+        layout, work, environment = self.layout, self.work, self.environment
+        from alltrace.synth.layouts import LAYOUTS
+
+        if layout.kind not in LAYOUTS:
+            raise UsageError.unknown("layout", layout.kind, LAYOUTS)
+        _at_least("hosts", layout.hosts, 1)
+        _at_least("ranks_per_host", layout.ranks_per_host, 1)
+        _at_least("steps", self.steps, 1)
+        _at_least("seed", self.seed, 0)
+        _at_least("layers", work.layers, 1)
+        _at_least("microbatches", work.microbatches, 1)
+        for name, share in (("outlier_share", self.clocks.outlier_share), ("dropped_share", environment.dropped_share)):
+            if not 0 <= share <= 1:
+                raise UsageError(f"{name} must be 0 to 1; {share} was given")
+        _at_least("kernels_per_layer", work.kernels_per_layer, 1)
+        _at_least("host_gap_ns", work.host_gap_ns, 1_000)
+        _at_least("start_spread_s", self.clocks.start_spread_s, 1)
+        if layout.tensor_parallel < 1 or layout.ranks_per_host % layout.tensor_parallel:
+            raise UsageError(
+                f"tensor_parallel must divide the {layout.ranks_per_host} ranks of a host; {layout.tensor_parallel} was given"
+            )
+        self._check_kind()
+        if not 1 <= work.buckets <= work.layers:
+            raise UsageError(f"buckets must be 1 to the {work.layers} layers; {work.buckets} was given")
+        if environment.schema not in SCHEMAS:
+            raise UsageError.unknown("schema", environment.schema, SCHEMAS)
+        if environment.page_bytes not in _PAGE_SIZES:
+            raise UsageError(f"page_bytes must be a power of two from 512 to 65536; {environment.page_bytes} was given")
+        if environment.rank_source not in RANK_SOURCES:
+            raise UsageError.unknown("rank source", environment.rank_source, RANK_SOURCES)
+        if environment.step_names not in STEP_NAMES:
+            raise UsageError.unknown("step name", environment.step_names, STEP_NAMES)
+        for fault in self.faults:
+            fault.check(self)
+
+    def _check_kind(self) -> None:
+        layout, work = self.layout, self.work
+        if layout.kind != "data" and layout.tensor_parallel > 1:
+            raise UsageError(f"tensor_parallel is only for the layout 'data'; this one is {layout.kind!r}")
+        if layout.kind == "pipeline":
+            if layout.pipeline_stages < 2 or layout.ranks % layout.pipeline_stages:
+                raise UsageError(
+                    f"pipeline_stages must be 2 or more and divide the {layout.ranks} ranks; {layout.pipeline_stages} was given"
+                )
+            _at_least("layers", work.layers, layout.pipeline_stages)
+        if layout.kind == "expert" and (layout.expert_parallel < 2 or layout.ranks % layout.expert_parallel):
+            raise UsageError(
+                f"expert_parallel must be 2 or more and divide the {layout.ranks} ranks; {layout.expert_parallel} was given"
+            )
+        if layout.kind == "sharded" and layout.ranks < 2:
+            raise UsageError("the layout 'sharded' needs 2 ranks at least; 1 was given")
+        if not 0 <= work.kernel_names <= VARIED_KERNELS:
+            raise UsageError(f"kernel_names must be 0 to {VARIED_KERNELS}; {work.kernel_names} was given")
+
+
+def _fault(fault: Fault | str) -> Fault:
+    from alltrace.synth.faults.parse import parse_fault
+
+    return parse_fault(fault) if isinstance(fault, str) else fault
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if value < least:
+        raise UsageError(f"{name} must be at least {least:g}; {value} was given")

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from alltrace.synth import SCENARIOS
+from alltrace.synth.faults import FAULTS, Fault, SlowRank
+from alltrace.synth.program import Pop
+from alltrace.synth.scenario import Layout
+from alltrace.trace.errors import UsageError
+
+_RNG = np.random.default_rng(0)
+
+
+def test_the_base_changes_nothing():
+    ops = [Pop()]
+    assert Fault(ranks=(0,)).edit(0, 0, ops, _RNG) is ops
+    assert Fault().transfer_ns(None, None, 0, 17) == 17
+
+
+def test_truth_and_moving():
+    fault = SlowRank(ranks=(9, 5), factor=2.0)
+    assert fault.truth() == {"kind": "slow-rank", "ranks": (9, 5), "factor": 2.0}
+    assert fault.moved(Layout(hosts=1, ranks_per_host=4)).ranks == (1,)
+
+
+def test_the_registry_names_each_kind():
+    assert {name: fault.kind for name, fault in FAULTS.items()} == {name: name for name in FAULTS}
+    planted = {fault.kind for scenario in SCENARIOS.values() for fault in scenario.faults}
+    assert planted <= set(FAULTS)
+
+
+def test_the_findings_are_those_of_a_diagnosis():
+    assert {fault.finding for fault in FAULTS.values()} == {
+        "straggler",
+        "slow-host",
+        "imbalance",
+        "slow-communicator",
+        "exposed-communication",
+        "serialized-communication",
+        "launch-bound",
+        "sync",
+        "host-pause",
+        "data-stall",
+        "idle-gap",
+        "allocation",
+        "pageable-copy",
+        "sync-copy",
+        "low-bandwidth",
+        "capture-fault",
+    }
+
+
+def test_a_window_of_steps():
+    fault = SlowRank(ranks=(2,), steps=(3, 4))
+    assert [step for step in range(8) if fault.hits(2, step)] == [3, 4]
+    assert not fault.hits(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("slow-rank", "fault 'slow-rank' needs ranks, such as slow-rank:ranks=0"),
+        ("sync:steps=5-3", "fault 'sync' has the steps 5 to 3"),
+        ("sync:steps=8-9", "fault 'sync' begins at step 8, but the run has steps 0 to 7"),
+        ("slow-rank:ranks=1:factor=-2", "factor of fault 'slow-rank' must be at least 0.01; -2 was given"),
+        ("cut-short:ranks=1:share=2", "share of fault 'cut-short' must be at most 1; 2 was given"),
+        ("slow-host:hosts=2", "fault 'slow-host' names host 2, but the run has hosts 0 to 1"),
+        ("slow-host:ranks=2", "fault 'slow-host' takes hosts, not ranks"),
+        ("slow-communicator:communicators=wold", "there is no communicator 'wold'; did you mean world"),
+        ("low-bandwidth:ranks=1:direction=up", "there is no direction 'up'"),
+        ("serialized-communication", "needs a layout in which a rank has several communicators"),
+    ],
+)
+def test_faults_that_do_not_fit_are_named(text, words):
+    with pytest.raises(UsageError) as error:
+        SCENARIOS["healthy"].override(faults=(text,))
+    assert words in str(error.value)
