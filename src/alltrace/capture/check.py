@@ -1,0 +1,65 @@
+"""Is there a report, and is it whole? The exit code of nsys does not tell: it is 0 when its agent was killed, too."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HEAD = b"NVIDIA Tegra Profiler Report"
+_TAIL = b"[END]"
+_NUMBERED = re.compile(r"\.[0-9]+$")
+ENDINGS = {"nsys": ".nsys-rep", "ncu": ".ncu-rep"}
+
+
+class Found(NamedTuple):
+    """What a rank left.
+
+    Attributes:
+        whole: The reports that are whole.
+        faults: Each report that is not, with what is wrong with it.
+    """
+
+    whole: tuple[Path, ...]
+    faults: tuple[tuple[Path, str], ...]
+
+
+def report_fault(path: Path) -> str | None:
+    """What is wrong with a report, in a few words; None where it is whole.
+
+    A `.nsys-rep` begins with a line that names the profiler and ends with `[END]` after its directory; one that is still being
+    written, or was cut, does not.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_HEAD))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - len(_TAIL)))
+            tail = file.read()
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    if not size:
+        return "it is empty"
+    if path.name.endswith(ENDINGS["ncu"]):
+        return None if head.startswith(b"NVR") else "it does not begin as a report of Nsight Compute does"
+    if not head.startswith(b"NVIDIA"):
+        return "it does not begin as a report of Nsight Systems does"
+    if head == _HEAD and tail != _TAIL:
+        return f"it is cut off after {size} bytes"
+    return None
+
+
+def find_reports(report: Path) -> Found:
+    """The reports of one rank: `report` itself, and `NAME.1.nsys-rep` and so on, which nsys writes for repeated ranges."""
+    ending = report.suffix
+    stem = report.name[: -len(ending)]
+    try:
+        names = sorted(p for p in report.parent.iterdir() if p.name.endswith(ending))
+    except OSError:
+        names = []
+    mine = [p for p in names if p.name == report.name or _NUMBERED.sub("", p.name[: -len(ending)]) == stem]
+    faults = [(p, report_fault(p)) for p in mine]
+    return Found(tuple(p for p, fault in faults if fault is None), tuple((p, fault) for p, fault in faults if fault is not None))

@@ -1,0 +1,256 @@
+"""Can this machine profile? Each finding comes with its fix."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from alltrace.capture.profilers.ncu import ask_ncu
+from alltrace.capture.profilers.nsys import ask_nsys
+from alltrace.capture.profilers.tool import locate
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from alltrace.capture.profilers.tool import Tool
+
+_ROOM = 2 << 30
+_CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
+_TIME_ERROR, _STA_UNSYNC = 5, 0x40  # adjtimex(2)
+_MOST_ERROR_US = 100_000
+_LOCAL_ONLY = {"nfs", "nfs4", "lustre", "gpfs", "cifs", "fuse.sshfs", "beegfs"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        what: What it is.
+        state: `ok`, `limited` (some kinds of recording will fail) or `bad`.
+        found: What was found.
+        fix: What to do; empty where nothing has to be done.
+    """
+
+    what: str
+    state: str
+    found: str
+    fix: str = ""
+
+
+def examine(root: Path = Path("/")) -> list[Finding]:
+    """Every finding on this machine.
+
+    Args:
+        root: Where `proc` is; another folder for tests.
+    """
+    return [
+        *_tools(),
+        *_driver(root),
+        *_permissions(root),
+        *_container(root),
+        *_clock(),
+        *_temporary(root),
+        *_locks(),
+        *_nvtx(),
+    ]
+
+
+def _tools() -> Iterator[Finding]:
+    asks: tuple[tuple[str, Callable[[Path], Tool], str], ...] = (("nsys", ask_nsys, "bad"), ("ncu", ask_ncu, "limited"))
+    for name, ask, state in asks:
+        try:
+            tool = ask(locate(name))
+        except UsageError as error:
+            yield Finding(name, state, str(error), f"install it, or name its folder in ALLTRACE_{name.upper()}")
+        else:
+            yield Finding(name, "ok", f"{tool.label} at {tool.path}")
+
+
+def _driver(root: Path) -> Iterator[Finding]:
+    version = _read(root / "proc/driver/nvidia/version")
+    if version is None:
+        yield Finding(
+            "driver", "limited", "no NVIDIA driver is loaded here", "run it on a node with GPUs, or give the container --gpus all"
+        )
+        return
+    yield Finding("driver", "ok", version.splitlines()[0])
+    params = _read(root / "proc/driver/nvidia/params") or ""
+    if "RmProfilingAdminOnly: 1" in params and not _may(root, _CAP_SYS_ADMIN):
+        fix = "set the module's option NVreg_RestrictProfilingToAdminUsers=0, or give the container CAP_SYS_ADMIN"
+        yield Finding("counters", "limited", "only administrators may read the GPUs' counters: no ncu, no --gpu-metrics", fix)
+    else:
+        yield Finding("counters", "ok", "the GPUs' counters may be read")
+
+
+def _permissions(root: Path) -> Iterator[Finding]:
+    text = (_read(root / "proc/sys/kernel/perf_event_paranoid") or "").strip()
+    try:
+        level = int(text)
+    except ValueError:
+        yield Finding("CPU samples", "limited", "perf_event_paranoid cannot be read", "leave out --sample")
+        return
+    allowed = level <= 2 or _may(root, _CAP_SYS_ADMIN) or _may(root, _CAP_PERFMON)
+    fix = (
+        "" if allowed else "sysctl kernel.perf_event_paranoid=2, or CAP_PERFMON or CAP_SYS_ADMIN for the container, or no --sample"
+    )
+    yield Finding("CPU samples", "ok" if allowed else "limited", f"perf_event_paranoid is {level}", fix)
+
+
+def _container(root: Path) -> Iterator[Finding]:
+    """Whether this is a container, and what it may not do."""
+    kind = _container_kind(root)
+    if kind is None:
+        return
+    rights = [n for n, bit in (("SYS_ADMIN", _CAP_SYS_ADMIN), ("PERFMON", _CAP_PERFMON)) if _may(root, bit)]
+    if rights:
+        yield Finding("container", "ok", f"{kind}, with {' and '.join(f'CAP_{r}' for r in rights)}")
+        return
+    status = _read(root / "proc/self/status") or ""
+    filtered = ", and its seccomp filter is on" if re.search(r"^Seccomp:\s*2", status, re.MULTILINE) else ""
+    without = f"{kind}, without CAP_SYS_ADMIN and CAP_PERFMON{filtered}"
+    found = f"{without}: CUDA and NVTX can be traced; no --sample, no --gpu-metrics, no ncu"
+    fix = "docker run --cap-add=SYS_ADMIN; in Kubernetes securityContext.capabilities.add: [SYS_ADMIN]"
+    yield Finding("container", "limited", found, fix)
+
+
+def _container_kind(root: Path) -> str | None:
+    """What kind of container this is; None for none."""
+    if (root / ".dockerenv").exists():
+        return "a container of Docker"
+    if (root / "run/.containerenv").exists():
+        return "a container of Podman"
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return "a container of Kubernetes"
+    groups = _read(root / "proc/1/cgroup") or ""
+    found = next((k for k in ("kubepods", "docker", "containerd", "lxc", "enroot") if k in groups), None)
+    return None if found is None else f"a container ({found})"
+
+
+def _clock() -> Iterator[Finding]:
+    """Whether the kernel takes its clock for synchronised; reports are aligned by collectives, logs have the clock alone."""
+    state = _adjtimex()
+    if state is None:
+        yield Finding(
+            "clock", "limited", "whether the clock is synchronised cannot be told here", "see chronyc tracking or timedatectl"
+        )
+        return
+    code, status, error_us = state
+    if code == _TIME_ERROR or status & _STA_UNSYNC:
+        found = "the clock is not synchronised: times of this host and others may be seconds apart"
+        yield Finding("clock", "limited", found, "start chronyd, ntpd or systemd-timesyncd on the host")
+    elif error_us > _MOST_ERROR_US:
+        found = f"the clock may be wrong by {error_us / 1000:.0f} ms"
+        yield Finding("clock", "limited", found, "give chronyd or ntpd a nearer server; alltrace aligns hosts by their collectives")
+    else:
+        yield Finding("clock", "ok", f"synchronised, at most {error_us / 1000:.1f} ms off")
+
+
+class _Timex(ctypes.Structure):
+    """The beginning of `struct timex` of adjtimex(2), with room for the rest."""
+
+    _fields_: ClassVar = [
+        ("modes", ctypes.c_uint),
+        *((name, ctypes.c_long) for name in ("offset", "freq", "maxerror", "esterror")),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 256),
+    ]
+
+
+def _adjtimex() -> tuple[int, int, int] | None:
+    """State, status bits and largest error in us of the kernel's clock, as adjtimex(2) tells; None where it does not."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (AttributeError, OSError):
+        return None
+    answer = _Timex()  # modes 0: ask, change nothing
+    code = call(ctypes.byref(answer))
+    return None if code < 0 else (code, answer.status, answer.maxerror)
+
+
+def _locks() -> Iterator[Finding]:
+    """Whether ncu's lock, which all users of a machine share, belongs to another one."""
+    for folder in dict.fromkeys((Path(os.environ.get("TMPDIR") or tempfile.gettempdir()), Path("/tmp"))):  # noqa: S108
+        lock = folder / "nsight-compute-lock"
+        if lock.exists() and not os.access(lock, os.W_OK):
+            found = f"{lock} belongs to another user, and ncu waits for it or fails"
+            yield Finding(
+                "ncu lock", "limited", found, "`alltrace capture exec` gives each rank a TMPDIR of its own; by hand set TMPDIR"
+            )
+            return
+
+
+def _temporary(root: Path) -> Iterator[Finding]:
+    folder = Path(os.environ.get("TMPDIR") or tempfile.gettempdir())
+    fix = "give --tmp or TMPDIR a local folder with room, such as the node's disk"
+    try:
+        import fcntl
+
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        yield Finding("TMPDIR", "bad", f"{folder} cannot be written and locked ({error.strerror})", fix)
+        return
+    kind = _file_system(root, folder)
+    if kind in _LOCAL_ONLY:
+        yield Finding("TMPDIR", "limited", f"{folder} is on {kind}, which all nodes share", fix)
+    elif free < _ROOM:
+        yield Finding(
+            "TMPDIR", "limited", f"{folder} has {free >> 20} MiB free; a raw capture lies there until it is a report", fix
+        )
+    else:
+        yield Finding("TMPDIR", "ok", f"{folder}, {free >> 30} GiB free")
+
+
+def _nvtx() -> Iterator[Finding]:
+    try:
+        version = metadata.version("nvtx")
+    except metadata.PackageNotFoundError:
+        yield Finding(
+            "nvtx", "limited", "the package nvtx is not installed here", "pip install 'nvtx<=0.2.11' for `annotate` without PyTorch"
+        )
+        return
+    numbers = [int(n) if n.isdecimal() else 0 for n in version.split(".")[:3]]
+    try:
+        tool = ask_nsys(locate("nsys"))
+    except UsageError:
+        return
+    if numbers >= [0, 2, 12] and (0, 0, 0) < tool.version < (2024, 1, 1):
+        found = f"nvtx {version} writes ranges that {tool.label} does not see"
+        yield Finding("nvtx", "bad", found, "pip install 'nvtx<=0.2.11', or use a newer nsys")
+    else:
+        yield Finding("nvtx", "ok", f"nvtx {version}")
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None
+
+
+def _may(root: Path, capability: int) -> bool:
+    for line in (_read(root / "proc/self/status") or "").splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> capability & 1)
+    return False
+
+
+def _file_system(root: Path, folder: Path) -> str | None:
+    """The kind of file system that `folder` is on."""
+    best, kind = "", None
+    here = str(folder.resolve())
+    for line in (_read(root / "proc/mounts") or "").splitlines():
+        fields = line.split()
+        if len(fields) > 2 and len(fields[1]) > len(best) and f"{here}/".startswith(fields[1].rstrip("/") + "/"):
+            best, kind = fields[1], fields[2]
+    return kind

@@ -1,0 +1,120 @@
+"""Who is this process? Rank, local rank, world size, node and job, from the launcher's variables: a pure function."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.capture.launchers import JOB_VARIABLES, LAUNCHERS, RESTART_VARIABLES, Launcher, slurm_local_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 64
+
+
+class Identity(NamedTuple):
+    """A process's place in its job.
+
+    Attributes:
+        launcher: Whose variables were believed; None where there were none.
+        rank: Its number in the world; 0 without a launcher.
+        local_rank: Its number on its node; None where nothing tells.
+        world_size: How many there are; None where nothing tells.
+        local_size: How many its node has; None where nothing tells.
+        node: The number of its node; None where nothing tells.
+        job: The job's name, fit for a file's name; None where nothing tells.
+        host: The node's name, fit for a file's name.
+        notes: What a reader must know: sources that disagree, or none at all.
+    """
+
+    launcher: str | None
+    rank: int
+    local_rank: int | None
+    world_size: int | None
+    local_size: int | None
+    node: int | None
+    job: str | None
+    host: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def first_local(self) -> bool:
+        """Whether this process speaks for its node: local rank 0, or the only one, or nothing tells."""
+        return not self.local_rank
+
+
+def find_identity(environment: Mapping[str, str], host: str) -> Identity:
+    """The place that `environment` tells, the first complete source in the order of `LAUNCHERS` being believed.
+
+    Args:
+        environment: The process's variables.
+        host: The name that the machine has for itself; a scheduler's name for the node is preferred.
+    """
+    present = [source for launcher in LAUNCHERS if (source := _ask(launcher, environment)) is not None]
+    host = _safe(environment.get("SLURMD_NODENAME") or host.split(".")[0]) or "host"
+    job = _job(environment)
+    if not present:
+        note = "no launcher's variables are set, so this is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
+        return Identity(None, 0, 0, 1, 1, 0, job, host, (note,))
+    won = present[0]
+    notes = [
+        f"{won.launcher} says {_place(won)} and {other.launcher} says {_place(other)}; {won.launcher} is believed"
+        for other in present[1:]
+        if other.rank != won.rank or (other.world_size is not None and won.world_size not in (None, other.world_size))
+    ]
+    if won.world_size is not None and won.rank >= won.world_size:
+        notes.append(f"{won.launcher} says rank {won.rank} in a world of {won.world_size}, which cannot be; the rank is believed")
+    return Identity(won.launcher, won.rank, won.local_rank, won.world_size, won.local_size, won.node, job, host, tuple(notes))
+
+
+def _place(source: Identity) -> str:
+    return f"rank {source.rank}" + ("" if source.world_size is None else f" of {source.world_size}")
+
+
+def _ask(launcher: Launcher, environment: Mapping[str, str]) -> Identity | None:
+    """What one launcher tells, or None where it is not there."""
+    if launcher.needs and not any(v in environment for v in launcher.needs):
+        return None
+    rank = _number(environment, launcher.rank)
+    if rank is None:
+        return None
+    node = _number(environment, launcher.node)
+    local_size = _number(environment, launcher.local_size)
+    if launcher.name == "Slurm":
+        local_size = slurm_local_size(environment, node)
+    local_rank = _number(environment, launcher.local_rank)
+    world_size = _number(environment, launcher.world_size)
+    return Identity(launcher.name, rank, local_rank, world_size or None, local_size or None, node, None, "")
+
+
+def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        value = environment.get(name, "").strip()
+        if _NUMBER.fullmatch(value):
+            return int(value)
+    return None
+
+
+def _job(environment: Mapping[str, str]) -> str | None:
+    for name in JOB_VARIABLES:
+        value = _safe(environment.get(name, ""))
+        if value and value != "none":  # what torchrun calls a run without --rdzv-id
+            break
+    else:
+        return None
+    step = environment.get("SLURM_STEP_ID", "")
+    if name == "SLURM_JOB_ID" and _NUMBER.fullmatch(step) and int(step) and "SLURM_STEP_NUM_TASKS" in environment:
+        value += f"-step{step}"  # a batch script may run several steps
+    for restart in RESTART_VARIABLES:
+        count = environment.get(restart, "")
+        if _NUMBER.fullmatch(count) and int(count):
+            value += f"-restart{int(count)}"
+    return value
+
+
+def _safe(text: str) -> str:
+    """`text` with only what every file system and shell takes."""
+    return _UNSAFE.sub("-", text).strip("-.")[:_LONGEST]

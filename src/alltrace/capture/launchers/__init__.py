@@ -1,0 +1,130 @@
+"""Which variables each launcher tells a process its place with, in the order in which they are believed.
+
+torchrun comes first and Slurm last: in a batch script that calls `mpirun` or `torchrun`, every process inherits
+`SLURM_PROCID=0 SLURM_NTASKS=1` from the batch step, so believing Slurm first would make every process rank 0.
+Open MPI comes before PMI and PMIx because it sets them too; JSM comes after Open MPI for the same reason, with equal values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Launcher(NamedTuple):
+    """The variables of one launcher; of each tuple the first that is set counts.
+
+    Attributes:
+        name: How it is called in messages.
+        rank: The rank in the world; the launcher is taken for present where one is set.
+        local_rank: The rank on the node.
+        world_size: How many ranks there are.
+        local_size: How many ranks the node has.
+        node: The number of the node.
+        needs: One of these must be set too, or the launcher is not taken for present; empty for none.
+    """
+
+    name: str
+    rank: tuple[str, ...]
+    local_rank: tuple[str, ...]
+    world_size: tuple[str, ...]
+    local_size: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+LAUNCHERS: tuple[Launcher, ...] = (
+    # without LOCAL_RANK the RANK of a Kubeflow PyTorchJob is the pod's number, not the process's
+    Launcher(
+        "torchrun",
+        ("RANK",),
+        ("LOCAL_RANK",),
+        ("WORLD_SIZE",),
+        ("LOCAL_WORLD_SIZE",),
+        ("GROUP_RANK", "NODE_RANK"),
+        needs=("TORCHELASTIC_RUN_ID", "LOCAL_RANK"),
+    ),
+    Launcher(
+        "Open MPI",
+        ("OMPI_COMM_WORLD_RANK",),
+        ("OMPI_COMM_WORLD_LOCAL_RANK",),
+        ("OMPI_COMM_WORLD_SIZE",),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE",),  # OMPI_COMM_WORLD_NODE_RANK is no number of a node
+    ),
+    Launcher(
+        "MVAPICH2",
+        ("MV2_COMM_WORLD_RANK",),
+        ("MV2_COMM_WORLD_LOCAL_RANK",),
+        ("MV2_COMM_WORLD_SIZE",),
+        ("MV2_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    Launcher(
+        "PALS",
+        ("PALS_RANKID",),
+        ("PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
+        ("PMI_SIZE",),
+        ("PMI_LOCAL_SIZE",),
+        ("PALS_NODEID",),
+    ),
+    Launcher(
+        "Hydra",
+        ("PMI_RANK",),
+        ("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"),
+        ("PMI_SIZE",),
+        ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"),
+    ),
+    Launcher(
+        "JSM",
+        ("JSM_NAMESPACE_RANK",),
+        ("JSM_NAMESPACE_LOCAL_RANK",),
+        ("JSM_NAMESPACE_SIZE",),
+        ("JSM_NAMESPACE_LOCAL_SIZE",),
+    ),
+    Launcher("Flux", ("FLUX_TASK_RANK",), ("FLUX_TASK_LOCAL_ID",), ("FLUX_JOB_SIZE",)),
+    Launcher(
+        "Slurm",
+        ("SLURM_PROCID",),
+        ("SLURM_LOCALID",),
+        ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"),
+        (),
+        ("SLURM_NODEID",),
+    ),
+    # last: it tells the rank alone, and `srun --mpi=pmix` tells more
+    Launcher("PMIx", ("PMIX_RANK",), (), ()),
+    Launcher(
+        "RANK and WORLD_SIZE", ("RANK",), (), ("WORLD_SIZE",), (), ("PET_NODE_RANK", "JOB_COMPLETION_INDEX"), needs=("WORLD_SIZE",)
+    ),
+)
+
+JOB_VARIABLES = (
+    "SLURM_JOB_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "FLUX_JOB_ID",
+    "PALS_APID",
+    "TORCHELASTIC_RUN_ID",
+    "JOBSET_NAME",
+    "PMIX_NAMESPACE",
+)
+"""What names a job, the scheduler's before the launcher's."""
+
+RESTART_VARIABLES = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")
+"""How often the job, or its workers, were started again; part of a report's name where it is not 0."""
+
+
+def slurm_local_size(environment: Mapping[str, str], node: int | None) -> int | None:
+    """The tasks of a node, from a list such as `2(x2),1`: two nodes with two tasks each, then one with one."""
+    text = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
+    if node is None:
+        return None
+    for part in text.split(","):
+        tasks, _, times = part.strip().partition("(x")
+        times = times.rstrip(")") or "1"
+        if not (tasks.isdecimal() and times.isdecimal()):
+            return None
+        node -= int(times)
+        if node < 0:
+            return int(tasks)
+    return None

@@ -1,0 +1,1 @@
+"""The profilers that can be wrapped: each builds its command for the version that is installed."""

@@ -1,0 +1,153 @@
+"""The command of Nsight Compute: few kernels of one rank, never those of NCCL."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.capture.profilers.tool import ask
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from alltrace.capture.profilers.tool import Tool
+
+SETS = ("basic", "detailed", "full", "roofline")
+IN_A_WINDOW = ("--profile-from-start", "off")
+_WAITING = (
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+    "ncclKernel_AllGather_RING_LL_Sum_int8_t",
+    "nvshmem_barrier_kernel",
+    "nvshmemi_init",
+)
+_NEVER = re.compile("nccl|nvshmem|rccl", re.IGNORECASE)
+_LOCKSTEP = ("--communicator", "--communicator-tcp-num-peers", "--communicator-tcp-hostname", "--lockstep-kernel-launch")
+_WAIT_S = "7200"
+
+
+class NcuOptions(NamedTuple):
+    """What Nsight Compute records.
+
+    Attributes:
+        kernels: A regular expression that a kernel's name must match; None where none was given.
+        metric_set: One of `SETS`.
+        skip: How many matching launches pass first.
+        launches: How many launches are recorded.
+        extra: Further switches, as given.
+        from_start: Whether launches count from the program's start on; else between cudaProfilerStart and Stop.
+        lockstep: The host on which the chosen ranks meet to replay kernels together; None for each by itself.
+    """
+
+    kernels: str | None = None
+    metric_set: str = "detailed"
+    skip: int = 0
+    launches: int = 10
+    extra: tuple[str, ...] = ()
+    from_start: bool = True
+    lockstep: str | None = None
+
+
+def ask_ncu(path: Path) -> Tool:
+    """What the ncu at `path` knows."""
+    return ask(path, arguments=("--help",))
+
+
+def check_filter(kernels: str | None, option: str = "--kernels") -> str:
+    """`kernels`, when it is a filter that cannot hang the job.
+
+    A kernel is run several times to measure it. One that waits for other ranks would wait for ever from the second time on.
+
+    Args:
+        kernels: The filter; None where none was given.
+        option: What it was given by, for messages.
+
+    Raises:
+        UsageError: There is none, it is no regular expression, or it matches kernels that wait for other ranks.
+    """
+    if not kernels:
+        raise UsageError(f"ncu needs {option} REGEX: without a filter it would replay NCCL's kernels too, which hangs the job")
+    try:
+        pattern = re.compile(kernels)
+    except re.error as error:
+        raise UsageError(f"{option} is {kernels!r}, which is no regular expression ({error})") from error
+    met = next((name for name in _WAITING if pattern.search(name)), None)
+    if met:
+        raise UsageError(
+            f"{option} {kernels!r} also matches {met}, which waits for other ranks and would hang when it is replayed; narrow it, "
+            "to gemm for example"
+        )
+    return kernels
+
+
+def filter_of(names: Iterable[str], most: int) -> str:
+    """The filter that matches just these kernels, by the names that ncu compares: without namespace, template and parameters.
+
+    Args:
+        names: Kernels, the most wanted first.
+        most: How many names are taken.
+
+    Raises:
+        UsageError: There is none left, as all of them wait for other ranks.
+    """
+    plain = dict.fromkeys(base_name(n) for n in names)
+    safe = [re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", n) for n in plain if n and not _NEVER.search(n)][:most]
+    if not safe:
+        raise UsageError("the run has no compute kernel that ncu could measure; give --kernels REGEX")
+    return f"^({'|'.join(safe)})$"
+
+
+def base_name(name: str) -> str:
+    """A kernel's name as ncu's `--kernel-name-base function` has it: `void a::b<int>(float*)` is `b`."""
+    depth = 0
+    kept: list[str] = []
+    for letter in name.removeprefix("void ").replace("(anonymous namespace)::", ""):
+        depth += letter == "<"
+        if not depth:
+            if letter == "(":
+                break
+            kept.append(letter)
+        depth -= letter == ">" and depth > 0
+    return "".join(kept).strip().rsplit("::", 1)[-1].rsplit(" ", 1)[-1]
+
+
+def ncu_command(tool: Tool, report: Path, options: NcuOptions, *, force: bool, peers: int | None = None) -> list[str]:
+    """`ncu` with its switches, to be followed by the program.
+
+    Args:
+        tool: The installed ncu.
+        report: The report to write, with its ending.
+        options: What to record.
+        force: Whether an existing report may be replaced.
+        peers: How many ranks are chosen; None where nothing tells.
+
+    Raises:
+        UsageError: The filter is missing or unsafe, or the installed version cannot do what is asked.
+    """
+    kernels = check_filter(options.kernels)
+    command = [str(tool.path), "--set", options.metric_set, "--kernel-name", f"regex:{kernels}"]
+    command += ["--launch-skip", str(options.skip), "--launch-count", str(options.launches), "--target-processes", "all"]
+    command += [] if options.from_start else list(IN_A_WINDOW)
+    if options.lockstep is not None:
+        command += _lockstep(tool, options.lockstep, peers)
+    command += ["--export", str(report).replace("%", "%%")]
+    return [*command, *(["--force-overwrite"] if force else []), *options.extra]
+
+
+def _lockstep(tool: Tool, host: str, peers: int | None) -> list[str]:
+    missing = [s for s in _LOCKSTEP if s not in tool.switches]
+    if missing:
+        raise UsageError(
+            f"{tool.label} cannot replay the kernels of ranks together: its help knows no {missing[0]}; leave out --lockstep"
+        )
+    if peers is None or peers < 2:
+        raise UsageError("--lockstep needs two ranks or more, and a launcher that tells how many there are; choose them by --ranks")
+    return ["--communicator", "tcp", "--communicator-tcp-num-peers", str(peers), "--communicator-tcp-hostname", host, _LOCKSTEP[-1]]
+
+
+def patience() -> dict[str, str]:
+    """Variables under which the other ranks wait for the one whose kernels are replayed, set for all ranks alike."""
+    # the last one keeps a process group's own timeout, 10 minutes by default, from ending the ranks that wait
+    names = ("TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
+    return {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _WAIT_S, **dict.fromkeys(names, "0")}

@@ -1,0 +1,160 @@
+"""The command of Nsight Systems, built from the switches that the installed version knows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.capture.profilers.tool import ask
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from alltrace.capture.profilers.tool import Tool
+
+DOMAIN = "alltrace"
+STEPS_RANGE = "steps"
+MARK = "ALLTRACE_CAPTURE"
+"""The variable that tells the program which profiler it runs under; `alltrace.instrument` does nothing without one."""
+STEPS = "ALLTRACE_STEPS"
+"""The variable with the window of steps, as `first:end`."""
+TRACES = "ALLTRACE_TRACES"
+"""The variable with the folder in which `alltrace.instrument.torch_profile` writes."""
+JOB = "ALLTRACE_JOB"
+"""The variable with the job's name, as `capture exec --job` gives it."""
+_PLUGIN_NAME = re.compile(r"^\s*PluginName\s*:\s*['\"]?([A-Za-z0-9_.-]+)", re.MULTILINE)
+_EFA_BY_VERSION = (((2025, 1, 0), "efa_metrics"), ((2024, 4, 0), "nic_sampler,-mode:counters,-struct:true,-efa:true"))
+
+
+class NsysOptions(NamedTuple):
+    """What Nsight Systems records.
+
+    Attributes:
+        trace: The APIs, as nsys names them.
+        mpi_impl: `openmpi` or `mpich`, where MPI is traced; None lets nsys guess.
+        sample: Whether CPU samples and context switches are taken.
+        gpu_metrics: Sample the GPUs' counters, once per node.
+        nic_metrics: Sample the network adapters, once per node.
+        efa: Sample EFA adapters, once per node.
+        delay_s: Seconds before it begins; None for at once.
+        duration_s: Seconds that it lasts; None for to the end.
+        steps: First step and the one after the last, called by `alltrace.instrument.steps`; None for no such window.
+        steps_by: What begins and ends the window of steps: `cuda` for cudaProfilerStart and Stop, `nvtx` for a range.
+        capture_range: `cuda`, or `nvtx:NAME@DOMAIN`; None for no range.
+        repeat: How many ranges are recorded, each in a report of its own; None for the first one.
+        extra: Further switches, as given.
+    """
+
+    trace: str = "cuda,nvtx"
+    mpi_impl: str | None = None
+    sample: bool = False
+    gpu_metrics: bool = False
+    nic_metrics: bool = False
+    efa: bool = False
+    delay_s: float | None = None
+    duration_s: float | None = None
+    steps: tuple[int, int] | None = None
+    steps_by: str = "cuda"
+    capture_range: str | None = None
+    repeat: int | None = None
+    extra: tuple[str, ...] = ()
+
+    @property
+    def range_began_by(self) -> str | None:
+        """What begins the range that is recorded, in words; None where there is none."""
+        if self.steps is not None:
+            return f"step {self.steps[0]} of `alltrace.instrument.steps`"
+        if self.capture_range is None:
+            return None
+        return "cudaProfilerStart" if self.capture_range == "cuda" else f"the NVTX range {self.capture_range[5:]}"
+
+
+def ask_nsys(path: Path) -> Tool:
+    """What the nsys at `path` knows."""
+    return ask(path, arguments=("profile", "--help"))
+
+
+def nsys_command(tool: Tool, report: Path, options: NsysOptions, *, node_wide: bool, force: bool) -> list[str]:
+    """`nsys profile` with its switches, to be followed by the program.
+
+    Args:
+        tool: The installed nsys.
+        report: The report to write, with its ending.
+        options: What to record.
+        node_wide: Whether this rank is the one of its node that records what is the node's.
+        force: Whether an existing report may be replaced.
+
+    Raises:
+        UsageError: The installed version has no switch for what is asked.
+    """
+    command = [str(tool.path), "profile", f"--trace={options.trace}", f"--output={str(report).replace('%', '%%')}"]
+    command += [f"--force-overwrite={'true' if force else 'false'}"]
+    if not options.sample:
+        command += [f"{switch}=none" for switch in ("--sample", "--cpuctxsw") if switch in tool.switches]
+    if options.mpi_impl is not None:
+        command.append(f"{_needed(tool, 'the MPI implementation', '--mpi-impl')}={options.mpi_impl}")
+    if node_wide:
+        command += _node_wide(tool, options)
+    return [*command, *_window(tool, options), *options.extra]
+
+
+def _needed(tool: Tool, what: str, *switches: str) -> str:
+    switch = tool.first_of(*switches)
+    if switch is None:
+        raise UsageError(f"{tool.label} cannot record {what}: its help knows none of {', '.join(switches)}; install a newer one")
+    return switch
+
+
+def _node_wide(tool: Tool, options: NsysOptions) -> list[str]:
+    found = []
+    if options.gpu_metrics:
+        found.append(f"{_needed(tool, 'GPU metrics', '--gpu-metrics-devices', '--gpu-metrics-device')}=all")
+    if options.nic_metrics:
+        found.append(f"{_needed(tool, 'network adapters', '--nic-metrics')}=true")
+    if options.efa:
+        found.append(f"{_needed(tool, 'EFA adapters', '--enable')}={_efa(tool)}")
+    return found
+
+
+def _efa(tool: Tool) -> str:
+    """The plug-in for EFA, which changed its name: as installed, else by version."""
+    names = set()
+    for file in tool.path.resolve().parent.glob("plugins/*/nsys-plugin.yaml"):
+        names.update(_PLUGIN_NAME.findall(file.read_text(encoding="utf-8", errors="replace")))
+    by_version = next((plugin for version, plugin in _EFA_BY_VERSION if tool.version >= version), None)
+    for _, plugin in _EFA_BY_VERSION:
+        if plugin.split(",")[0] in names:
+            return plugin
+    if by_version is None:
+        raise UsageError(f"{tool.label} has no plug-in for EFA; 2024.4 and later have one")
+    return by_version
+
+
+def window_switches(options: NsysOptions) -> list[str]:
+    """The switches that say when nsys records."""
+    found: list[str] = []
+    if options.delay_s is not None:
+        found.append(f"--delay={options.delay_s:g}")
+    if options.duration_s is not None:
+        # by default nsys ends the program with the recording, and the other ranks wait for it in a collective
+        found += [f"--duration={options.duration_s:g}", "--kill=none"]
+    wanted = options.capture_range
+    if options.steps is not None:
+        wanted = "cuda" if options.steps_by == "cuda" else f"nvtx:{STEPS_RANGE}@{DOMAIN}"
+    if wanted is None:
+        return found
+    # by default the end of the range ends the program
+    found.append(f"--capture-range-end={'stop' if options.repeat is None else f'repeat:{options.repeat}'}")
+    if wanted == "cuda":
+        return [*found, "--capture-range=cudaProfilerApi"]
+    # ranges that are named by plain strings count only with this variable
+    return [*found, "--capture-range=nvtx", f"--nvtx-capture={wanted[5:]}", "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0"]
+
+
+def _window(tool: Tool, options: NsysOptions) -> list[str]:
+    """`window_switches`, when the tool knows them all."""
+    switches = window_switches(options)
+    for switch in switches:
+        _needed(tool, "such a window", switch.partition("=")[0])
+    return switches

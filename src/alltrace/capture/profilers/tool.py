@@ -1,0 +1,138 @@
+"""An installed profiler: where it is, and which switches it knows, asked once and remembered."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from binascii import crc32
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from alltrace.trace.errors import UsageError
+
+_VERSION = re.compile(r"(?:Version|version)\s+(\d{4})\.(\d+)\.(\d+)")
+_SWITCH = re.compile(r"(?<![\w-])--?[A-Za-z][A-Za-z0-9-]*")
+_LIMIT_S = 60
+PLACES = {
+    "nsys": ("/opt/nvidia/nsight-systems*/*/bin", "/opt/nvidia/nsight-systems/*/target-linux-*", "/usr/local/cuda*/bin"),
+    "ncu": ("/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/bin"),
+}
+
+
+class Tool(NamedTuple):
+    """An installed profiler.
+
+    Attributes:
+        path: The program.
+        version: Year, release and patch, such as (2023, 4, 4); (0, 0, 0) where it does not say.
+        switches: Every switch that its help names, with the dashes.
+        help: The whole text of its help.
+    """
+
+    path: Path
+    version: tuple[int, int, int]
+    switches: frozenset[str]
+    help: str
+
+    def first_of(self, *switches: str) -> str | None:
+        """The first of these switches that the tool knows."""
+        return next((s for s in switches if s in self.switches), None)
+
+    @property
+    def label(self) -> str:
+        """Its name and version, for messages."""
+        return f"{self.path.name} {'.'.join(map(str, self.version))}"
+
+
+def locate(name: str, given: str | None = None) -> Path:
+    """The program called `name`: as given, as `ALLTRACE_NSYS` or `ALLTRACE_NCU` says, on the path, or the newest one installed.
+
+    Raises:
+        UsageError: There is none, or the one named cannot be run.
+    """
+    variable = f"ALLTRACE_{name.upper()}"
+    named = given or os.environ.get(variable)
+    if named:
+        path = Path(named)
+        path = path / name if path.is_dir() else path
+        found = shutil.which(path)
+        if found is None:
+            where = f"--{name}" if given else variable
+            raise UsageError(f"{where} names {named}, which cannot be run; expected the program {name} or the folder it is in")
+        return Path(found)
+    found = shutil.which(name)
+    if found:
+        return Path(found)
+    everywhere = [p / name for place in PLACES[name] for p in Path("/").glob(place[1:]) if os.access(p / name, os.X_OK)]
+    if not everywhere:
+        raise UsageError(f"no {name} was found on this machine; put it on PATH, or name it with --{name} or {variable}")
+    return max(everywhere, key=lambda p: [int(n) for n in re.findall(r"\d+", str(p))])
+
+
+def ask(path: Path, *, arguments: tuple[str, ...]) -> Tool:
+    """What the program at `path` knows, from its `--version` and its help; remembered in the user's cache folder.
+
+    Args:
+        path: The program.
+        arguments: What follows it to show the help with every switch.
+
+    Raises:
+        UsageError: It does not run.
+    """
+    question, memory = _memory(path, arguments)
+    if memory is not None:
+        with suppress(OSError, ValueError):
+            asked, version, help_text = memory.read_text(encoding="utf-8").split("\0")
+            if asked == question:
+                return _made(path, version, help_text)
+    version, help_text = _said(path, "--version"), _said(path, *arguments)
+    if memory is not None:
+        with suppress(OSError):
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            mine = memory.with_suffix(f".{os.getpid()}")
+            mine.write_text("\0".join((question, version, help_text)), encoding="utf-8")
+            mine.replace(memory)
+    return _made(path, version, help_text)
+
+
+def _made(path: Path, said: str, help_text: str) -> Tool:
+    found = _VERSION.search(said)
+    version = (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
+    return Tool(path, version, frozenset(_SWITCH.findall(help_text)), help_text)
+
+
+def _memory(path: Path, arguments: tuple[str, ...]) -> tuple[str, Path | None]:
+    """What is asked of just this program, and where its answers are remembered; None where there is no such place."""
+    base = os.environ.get("ALLTRACE_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    home = os.environ.get("HOME")
+    try:
+        real = path.resolve()
+        facts = real.stat()
+    except OSError:
+        return "", None
+    key = f"{real}\n{facts.st_size}\n{facts.st_mtime_ns}\n{' '.join(arguments)}"
+    if not base and not home:
+        return key, None
+    folder = Path(base) if base else Path(str(home)) / ".cache"
+    # the file repeats the question, so two with one name only ask again
+    return key, folder / "alltrace" / "tools" / f"{path.name}-{crc32(os.fsencode(key)):08x}.txt"
+
+
+def _said(path: Path, *arguments: str) -> str:
+    import subprocess  # asked once for each installed version
+
+    try:
+        done = subprocess.run(
+            [str(path), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{path} {' '.join(arguments)} does not run ({error}); check the installation") from error
+    return done.stdout + done.stderr

@@ -1,0 +1,86 @@
+"""Raw captures that were never made into reports, made into reports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from alltrace.capture.check import report_fault
+from alltrace.trace.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LIMIT_S = 3600
+_PLACES = ("../host-linux-*/QdstrmImporter", "../Host-*/QdstrmImporter", "../../host-linux-*/QdstrmImporter", "QdstrmImporter")
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What became of one raw capture: its report, or what is wrong with it."""
+
+    raw: Path
+    report: Path | None
+    fault: str | None
+
+
+def find_importer(nsys: Path) -> Path:
+    """The QdstrmImporter that belongs to an nsys.
+
+    Raises:
+        UsageError: There is none beside it.
+    """
+    beside = nsys.resolve().parent
+    found = next((p for place in _PLACES for p in sorted(beside.glob(place)) if os.access(p, os.X_OK)), None)
+    if found is None:
+        raise UsageError(f"there is no QdstrmImporter beside {nsys}; install the full Nsight Systems, not only its command line")
+    return found
+
+
+def recover(folder: Path, nsys: Path) -> list[Recovered]:
+    """Make a report of every `.qdstrm` in `folder` and below that has none; the raw captures stay.
+
+    Args:
+        folder: Where to look.
+        nsys: The nsys whose importer is used.
+
+    Raises:
+        InputError: There is no such folder.
+        UsageError: There is no importer.
+    """
+    if not folder.is_dir():
+        raise InputError(folder, found="there is no such folder", expected="one with .qdstrm files")
+    importer = find_importer(nsys)
+    return [_recover(path, importer) for path in sorted(folder.rglob("*.qdstrm")) if path.is_file()]
+
+
+def _recover(raw: Path, importer: Path) -> Recovered:
+    report = raw.with_suffix(".nsys-rep")
+    if report.exists():
+        fault = report_fault(report)
+        if fault is None:
+            return Recovered(raw, report, None)
+        return Recovered(raw, None, f"{report.name} stands in its way, and {fault}; move it away")
+    if not raw.stat().st_size:
+        return Recovered(raw, None, "it is empty; nothing was recorded")
+    part = raw.with_name(f".{raw.stem}.{os.getpid()}.nsys-rep")
+    try:
+        done = subprocess.run(
+            [str(importer), "-i", str(raw), "-o", str(part)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+        )
+        fault = report_fault(part) if done.returncode == 0 else "it is incomplete: the recording was killed before it ended"
+        if fault is None:
+            part.rename(report)
+            return Recovered(raw, report, None)
+        return Recovered(raw, None, fault)
+    except subprocess.TimeoutExpired:
+        return Recovered(raw, None, f"the importer did not end within {_LIMIT_S} s")
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Scripts that are written for others to run."""

@@ -1,0 +1,173 @@
+#!/bin/sh
+# Runs a program as one rank of a job, profiled where this rank is chosen: srun ... sh THIS PROGRAM [ARGUMENT ...]
+# Made by `alltrace capture exec --emit-sh`; needs a POSIX shell and the profiler, no Python.
+# ALLTRACE_OUTPUT, ALLTRACE_JOB, ALLTRACE_NSYS and ALLTRACE_NCU say otherwise than was said then.
+# shellcheck disable=SC2034  # a launcher may tell what no option asks for
+set -u
+
+@SETTINGS@
+output=${ALLTRACE_OUTPUT:-$output}
+job=${ALLTRACE_JOB:-$job}
+
+say() { printf 'alltrace capture: rank %s: %s\n' "$rank" "$1" >&2; }
+fail() { say "$1"; exit "$2"; }
+# the last PROGRAM and its arguments are in "$@"
+[ $# -gt 0 ] || { echo "alltrace capture: put the program and its arguments behind $0" >&2; exit 2; }
+
+# Who is this? torchrun first and Slurm last: a batch step's SLURM_PROCID is 0 for all that mpirun starts.
+rank='' local_rank='' world_size='' node='' launcher=''
+believe() { # NAME RANK LOCAL_RANK WORLD_SIZE NODE
+  case $2 in '' | *[!0-9]*) return ;; esac
+  if [ -z "$launcher" ]; then
+    launcher=$1 rank=$2 local_rank=$3 world_size=$4 node=$5
+  elif [ "$rank" != "$2" ]; then
+    disagree="$launcher says rank $rank and $1 says rank $2; $launcher is believed"
+  fi
+}
+disagree=''
+[ -n "${TORCHELASTIC_RUN_ID-}${LOCAL_RANK-}" ] && believe torchrun "${RANK-}" "${LOCAL_RANK-}" "${WORLD_SIZE-}" "${GROUP_RANK-}"
+believe 'Open MPI' "${OMPI_COMM_WORLD_RANK-}" "${OMPI_COMM_WORLD_LOCAL_RANK-}" "${OMPI_COMM_WORLD_SIZE-}" ''
+believe MVAPICH2 "${MV2_COMM_WORLD_RANK-}" "${MV2_COMM_WORLD_LOCAL_RANK-}" "${MV2_COMM_WORLD_SIZE-}" ''
+believe PALS "${PALS_RANKID-}" "${PALS_LOCAL_RANKID-${PMI_LOCAL_RANK-}}" "${PMI_SIZE-}" "${PALS_NODEID-}"
+believe Hydra "${PMI_RANK-}" "${MPI_LOCALRANKID-${PMI_LOCAL_RANK-${SLURM_LOCALID-}}}" "${PMI_SIZE-}" ''
+believe JSM "${JSM_NAMESPACE_RANK-}" "${JSM_NAMESPACE_LOCAL_RANK-}" "${JSM_NAMESPACE_SIZE-}" ''
+believe Flux "${FLUX_TASK_RANK-}" "${FLUX_TASK_LOCAL_ID-}" "${FLUX_JOB_SIZE-}" ''
+believe Slurm "${SLURM_PROCID-}" "${SLURM_LOCALID-}" "${SLURM_STEP_NUM_TASKS-${SLURM_NTASKS-}}" "${SLURM_NODEID-}"
+believe PMIx "${PMIX_RANK-}" '' '' ''
+[ -n "${WORLD_SIZE-}" ] && believe 'RANK and WORLD_SIZE' "${RANK-}" "${LOCAL_RANK-}" "${WORLD_SIZE-}" ''
+if [ -z "$launcher" ]; then
+  rank=0 local_rank=0 world_size=1 node=0
+  say "no launcher's variables are set, so this is rank 0 of 1"
+fi
+[ "$rank" != 0 ] || [ -z "$disagree" ] || say "$disagree"
+
+# Is it profiled?
+chosen=1
+if [ -n "$spans" ]; then
+  chosen=0
+  for span in $spans; do
+    if [ "$rank" -ge "${span%-*}" ] && [ "$rank" -le "${span#*-}" ]; then chosen=1; fi
+    if [ -n "$world_size" ] && [ "${span%-*}" -lt "$world_size" ]; then inside=1; fi
+  done
+  [ -z "$world_size" ] || [ -n "${inside-}" ] || fail "--ranks names none of the ranks 0-$((world_size - 1)); nothing would be profiled" 2
+fi
+if [ -n "$cutoff" ] && [ "$rank" -ge "$cutoff" ]; then chosen=0; fi
+if [ -n "$per_node" ]; then
+  [ -n "$local_rank" ] || fail "--per-node and first-local need the local rank, which $launcher does not tell" 2
+  [ "$local_rank" -lt "$per_node" ] || chosen=0
+fi
+if [ "$profiler" = ncu ]; then # the others wait while kernels are replayed
+  export TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC="${TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC-7200}"
+  export TORCH_NCCL_ENABLE_MONITORING="${TORCH_NCCL_ENABLE_MONITORING-0}"
+  export TORCH_NCCL_ASYNC_ERROR_HANDLING="${TORCH_NCCL_ASYNC_ERROR_HANDLING-0}"
+fi
+[ "$chosen" = 1 ] || exec "$@"
+
+# Where does the report go?
+host=${SLURMD_NODENAME-$(uname -n)}
+host=${host%%.*}
+[ -n "$job" ] || for job in "${SLURM_JOB_ID-}" "${PBS_JOBID-}" "${LSB_JOBID-}" "${FLUX_JOB_ID-}" "${PALS_APID-}" \
+  "${TORCHELASTIC_RUN_ID-}" "${JOBSET_NAME-}" "${PMIX_NAMESPACE-}" job; do
+  [ -z "$job" ] || [ "$job" = none ] || break
+done
+job=$(printf %s "$job" | tr -c 'A-Za-z0-9._-' -)
+case $profiler in nsys) ending=.nsys-rep ;; *) ending=.ncu-rep ;; esac
+report=$output/${job}_rank${rank}_on_$host$ending
+mkdir -p "$output" || fail "no folder $output can be made; give another --output" 3
+[ -w "$output" ] || fail "$output cannot be written; give another --output" 3
+if [ "$profiler" = torch ]; then # alltrace.instrument.torch_profile writes the traces
+  ALLTRACE_TRACES=$(cd "$output" && pwd) ALLTRACE_JOB=$job exec "$@"
+fi
+[ "$force" = true ] || [ ! -e "$report" ] || fail "$report exists already; give another --output or --job, or --force" 3
+case $profiler in nsys) tool=${ALLTRACE_NSYS-nsys} ;; *) tool=${ALLTRACE_NCU-ncu} ;; esac
+[ ! -d "$tool" ] || tool=$tool/$profiler
+command -v "$tool" >/dev/null || fail "there is no $profiler; put it on PATH, or into ALLTRACE_NSYS or ALLTRACE_NCU" 2
+command -v "$1" >/dev/null || fail "$1: there is no such program" 127
+
+# A temporary folder of its own, because ranks of one node would meet in one
+base=${tmp:-${TMPDIR:-/tmp}}
+private=$(umask 077 && mktemp -d "$base/alltrace-$rank-XXXXXX") || fail "no temporary folder can be made in $base; give another --tmp" 3
+
+if [ "$profiler" = nsys ] && [ "${local_rank:-0}" = 0 ]; then
+  help=$("$tool" profile --help)
+  case $gpu_metrics$help in
+  true*--gpu-metrics-devices*) switches="$switches --gpu-metrics-devices=all" ;;
+  true*) switches="$switches --gpu-metrics-device=all" ;;
+  esac
+  [ "$nic_metrics" = false ] || switches="$switches --nic-metrics=true"
+  if [ "$efa" = true ]; then # the plug-in changed its name
+    release=$("$tool" --version | sed -n 's/.*ersion \([0-9]*\)\.\([0-9]*\).*/\1\2/p')
+    if [ "${release:-0}" -ge 20251 ]; then
+      switches="$switches --enable=efa_metrics"
+    elif [ "${release:-0}" -ge 20244 ]; then
+      switches="$switches --enable=nic_sampler,-mode:counters,-struct:true,-efa:true"
+    else
+      fail "this nsys has no plug-in for EFA; 2024.4 and later have one" 2
+    fi
+  fi
+fi
+
+[ "$force" = false ] || rm -f -- "$report" # what is there afterwards must be of this run
+
+# nsys runs in the background, so that a signal reaches the program at once and not after it
+# shellcheck disable=SC2016  # expanded by the shells that run it
+witness='echo $$ >"$1/shell"; d=$1; shift; trap : HUP INT QUIT TERM USR1 USR2
+sh -c '\''echo $$ >"$0/pid"; exec "$@"'\'' "$d" "$@"; c=$?; echo $c >"$d/code"; exit $c'
+exec 3<&0
+target=$(printf %s "$report" | sed 's/%/%%/g')
+# shellcheck disable=SC2086  # switches are words without blanks
+if [ "$profiler" = ncu ]; then
+  [ "$force" = false ] || switches="$switches --force-overwrite"
+  set -- "$tool" $switches --kernel-name "regex:$kernels" --export "$target" sh -c "$witness" sh "$private" "$@"
+else
+  set -- "$tool" profile $switches --force-overwrite="$force" --output="$target" sh -c "$witness" sh "$private" "$@"
+fi
+TMPDIR=$private ALLTRACE_CAPTURE=$profiler "$@" <&3 3<&- &
+profiler=$!
+# shellcheck disable=SC2317  # called by the traps
+pass_on() { kill -s "$1" "$(cat "$private/pid" 2>/dev/null || echo "$profiler")" 2>/dev/null; }
+trap 'pass_on TERM' TERM INT
+trap 'pass_on HUP' HUP
+trap 'pass_on USR1' USR1
+trap 'pass_on USR2' USR2
+wait "$profiler"
+code=$?
+while kill -0 "$profiler" 2>/dev/null; do # a signal has ended the waiting, not the profiler
+  wait "$profiler"
+  code=$?
+done
+ended=$code
+lives() { [ -s "$private/$1" ] && kill -0 "$(cat "$private/$1")" 2>/dev/null; }
+while [ ! -s "$private/code" ] && lives pid; do sleep 1; done
+for pause in 1 1 1 2 5; do # the shell around the program may be about to write it down
+  if [ -s "$private/code" ] || ! lives shell; then break; fi
+  sleep "$pause"
+done
+[ ! -s "$private/code" ] || code=$(cat "$private/code")
+
+# The exit code of nsys does not tell whether there is a report
+look() { # MESSAGE
+  missing=1
+  for found in "$report" "${report%"$ending"}".[0-9]*"$ending"; do
+    [ -s "$found" ] || continue
+    if [ "$profiler" = ncu ] || [ "$(tail -c 5 "$found")" = '[END]' ]; then missing=0; elif [ -n "$1" ]; then say "$found $1"; fi
+  done
+}
+look ''
+waited=0
+# a front end that was killed, not the program, leaves an agent that may still write
+while [ "$missing" = 1 ] && [ "$ended" -gt 128 ] && [ "$ended" != "$code" ] && [ "$waited" -lt "$grace" ]; do
+  sleep 1
+  waited=$((waited + 1))
+  look ''
+done
+look 'is cut off'
+rm -rf "$private/shell" "$private/pid" "$private/code" "$private/nvidia"
+if [ "$missing" = 1 ]; then
+  say "no whole report $report; what is left is in $private"
+  if [ "$strict" = true ] && [ "$code" = 0 ]; then code=4; fi
+else
+  rm -f "$private"/injection_config_* "$private"/nsys-*
+  rmdir "$private" 2>/dev/null
+fi
+exit "$code"

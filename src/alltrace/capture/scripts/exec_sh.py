@@ -1,0 +1,73 @@
+"""`capture exec` as a POSIX shell script, for containers without Python."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from alltrace.capture.profilers.ncu import IN_A_WINDOW, check_filter
+from alltrace.capture.profilers.nsys import window_switches
+from alltrace.capture.selection import NAME
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from alltrace.capture.exec import Request
+
+_WORD = re.compile(r"[A-Za-z0-9_.,:=@/+-]+")
+
+
+def exec_script(request: Request) -> str:
+    """The script that does what `request` asks.
+
+    Raises:
+        UsageError: It asks for what only the Python form does.
+    """
+    nsys, selection = request.nsys, request.selection
+    only_python = {
+        "--lockstep": request.ncu.lockstep is not None,
+        "--name": request.name != NAME,
+        "--on-error run": request.on_error == "run",
+        "fields in --output": bool(re.search(r"[{%]", request.output)),
+    }
+    met = [option for option, asked in only_python.items() if asked]
+    if met:
+        raise UsageError(f"--emit-sh does not know {', '.join(met)}; leave it out, or use `alltrace capture exec` itself")
+    kernels = ""
+    if request.profiler == "ncu":
+        kernels = check_filter(request.ncu.kernels)
+        switches = ["--set", request.ncu.metric_set, "--launch-skip", str(request.ncu.skip)]
+        switches += ["--launch-count", str(request.ncu.launches), "--target-processes", "all"]
+        switches += [*(() if request.ncu.from_start else IN_A_WINDOW), *request.ncu.extra]
+    else:
+        switches = [f"--trace={nsys.trace}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
+        switches += [f"--mpi-impl={nsys.mpi_impl}"] if nsys.mpi_impl else []
+        switches += [*window_switches(nsys), *nsys.extra]
+    odd = next((s for s in switches if not _WORD.fullmatch(s)), None)
+    if odd is not None:
+        raise UsageError(f"--emit-sh cannot write the switch {odd!r}: it takes letters, digits and _.,:=@/+- only")
+    most = min((n for n in (selection.per_node, 1 if selection.first_local else None) if n is not None), default="")
+    settings = {
+        "profiler": request.profiler,
+        "kernels": kernels,
+        "output": request.output,
+        "job": request.job or "",
+        "tmp": request.tmp or "",
+        "spans": " ".join(f"{first}-{last}" for first, last in selection.spans or ()),
+        "per_node": most,
+        "cutoff": "" if selection.cutoff is None else selection.cutoff,
+        "force": str(request.force).lower(),
+        "grace": math.ceil(request.grace_s),
+        "strict": str(request.strict).lower(),
+        "gpu_metrics": str(nsys.gpu_metrics).lower(),
+        "nic_metrics": str(nsys.nic_metrics).lower(),
+        "efa": str(nsys.efa).lower(),
+        "switches": " ".join(switches),
+    }
+    lines = [f"{name}={shlex.quote(str(value))}" for name, value in settings.items()]
+    if nsys.steps is not None:
+        lines.append(f"export ALLTRACE_STEPS={nsys.steps[0]}:{nsys.steps[1]}")
+    text = files("alltrace.capture.scripts").joinpath("exec.sh").read_text(encoding="utf-8")
+    return text.replace("@SETTINGS@", "\n".join(lines))

@@ -1,0 +1,242 @@
+"""What scripts of several targets have in common: the wrapper's options, NCCL's log, the upload."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.capture.exec import Request
+from alltrace.capture.profilers.ncu import NcuOptions, check_filter
+from alltrace.capture.profilers.nsys import NsysOptions, window_switches
+from alltrace.capture.scripts.exec_sh import exec_script
+from alltrace.capture.scripts.shell import Expression, array, meant, one_line, word
+from alltrace.capture.scripts.workloads import begun_by_program, profiled_ranks, programs
+from alltrace.capture.selection import parse_selection
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from alltrace.capture.scripts.settings import Job
+    from alltrace.capture.scripts.workloads import Program
+
+REPORTS = Expression('"$reports"')
+CAPTURE_SH = "capture.sh"
+_END = "END_OF_CAPTURE_SH"
+_TIMES = {"NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL", "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%6f] "}
+
+
+def check(job: Job) -> None:
+    """What no target can do.
+
+    Raises:
+        UsageError: Settings that exclude each other.
+    """
+    window = [n for n in ("steps", "capture_range") if job.text(f"profiler.{n}")]
+    timed = [n for n in ("delay", "duration") if job.text(f"profiler.{n}")]
+    if len(window) > 1 or (window and timed):
+        raise UsageError(f"profiler.{window[0]} and profiler.{[*window[1:], *timed][0]} both say when to record; give one of them")
+    kind = job.text("profiler.kind")
+    only_nsys = [n for n in ("delay", "duration") if job.text(f"profiler.{n}")]
+    only_nsys += ["capture_range"] if job.text("profiler.capture_range") not in ("", *(["cuda"] if kind == "ncu" else [])) else []
+    only_nsys += [n for n in ("sample", "gpu_metrics", "nic_metrics", "efa") if job.flag(f"profiler.{n}")]
+    if kind != "nsys" and only_nsys:
+        raise UsageError(f"profiler.{only_nsys[0]} is for nsys, and profiler.kind is {kind}; leave it out")
+    profiled_ranks(job)
+    programs(job)
+    if kind == "ncu":
+        check_filter(job.text("profiler.kernels") or None, "profiler.kernels")
+
+
+def request_of(job: Job, output: str) -> Request:
+    """What `capture exec` is asked to do by a job's settings."""
+    steps = job.text("profiler.steps")
+    window = (int(steps.partition(":")[0]), int(steps.partition(":")[2])) if steps else None
+    capture_range = job.text("profiler.capture_range") or None
+    if window is not None and begun_by_program(job):
+        window, capture_range = None, "cuda"
+    delay, duration = (job.text(f"profiler.{n}") for n in ("delay", "duration"))
+    kind = job.text("profiler.kind")
+    chosen = job.text("profiler.ranks") or ("0" if kind == "ncu" else None)
+    extra = tuple(job.words("profiler.arguments"))
+    return Request(
+        output=output,
+        job=job.text("job.name"),
+        selection=parse_selection(chosen, job.number("profiler.per_node") or None, None),
+        profiler=kind,
+        tool=job.text("profiler.path") or None,
+        nsys=NsysOptions(
+            trace=job.text("profiler.trace"),
+            sample=job.flag("profiler.sample"),
+            gpu_metrics=job.flag("profiler.gpu_metrics"),
+            nic_metrics=job.flag("profiler.nic_metrics"),
+            efa=job.flag("profiler.efa"),
+            delay_s=float(delay) if delay else None,
+            duration_s=float(duration) if duration else None,
+            steps=window,
+            capture_range=capture_range if kind != "torch" else None,
+            extra=extra,
+        ),
+        ncu=NcuOptions(
+            job.text("profiler.kernels") or None,
+            job.text("profiler.set"),
+            job.number("profiler.launch_skip"),
+            job.number("profiler.launch_count"),
+            extra,
+            from_start=kind != "ncu" or (window is None and capture_range is None),
+        ),
+        tmp=job.text("profiler.tmp") or None,
+    )
+
+
+def capture_words(job: Job, reports: str, name: str) -> list[str]:
+    """`alltrace capture exec` with its options.
+
+    Args:
+        job: The settings.
+        reports: The folder, or the shell's expression for it.
+        name: The job's name in reports, or the shell's expression for it.
+    """
+    made = request_of(job, "")
+    nsys = made.nsys
+    found = ["alltrace", "capture", "exec", "--output", reports, "--job", name]
+    if job.text("profiler.ranks"):
+        found += ["--ranks", job.text("profiler.ranks")]
+    if job.number("profiler.per_node"):
+        found += ["--per-node", str(job.number("profiler.per_node"))]
+    if made.profiler != "nsys":
+        found += ["--profiler", made.profiler]
+    if made.profiler == "nsys":
+        found += ["--trace", nsys.trace]
+        found += [f"--{n.replace('_', '-')}" for n in ("sample", "gpu_metrics", "nic_metrics", "efa") if getattr(nsys, n)]
+        found += [] if nsys.delay_s is None else ["--delay", f"{nsys.delay_s:g}"]
+        found += [] if nsys.duration_s is None else ["--duration", f"{nsys.duration_s:g}"]
+    found += [] if nsys.capture_range is None else ["--capture-range", nsys.capture_range]
+    if nsys.steps is not None:
+        found += ["--steps", f"{nsys.steps[0]}:{nsys.steps[1]}"]
+    if made.profiler == "ncu":
+        ncu = made.ncu
+        found += ["--kernels", ncu.kernels or "", "--set", ncu.metric_set]
+        found += ["--launch-skip", str(ncu.skip), "--launch-count", str(ncu.launches)]
+    if made.tool and made.profiler in ("nsys", "ncu"):
+        found += [f"--{made.profiler}", made.tool]
+    found += ["--tmp", made.tmp] if made.tmp else []
+    return [*found, *(f"--profiler-arg={a}" for a in nsys.extra)]
+
+
+def wrapper(job: Job, name: str) -> list[str]:
+    """The words that stand before a program, as one rank's wrapper; with the lone `--` where there is one."""
+    if job.text("profiler.wrapper") == "shell":
+        return ["sh", Expression(f'"$reports/{CAPTURE_SH}"')]
+    return [*capture_words(job, REPORTS, name), "--"]
+
+
+def wrapper_file(job: Job) -> list[str]:
+    """The lines that write the wrapper for ranks without Python; none where they have it."""
+    if job.text("profiler.wrapper") != "shell":
+        return []
+    return [
+        "# The wrapper of every rank, for containers without Python",
+        f"cat >\"$reports/{CAPTURE_SH}\" <<'{_END}'",
+        wrapper_text(job).rstrip("\n"),
+        _END,
+        "",
+    ]
+
+
+def wrapper_text(job: Job) -> str:
+    """The wrapper for ranks without Python; its folder and job come from ALLTRACE_OUTPUT and ALLTRACE_JOB."""
+    return exec_script(request_of(job, job.text("job.output")))
+
+
+def wrapper_variables(job: Job, name: str) -> dict[str, str]:
+    """The variables that the wrapper without Python needs."""
+    if job.text("profiler.wrapper") != "shell":
+        return {}
+    found = {"ALLTRACE_OUTPUT": REPORTS, "ALLTRACE_JOB": name}
+    if job.text("profiler.path") and job.text("profiler.kind") in ("nsys", "ncu"):
+        found[f"ALLTRACE_{job.text('profiler.kind').upper()}"] = job.text("profiler.path")
+    return found
+
+
+def variables(job: Job, reports: str) -> dict[str, str]:
+    """What every rank finds in its environment: NCCL's log, then the user's own.
+
+    Args:
+        job: The settings.
+        reports: The folder's path as the value has it; for a shell, `$reports`.
+    """
+    found: dict[str, str] = {}
+    if job.flag("nccl.log"):
+        file = f"{reports}/nccl.%h.%p.log"
+        found["NCCL_DEBUG"] = job.text("nccl.debug")
+        found["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")
+        found["NCCL_DEBUG_FILE"] = Expression(f'"{file}"') if reports.startswith("$") else file
+        found.update(_TIMES if job.flag("nccl.timestamps") else {})
+    return {**found, **job.table("environment")}
+
+
+def exports(found: dict[str, str]) -> list[str]:
+    """Variables as lines of a shell."""
+    return [line for name, value in found.items() for line in (*meant([value]), f"export {name}={word(value)}")]
+
+
+def environment_lines(job: Job) -> list[str]:
+    """The lines that set what every rank finds in its environment."""
+    lines = exports(variables(job, "$reports"))
+    if job.flag("nccl.log"):
+        lines.insert(0, '# What NCCL does, a file a process: alltrace logs nccl "$reports"/nccl.*.log')
+    return [*lines, ""] if lines else []
+
+
+def program_lines(program: Program) -> list[str]:
+    """The program as an array."""
+    return array("program", program.words)
+
+
+def upload_lines(job: Job, name: str, source: str = "$reports") -> list[str]:
+    """The lines that copy the reports away; they say so where that fails, and the job's exit code stays."""
+    url = job.text("upload.url")
+    if not url:
+        return []
+    target = f'"{url.rstrip("/")}/{name}"'
+    if job.text("profiler.wrapper") == "alltrace":
+        copy = f'alltrace capture upload "{source}" {target}'
+    elif url.startswith("s3://"):
+        copy = f'aws s3 cp --recursive "{source}" {target}'
+    elif url.startswith(("gs://", "gcs://")):
+        copy = f'gcloud storage cp --recursive "{source}"/* {target}/'
+    else:
+        raise UsageError(
+            f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// can be'
+        )
+    return [
+        "# Reports hold the whole environment of the job: share the folder with those who may see it",
+        f"{copy} ||",
+        _kept(source),
+        "",
+    ]
+
+
+def _kept(source: str) -> str:
+    return f'  echo "not all was uploaded as it should be; the reports are in {source}" >&2'
+
+
+def title(job: Job, target: str) -> str:
+    """What a script is, in one line."""
+    what = {"nsys": "Nsight Systems", "ncu": "Nsight Compute", "torch": "the PyTorch profiler"}[job.text("profiler.kind")]
+    ranks = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
+    nodes, per_node = job.number("job.nodes"), job.number("job.ranks_per_node")
+    places = (
+        f"{nodes} node{'s' if nodes > 1 else ''} with {per_node} rank{'s' if per_node > 1 else ''}{' each' if nodes > 1 else ''}"
+    )
+    return one_line(
+        f"{job.text('workload.kind')} on {places}, profiled by {what} (ranks: {ranks}); made by alltrace capture script {target}"
+    )
+
+
+def nsys_switches(job: Job) -> list[str]:
+    """What nsys records, as its own switches, for those who start it themselves."""
+    nsys = request_of(job, "").nsys
+    found = [f"--trace={nsys.trace}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
+    found += ["--gpu-metrics-devices=all"] if nsys.gpu_metrics else []
+    found += ["--nic-metrics=true"] if nsys.nic_metrics else []
+    found += ["--enable=efa_metrics"] if nsys.efa else []
+    return [*found, *window_switches(nsys), *nsys.extra]

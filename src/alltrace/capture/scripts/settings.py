@@ -1,0 +1,398 @@
+"""What a job script is made from: every setting with its kind, its default and what it is, and the reader of job.toml."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import InputError, UsageError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_PATTERNS = {
+    "name": (re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"), "up to 40 small letters, digits and hyphens"),
+    "ranks": (re.compile(r"all|first-local|[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*"), "0-7,64, first-local or all"),
+    "steps": (re.compile(r"([0-9]{1,9}):([0-9]{1,9})|"), "the first step and the one after the last, such as 70:75"),
+    "seconds": (re.compile(r"[0-9]{1,8}(\.[0-9]{1,6})?|"), "a number of seconds"),
+    "range": (re.compile(r"cuda|nvtx:[^\x00-\x1f]+|"), "cuda, or nvtx:NAME@DOMAIN"),
+    "url": (
+        re.compile(r"(s3|gs|gcs|abfs|az|file|memory)://[^\s'\"\\$`]+|"),
+        "a URL such as s3://bucket/folder or gs://bucket/folder",
+    ),
+    "size": (re.compile(r"[0-9]{1,15}[KMGkmg]?"), "a size such as 8 or 2G"),
+    "quantity": (re.compile(r"[0-9]{1,9}(Ki|Mi|Gi|Ti)?"), "a quantity such as 64Gi"),
+    "word": (re.compile(r"[A-Za-z0-9_.,:/=@%+-]*"), "letters, digits and _.,:/=@%+-"),
+    "line": (re.compile(r"[^\x00-\x1f\x7f]*"), "text on one line"),
+    "path": (re.compile(r"[^\x00-\x1f\x7f]*"), "a path"),
+    "lines": (re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*"), "text"),
+}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MOST = 10**9
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        section: The TOML table that it is in.
+        key: Its name there.
+        kind: `flag`, `count` (a whole number from 1 up), `whole` (from 0 up), `words` (a list of text), `table` (names to text), a
+            `|`-separated list of choices, or one of the patterns of text.
+        default: Its value where it is not given.
+        doc: What it is.
+    """
+
+    section: str
+    key: str
+    kind: str
+    default: Any
+    doc: str
+
+    @property
+    def name(self) -> str:
+        """Section and key, as in `--set`."""
+        return f"{self.section}.{self.key}" if self.key else self.section
+
+
+def _section(section: str, *rows: tuple[str, str, Any, str]) -> tuple[Setting, ...]:
+    return tuple(Setting(section, *row) for row in rows)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    *_section(
+        "job",
+        ("name", "name", "profiled", "the job's name"),
+        ("nodes", "count", 2, "how many nodes, or pods"),
+        ("ranks_per_node", "count", 8, "ranks of a node; each has a GPU"),
+        ("minutes", "count", 60, "the time limit, for a batch system"),
+        ("output", "path", "reports", "where reports and NCCL's logs go; every job has a folder of its own in it"),
+        ("setup", "lines", "", "lines of shell that come first, such as module load"),
+        ("port", "count", 29500, "where the ranks of torchrun meet"),
+    ),
+    *_section(
+        "workload",
+        ("kind", "command|nccl-tests|fsdp|megatron|nemo", "command", "what is run"),
+        ("command", "words", ["python", "train.py"], "the program and its arguments, one word an item"),
+        ("script", "path", "", "the script; default: train.py, pretrain_gpt.py (megatron), megatron_gpt_pretraining.py (nemo)"),
+        ("arguments", "words", [], "further arguments of the program"),
+        ("launch", "auto|ranks|torchrun", "auto", "one process a rank by the launcher, or torchrun on each node"),
+        ("tests", "words", ["all_reduce_perf"], "which nccl-tests, one after the other"),
+        ("tests_folder", "path", "", "where the nccl-tests are; default: on PATH"),
+        ("min_bytes", "size", "8", "the smallest message of nccl-tests"),
+        ("max_bytes", "size", "2G", "the largest message of nccl-tests"),
+        ("iterations", "count", 20, "iterations of nccl-tests for each size"),
+    ),
+    *_section(
+        "profiler",
+        ("kind", "nsys|ncu|torch", "nsys", "which profiler"),
+        ("ranks", "ranks", "", "which ranks; default: all, and rank 0 for ncu"),
+        ("per_node", "whole", 0, "at most so many ranks of each node; 0 for all"),
+        ("steps", "steps", "", "record these steps: the first one and the one after the last"),
+        ("delay", "seconds", "", "begin so many seconds after the start"),
+        ("duration", "seconds", "", "record so many seconds"),
+        ("capture_range", "range", "", "record from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)"),
+        ("trace", "word", "cuda,nvtx", "what nsys traces"),
+        ("sample", "flag", False, "also CPU samples and context switches"),
+        ("gpu_metrics", "flag", False, "the GPUs' counters, once a node"),
+        ("nic_metrics", "flag", False, "the network adapters' counters, once a node"),
+        ("efa", "flag", False, "the EFA adapters' counters, once a node"),
+        ("kernels", "line", "", "for ncu: a regular expression of the kernels to measure; never those of NCCL"),
+        ("set", "basic|detailed|full|roofline", "detailed", "for ncu: which metrics"),
+        ("launch_skip", "whole", 0, "for ncu: matching launches that pass first"),
+        ("launch_count", "count", 10, "for ncu: launches that are measured"),
+        ("tmp", "path", "", "where each rank's own temporary folder is made; default: TMPDIR"),
+        ("path", "path", "", "the profiler, or its folder; default: on PATH"),
+        ("arguments", "words", [], "further switches of the profiler"),
+        ("wrapper", "alltrace|shell", "alltrace", "shell where the ranks have no Python with alltrace"),
+    ),
+    *_section(
+        "nccl",
+        ("log", "flag", True, "whether NCCL writes a log, one file a process"),
+        ("debug", "VERSION|WARN|INFO|TRACE", "INFO", "how much it says"),
+        ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS", "of what; INIT is needed to know the ranks"),
+        ("timestamps", "flag", True, "with the time on every line; NCCL 2.26 and later"),
+    ),
+    Setting("environment", "", "table", {}, "variables of every rank"),
+    *_section(
+        "upload",
+        ("url", "url", "", "where the reports are copied when the job ends, such as s3://bucket/folder or gs://bucket/folder"),
+    ),
+    *_section(
+        "slurm",
+        ("partition", "word", "", "the partition"),
+        ("account", "word", "", "the account"),
+        ("qos", "word", "", "the quality of service"),
+        ("gpus", "whole", 0, "GPUs of a node; 0 for as many as ranks"),
+        ("cpus_per_rank", "whole", 0, "processors of a rank; 0 for the default"),
+        ("exclusive", "flag", True, "whether nodes are shared with no other job"),
+        ("mpi", "word", "", "what srun --mpi is; default: pmix for nccl-tests"),
+        ("arguments", "words", [], "further lines of #SBATCH, such as --constraint=h100"),
+        ("srun", "words", [], "further arguments of srun"),
+        ("container_image", "line", "", "the image, for slurm-pyxis"),
+        ("container_mounts", "words", [], "further mounts SOURCE:TARGET, for slurm-pyxis"),
+    ),
+    *_section(
+        "pbs",
+        ("queue", "word", "", "the queue"),
+        ("account", "word", "", "the project"),
+        ("select", "word", "", "what follows select=NODES, such as system=polaris"),
+        ("filesystems", "word", "", "the file systems, such as home:eagle"),
+        ("place", "word", "scatter", "how chunks are placed"),
+        ("arguments", "words", [], "further lines of #PBS, such as -l debug=true"),
+    ),
+    *_section(
+        "mpi",
+        ("launcher", "auto|openmpi|mpich|intel|pals", "auto", "whose mpiexec it is; default: openmpi, and pals for pbs"),
+        ("hostfile", "path", "", "the file with the hosts"),
+        ("arguments", "words", [], "further arguments of mpirun or mpiexec"),
+    ),
+    *_section(
+        "image",
+        ("base", "word", "nvcr.io/nvidia/pytorch:25.06-py3", "the image that Nsight is added to"),
+        ("nsight_systems", "word", "nsight-systems-cli", "the package of Nsight Systems; with =VERSION for just that"),
+        ("nsight_compute", "word", "", "the package of Nsight Compute, such as nsight-compute-2025.3.0; empty for none"),
+        ("alltrace", "line", "alltrace", "what pip installs for the wrapper; empty for none"),
+        ("mpi", "flag", False, "also Open MPI and an SSH server"),
+        ("efa", "word", "", "also the software of EFA of this version, such as 1.43.1"),
+        ("nccl_tests", "word", "", "also nccl-tests of this version, such as v2.19.6"),
+    ),
+    *_section(
+        "kubernetes",
+        ("image", "word", "", "the image, with nsys and alltrace in it (`capture script docker` makes one)"),
+        ("namespace", "name", "default", "the namespace"),
+        ("claim", "name", "", "the PersistentVolumeClaim that the reports go to"),
+        ("mount", "path", "/reports", "where it is mounted"),
+        ("secret", "name", "", "a Secret with variables, such as the keys for the upload"),
+        ("pull_secret", "name", "", "the Secret to pull the image with"),
+        ("service_account", "name", "", "the ServiceAccount"),
+        ("gpu_resource", "word", "nvidia.com/gpu", "what a GPU is called"),
+        ("efa", "whole", 0, "EFA adapters of a pod"),
+        ("shared_memory", "quantity", "64Gi", "the size of /dev/shm"),
+        ("grace_seconds", "count", 600, "how long a pod may finish its reports when it is ended; 30 would cut them"),
+        ("inject", "none|injector|operator", "none", "pods labelled for devtools-sidecar-injector or Nsight Operator, no wrapper"),
+        ("nodes", "table", {}, "labels that a node must have"),
+    ),
+    *_section(
+        "injector",
+        ("chart", "word", "1.0.7", "the version of the chart of devtools-sidecar-injector"),
+        ("match", "line", "", "a regular expression of the whole command line of what is profiled; default: made from the program"),
+        ("size", "quantity", "20Gi", "room for reports where there is no claim"),
+    ),
+    *_section(
+        "operator",
+        ("chart", "word", "26.2.1", "the version of the chart of Nsight Operator"),
+        ("match", "line", "", "a regular expression of what is profiled; default: made from the program"),
+    ),
+)
+_BY_NAME = {s.name: s for s in SETTINGS}
+_SECTIONS = tuple(dict.fromkeys(s.section for s in SETTINGS))
+
+
+class Job:
+    """Every setting of a job with its value."""
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        self._values: dict[str, Any] = {s.name: s.default for s in SETTINGS}
+        self.given: frozenset[str] = frozenset(values or ())
+        for name, value in (values or {}).items():
+            self._values[name] = checked(_BY_NAME[name], value)
+        first, _, end = self.text("profiler.steps").partition(":")
+        if first and int(end) <= int(first):
+            raise UsageError(f"profiler.steps is {first}:{end}, which holds no step; the second number is the step after the last")
+
+    def text(self, name: str) -> str:
+        """A setting that is text; empty where it is not given and has no default."""
+        return str(self._values[name])
+
+    def number(self, name: str) -> int:
+        """A setting that is a whole number."""
+        return int(self._values[name])
+
+    def flag(self, name: str) -> bool:
+        """A setting that is yes or no."""
+        return bool(self._values[name])
+
+    def words(self, name: str) -> list[str]:
+        """A setting that is a list of words."""
+        return list(self._values[name])
+
+    def table(self, name: str) -> dict[str, str]:
+        """A setting that is a table of names and text."""
+        return dict(self._values[name])
+
+    def having(self, **changes: Any) -> Job:
+        """The same job with other values; `__` stands for the dot in a name."""
+        values = {n: self._values[n] for n in self.given}
+        return Job({**values, **{n.replace("__", "."): v for n, v in changes.items()}})
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        return self.number("job.nodes") * self.number("job.ranks_per_node")
+
+    def as_toml(self) -> str:
+        """Every setting as a job.toml, with what it is."""
+        lines = []
+        for section in _SECTIONS:
+            lines += ["", f"[{section}]"]
+            for setting in (s for s in SETTINGS if s.section == section):
+                if setting.key:
+                    choices = f" ({setting.kind.replace('|', ', ')})" if "|" in setting.kind else ""
+                    lines += [f"# {setting.doc}{choices}", f"{setting.key} = {_toml(self._values[setting.name])}"]
+                else:
+                    lines += [f'# {setting.doc}: NAME = "text"']
+                    lines += [f"{n} = {_toml(v)}" for n, v in self._values[setting.name].items()]
+        return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def checked(setting: Setting, value: Any) -> Any:
+    """`value`, when it is one that the setting may have.
+
+    Raises:
+        UsageError: It is not.
+    """
+    kind, name = setting.kind, setting.name
+    if kind == "flag":
+        return value if isinstance(value, bool) else _wrong(name, value, "true or false")
+    if kind in ("count", "whole"):
+        least = 1 if kind == "count" else 0
+        good = isinstance(value, int) and not isinstance(value, bool) and least <= value < _MOST
+        return value if good else _wrong(name, value, f"a whole number from {least} up")
+    if kind == "words":
+        good = isinstance(value, list) and all(isinstance(v, str) and "\0" not in v for v in value)
+        return value if good else _wrong(name, value, 'a list of text, such as ["python", "train.py"]')
+    if kind == "table":
+        return _checked_table(name, value)
+    if "|" in kind:
+        return value if value in kind.split("|") else _wrong(name, value, f"one of {kind.replace('|', ', ')}")
+    pattern, expected = _PATTERNS[kind]
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and kind in ("seconds", "ranks", "size", "word"):
+        value = f"{value}"
+    good = isinstance(value, str) and (pattern.fullmatch(value) is not None or value == "" == setting.default)
+    return value if good else _wrong(name, value, expected)
+
+
+def _checked_table(name: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        _wrong(name, value, "names with text")
+    made = {}
+    for key, text in value.items():
+        if name == "environment" and not _VARIABLE.fullmatch(key):
+            _wrong(f"{name}.{key}", key, "a variable's name: letters, digits and underscores")
+        if isinstance(text, bool) or not isinstance(text, (str, int, float)) or "\0" in str(text):
+            _wrong(f"{name}.{key}", text, "text")
+        made[key] = str(text)
+    return made
+
+
+def _wrong(name: str, value: Any, expected: str) -> Any:
+    raise UsageError(f"{name} is {printable(repr(value))}; expected {expected}")
+
+
+def read_job(path: Path) -> dict[str, Any]:
+    """The settings that a job.toml gives, by name.
+
+    Raises:
+        InputError: It cannot be read, is no TOML, or has a setting that there is not; the closest one is named.
+    """
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="a job.toml") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        advice = "`alltrace capture script --show-config` writes one"
+        raise InputError(path, found=f"it is no TOML ({error})", advice=advice) from error
+    try:
+        found = flatten(document)
+        for name, value in found.items():
+            checked(_BY_NAME[name], value)
+    except UsageError as error:
+        raise InputError(path, found=str(error)) from error
+    return found
+
+
+def flatten(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a parsed job.toml by setting.
+
+    Raises:
+        UsageError: There is no such section or setting.
+    """
+    found: dict[str, Any] = {}
+    for section, content in document.items():
+        if section not in _SECTIONS:
+            keys = [s.name for s in SETTINGS if s.key == section]
+            where = f"; {section} belongs to [{keys[0].partition('.')[0]}]" if keys else ""
+            raise UsageError(f"{UsageError.unknown('section', section, _SECTIONS)}{where}")
+        if section in _BY_NAME:
+            found[section] = content
+            continue
+        if not isinstance(content, dict):
+            _wrong(section, content, f"a table: [{section}]")
+        for key, value in content.items():
+            find_setting(f"{section}.{key}")
+            found[f"{section}.{key}"] = value
+    return found
+
+
+def find_setting(name: str) -> Setting:
+    """The setting of that name, such as `job.nodes`.
+
+    Raises:
+        UsageError: There is none; the closest one is named.
+    """
+    if name not in _BY_NAME:
+        raise UsageError.unknown("setting", name, _nearby(name))
+    return _BY_NAME[name]
+
+
+def _nearby(name: str) -> Iterable[str]:
+    """The settings of the same section, or those of the same key elsewhere, or all."""
+    section, _, key = name.partition(".")
+    elsewhere = [s.name for s in SETTINGS if s.key == key]
+    return elsewhere or [s.name for s in SETTINGS if s.section == section] or list(_BY_NAME)
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`SECTION.KEY=VALUE` as a name and its value; the value as in TOML, or text as it stands.
+
+    Raises:
+        UsageError: There is no such setting, or it is no assignment.
+    """
+    name, equals, value = text.partition("=")
+    section, dot, _ = name.partition(".")
+    if not equals or not dot:
+        raise UsageError(f"--set {text!r} is no assignment; expected SECTION.KEY=VALUE, such as job.nodes=4")
+    if section == "environment":
+        return name, value
+    setting = find_setting(name)
+    if setting.kind in ("flag", "count", "whole", "words", "table"):
+        try:
+            return name, tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            return name, [value] if setting.kind == "words" else value
+    return name, value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        pieces = (c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else f"\\U{ord(c):08x}" for c in escaped)
+        return f'"{"".join(pieces)}"'
+    return str(value)

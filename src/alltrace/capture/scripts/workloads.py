@@ -1,0 +1,149 @@
+"""What is run: NCCL tests, FSDP, Megatron-LM, NeMo or a command, as the words of a program."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from alltrace.capture.selection import parse_selection
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from alltrace.capture.scripts.settings import Job
+
+_SCRIPTS = {"fsdp": "train.py", "megatron": "pretrain_gpt.py", "nemo": "megatron_gpt_pretraining.py"}
+_BY_RANGE = ("megatron", "nemo")
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program of a job.
+
+    Attributes:
+        label: What tells it from the job's other programs; empty where there is one.
+        words: The program and its arguments.
+    """
+
+    label: str
+    words: tuple[str, ...]
+
+
+def programs(job: Job) -> list[Program]:
+    """The programs of a job, which run one after the other.
+
+    Raises:
+        UsageError: There is none, or the profiler cannot record it.
+    """
+    kind, profiler = job.text("workload.kind"), job.text("profiler.kind")
+    further = job.words("workload.arguments")
+    if kind == "nccl-tests":
+        return _nccl_tests(job, further)
+    if kind == "command":
+        words = [*job.words("workload.command"), *further]
+        if not words or not words[0]:
+            raise UsageError("workload.command is empty; expected the program and its arguments")
+        return [Program("", tuple(words))]
+    script = job.text("workload.script") or _SCRIPTS[kind]
+    given = {"megatron": _megatron, "nemo": _nemo}.get(kind)
+    window = given(job, profiler) if given and job.text("profiler.steps") else []
+    return [Program("", ("python", script, *window, *further))]
+
+
+def uses_torchrun(job: Job) -> bool:
+    """Whether torchrun starts the ranks of a node, where the target leaves the choice."""
+    launch = job.text("workload.launch")
+    return launch == "torchrun" or (launch == "auto" and job.text("workload.kind") in ("fsdp", "megatron", "nemo"))
+
+
+def begun_by_program(job: Job) -> bool:
+    """Whether the program's own arguments say which steps are recorded; it calls cudaProfilerStart and Stop by itself."""
+    return job.text("workload.kind") in _BY_RANGE
+
+
+def profiled_ranks(job: Job) -> list[int]:
+    """The ranks that are profiled.
+
+    Raises:
+        UsageError: None of the job's ranks is.
+    """
+    chosen = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
+    most = job.number("profiler.per_node")
+    selection = parse_selection(chosen, most or None, None)
+    per_node = 1 if selection.first_local else most or job.number("job.ranks_per_node")
+    ranks = [
+        r
+        for r in range(job.world_size)
+        if r % job.number("job.ranks_per_node") < per_node
+        and any(a <= r <= b for a, b in selection.spans or ((0, job.world_size),))
+    ]
+    if not ranks:
+        raise UsageError(f"profiler.ranks is {chosen}, which names none of the ranks 0-{job.world_size - 1}")
+    return ranks
+
+
+def command_pattern(job: Job) -> str:
+    """A regular expression of the command line of what is profiled, but not of a shell or torchrun that starts it."""
+    names = []
+    for program in programs(job):
+        first, *rest = program.words
+        name = first.rsplit("/", 1)[-1]
+        if not re.fullmatch(r"python[0-9.]*", name):
+            names.append(rf"(\S*/)?{escaped(name)}( .*)?")
+            continue
+        at = next((n for n, w in enumerate(rest) if not w.startswith("-")), None)
+        if at is None:
+            raise UsageError(
+                f"what is profiled cannot be told from {' '.join(program.words)!r}; give injector.match or operator.match"
+            )
+        is_module = at > 0 and rest[at - 1] == "-m"
+        script = f"-m {escaped(rest[at])}" if is_module else rf"(\S*/)?{escaped(rest[at].rsplit('/', 1)[-1])}"
+        names.append(rf"(\S*/)?python[0-9.]* (-[XW] \S+ |-\S+ )*{script}( .*)?")
+    return f"^({'|'.join(names)})$" if len(names) > 1 else f"^{names[0]}$"
+
+
+def escaped(text: str) -> str:
+    """`text` for a regular expression of any dialect: with a backslash before what has a meaning there."""
+    return re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", text)
+
+
+def _nccl_tests(job: Job, further: list[str]) -> list[Program]:
+    if job.text("profiler.kind") == "torch":
+        raise UsageError("nccl-tests are no Python, so torch cannot profile them; set profiler.kind to nsys")
+    if job.text("profiler.kind") == "ncu":
+        raise UsageError("nccl-tests run kernels of NCCL alone, which ncu must not replay; set profiler.kind to nsys")
+    folder = job.text("workload.tests_folder")
+    tests = job.words("workload.tests")
+    odd = next((t for t in tests if not re.fullmatch(r"[A-Za-z0-9_.-]+", t)), None)
+    if not tests or odd is not None:
+        raise UsageError(f"workload.tests names {odd!r}; expected programs such as all_reduce_perf")
+    # -c 0: checks of the result are kernels of their own; -g 1: a GPU a process
+    sizes = ["-b", job.text("workload.min_bytes"), "-e", job.text("workload.max_bytes"), "-f", "2", "-g", "1", "-c", "0"]
+    sizes += ["-n", str(job.number("workload.iterations"))]
+    return [
+        Program(test if len(tests) > 1 else "", (f"{folder.rstrip('/')}/{test}" if folder else test, *sizes, *further))
+        for test in tests
+    ]
+
+
+def _steps(job: Job) -> tuple[int, int]:
+    first, _, end = job.text("profiler.steps").partition(":")
+    return int(first), int(end)
+
+
+def _megatron(job: Job, profiler: str) -> list[str]:
+    first, end = _steps(job)
+    found = ["--profile", "--profile-step-start", str(first), "--profile-step-end", str(end)]
+    if profiler == "torch":
+        found.append("--use-pytorch-profiler")
+    return [*found, "--profile-ranks", *map(str, profiled_ranks(job))]
+
+
+def _nemo(job: Job, profiler: str) -> list[str]:
+    if profiler == "torch":
+        raise UsageError("NeMo has no argument for the PyTorch profiler; set profiler.kind to nsys")
+    first, end = _steps(job)
+    ranks = ",".join(map(str, profiled_ranks(job)))
+    # NeMo's last step is part of the window
+    values = {"enabled": "True", "start_step": first, "end_step": end - 1, "ranks": f"[{ranks}]", "gen_shape": "False"}
+    return [f"model.nsys_profile.{key}={value}" for key, value in values.items()]

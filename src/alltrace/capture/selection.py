@@ -1,0 +1,164 @@
+"""Which ranks are profiled, and how their reports are named."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alltrace.capture.identity import Identity
+
+FIRST_LOCAL = "first-local"
+NAME = "{job}_rank{rank}_on_{host}"
+_SPAN = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
+_FIELD = re.compile(r"%q\{([^}]*)\}|\{([^{}]*)\}|%(.?)")
+_ILLEGAL = re.compile(r"[\x00-\x1f\x7f/]")
+
+
+class Selection(NamedTuple):
+    """Which ranks are profiled: those that pass every condition given.
+
+    Attributes:
+        spans: First and last rank of each span; None for all.
+        first_local: Only the first rank of each node.
+        per_node: Only so many ranks of each node.
+        cutoff: Only ranks below this one.
+    """
+
+    spans: tuple[tuple[int, int], ...] | None = None
+    first_local: bool = False
+    per_node: int | None = None
+    cutoff: int | None = None
+
+    def holds(self, who: Identity) -> bool:
+        """Whether the process is profiled.
+
+        Raises:
+            UsageError: Its place on the node is asked for and nothing tells it, or no rank of the world is chosen.
+        """
+        self._check_world(who)
+        most = self._most()
+        if most is not None and who.local_rank is None:
+            raise UsageError(
+                f"--per-node and --ranks {FIRST_LOCAL} need the local rank, which {who.launcher} does not tell; use --ranks 0,8"
+            )
+        return (
+            (self.spans is None or any(first <= who.rank <= last for first, last in self.spans))
+            and (self.cutoff is None or who.rank < self.cutoff)
+            and (most is None or (who.local_rank or 0) < most)
+        )
+
+    def chosen(self, who: Identity) -> int | None:
+        """How many ranks are chosen, where a node's ranks follow each other; None where nothing tells."""
+        most = self._most()
+        if who.world_size is None and self.spans is not None and most is None:
+            return sum(min(last + 1, self.cutoff or last + 1) - first for first, last in self.spans)
+        if who.world_size is None or (most is not None and not who.local_size):
+            return None
+        size = who.local_size or 1
+        return sum(
+            (self.spans is None or any(first <= rank <= last for first, last in self.spans))
+            and (self.cutoff is None or rank < self.cutoff)
+            and (most is None or rank % size < most)
+            for rank in range(who.world_size)
+        )
+
+    def _most(self) -> int | None:
+        """The most ranks of a node; None for all."""
+        return min((n for n in (self.per_node, 1 if self.first_local else None) if n is not None), default=None)
+
+    def outside(self, world_size: int | None) -> str | None:
+        """The chosen ranks that the world does not have, as text; None where there are none."""
+        if self.spans is None or world_size is None:
+            return None
+        over = [(max(first, world_size), last) for first, last in self.spans if last >= world_size]
+        return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in over) or None
+
+    def _check_world(self, who: Identity) -> None:
+        if self.spans is None or who.world_size is None or any(first < who.world_size for first, _ in self.spans):
+            return
+        raise UsageError(
+            f"--ranks names only {self.outside(who.world_size)}, but the world has the ranks "
+            f"0-{who.world_size - 1}; nothing would be profiled"
+        )
+
+
+def parse_selection(ranks: str | None, per_node: int | None, cutoff: int | None) -> Selection:
+    """The selection that the options say.
+
+    Args:
+        ranks: `0-7,64`, `first-local`, `all`, or None for all.
+        per_node: The most ranks of a node, or None.
+        cutoff: The first rank that is not profiled, or None.
+
+    Raises:
+        UsageError: `ranks` is none of these.
+    """
+    if ranks is None or ranks == "all":
+        return Selection(None, False, per_node, cutoff)
+    if ranks == FIRST_LOCAL:
+        return Selection(None, True, per_node, cutoff)
+    spans = []
+    for part in ranks.split(","):
+        found = _SPAN.fullmatch(part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if last < first:
+            raise UsageError(f"--ranks is {ranks!r}; expected numbers and spans such as 0-7,64, or {FIRST_LOCAL}, or all")
+        spans.append((first, last))
+    return Selection(tuple(spans), False, per_node, cutoff)
+
+
+def expand(
+    template: str, option: str, who: Identity, environment: Mapping[str, str], job: str | None, *, folder: bool = False
+) -> str:
+    """`template` with its fields filled in.
+
+    Fields are `{job} {rank} {local_rank} {world_size} {node} {host}`, `%q{VARIABLE}`, `%h` for the host, `%%` for a percent sign.
+
+    Args:
+        template: The text with fields.
+        option: The option that it is the value of, for messages.
+        who: The process's place.
+        environment: The variables that `%q` may name.
+        job: The job's name as given, or None for that of the launcher.
+        folder: Whether the template names a folder, which may hold slashes of its own; a field's value may never.
+
+    Raises:
+        UsageError: A field is unknown, a variable is not set, or the result is no name.
+    """
+    fields = {
+        "job": job or who.job or "job",
+        "rank": who.rank,
+        "local_rank": who.local_rank,
+        "world_size": who.world_size,
+        "node": who.node,
+        "host": who.host,
+    }
+
+    def value(found: re.Match[str]) -> str:
+        variable, field, letter = found.groups()
+        if variable is not None:
+            if not environment.get(variable):
+                raise UsageError(
+                    f"{option} {template!r} uses %q{{{variable}}}, and {variable} is not set for rank {who.rank}; export it, or "
+                    "use {job}, {rank} or {host}"
+                )
+            return _ILLEGAL.sub("-", environment[variable])
+        if field is not None:
+            if field not in fields:
+                raise UsageError.unknown(f"field in {option}", field, fields)
+            if fields[field] is None:
+                raise UsageError(f"{option} {template!r} uses {{{field}}}, which {who.launcher} does not tell; leave it out")
+            return str(fields[field])
+        if letter in ("h", "%"):
+            return who.host if letter == "h" else "%"
+        raise UsageError(f"{option} {template!r} uses %{letter}; only %q{{VARIABLE}}, %h and %% are filled in")
+
+    name = _FIELD.sub(value, template)
+    if not name.strip() or "\0" in name or (not folder and (_ILLEGAL.search(name) or name in (".", ".."))):
+        raise UsageError(f"{option} gives {name!r}, which cannot be the name of a {'folder' if folder else 'report'}")
+    return name

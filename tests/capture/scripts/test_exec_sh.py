@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+WORLD = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+ARGUMENTS = ["a b", 'say "hi"', "it's", "$HOME", "*", ""]
+SHELLS = [s for s in ("dash", "bash", "busybox") if shutil.which(s)]
+
+
+@pytest.fixture(params=SHELLS)
+def script(request, capture, fake_nsys, tmp_path):
+    """Starts the script that these options give, under a shell, with these variables."""
+
+    def start(*options, program, **variables):
+        emitted = capture("exec", "--emit-sh", *options)
+        assert emitted.returncode == 0, emitted.stderr
+        path = tmp_path / "profiled run.sh"
+        path.write_text(emitted.stdout)
+        shell = [request.param, "sh"] if request.param == "busybox" else [request.param]
+        environment = {**os.environ, "ALLTRACE_NSYS": str(fake_nsys), **WORLD, **variables}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([*shell, str(path), *program], cwd=tmp_path, env=environment, **pipes)
+
+    return start
+
+
+def finish(started):
+    out, err = started.communicate(timeout=60)
+    return started.returncode, out, err
+
+
+def test_a_report_the_arguments_and_the_exit_code(script, tmp_path):
+    done = finish(script("--job", "j k", program=["sh", "-c", 'printf "[%s]" "$@"; exit 3', "sh", *ARGUMENTS]))
+    assert done == (3, "".join(f"[{a}]" for a in ARGUMENTS), "")
+    assert [p.name[:10] for p in (tmp_path / "reports").iterdir()] == ["j-k_rank1_"]
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_ranks_that_are_not_chosen_run_plainly(script, tmp_path):
+    for options in (["--ranks", "0"], ["--ranks", "first-local"], ["--cutoff", "1"], ["--per-node", "1"]):
+        assert finish(script(*options, program=["sh", "-c", "exit 5"])) == (5, "", "")
+    assert not (tmp_path / "reports").exists()
+
+
+def test_slurm_comes_last(script, tmp_path):
+    done = finish(script(program=["true"], SLURM_PROCID="0", SLURM_JOB_ID="77"))
+    assert done == (0, "", "")
+    assert [p.name[:9] for p in (tmp_path / "reports").iterdir()] == ["77_rank1_"]
+
+
+def test_a_missing_or_cut_report_is_said(script):
+    code, _, err = finish(script("--strict", program=["true"], FAKE="cut"))
+    assert code == 4
+    assert "is cut off" in err
+    assert "no whole report reports/job_rank1_on_" in err
+    assert finish(script("--force", program=["sh", "-c", "kill -9 $$"], FAKE="none"))[0] == 137
+
+
+def test_a_signal_reaches_the_program(script, tmp_path):
+    loop = 'trap "echo saved; exit 7" TERM; echo ready; i=0; while [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done'
+    started = script(program=["sh", "-c", loop])
+    assert started.stdout.readline() == "ready\n"
+    started.send_signal(signal.SIGTERM)
+    assert finish(started) == (7, "saved\n", "")
+    assert len(list((tmp_path / "reports").iterdir())) == 1
+
+
+def test_the_exit_code_is_waited_for_where_the_shell_around_the_program_is_slow_to_write_it(script):
+    program = "sleep 1; kill -STOP $PPID; (sleep 1; kill -CONT $PPID) & exit 9"
+    code, _, err = finish(script(program=["sh", "-c", program], FAKE="leaves"))
+    assert code == 9
+    assert err.count("no whole report") == 1
+
+
+def test_bad_input_stops_before_the_program(script, tmp_path):
+    assert finish(script("--ranks", "7", program=["echo", "ran"]))[:2] == (2, "")
+    assert finish(script(program=["echo", "ran"], ALLTRACE_NSYS="/no/such"))[:2] == (2, "")
+    assert finish(script(program=["no-such-program"]))[:2] == (127, "")
+    (tmp_path / "file").write_text("")
+    assert finish(script("-o", "file/x", program=["echo", "ran"]))[:2] == (3, "")
+
+
+def test_what_it_does_not_know_is_refused(capture):
+    refused = capture("exec", "--emit-sh", "--on-error", "run", "--name", "x")
+    assert refused.returncode == 2
+    assert "--emit-sh does not know --name, --on-error run" in refused.stderr
+    assert "cannot write the switch" in capture("exec", "--emit-sh", "--profiler-arg=--x=$(id)").stderr
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck on this machine")
+def test_shellcheck_finds_nothing(capture):
+    emitted = capture("exec", "--emit-sh", "--ranks", "0-3", "--steps", "3:5", "--gpu-metrics", "-o", "it's here")
+    checked = subprocess.run(["shellcheck", "-s", "sh", "-"], input=emitted.stdout, capture_output=True, text=True, check=False)
+    assert checked.stdout == ""
+
+
+RECORDING = """#!/bin/sh
+case "$1" in --version) echo "NVIDIA Nsight Systems version $RELEASE.3.4-x"; exit ;; esac
+[ "$2" != --help ] || exit 0
+printf '%s\\n' "$@" > "$RECORD"
+while [ "${1#--output=}" = "$1" ]; do shift; done
+printf 'NVIDIA Tegra Profiler Report [END]' > "${1#--output=}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("release", "switch"),
+    [("2025.1", "efa_metrics"), ("2024.4", "nic_sampler,-mode:counters,-struct:true,-efa:true"), ("2023.4", None)],
+)
+def test_the_plug_in_for_efa_is_that_of_the_version_once_a_node(script, tmp_path, release, switch):
+    (tmp_path / "nsys").write_text(RECORDING)
+    (tmp_path / "nsys").chmod(0o755)
+    first = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    variables = {"ALLTRACE_NSYS": str(tmp_path / "nsys"), "RELEASE": release, "RECORD": str(tmp_path / "record")}
+    code, _, err = finish(script("--efa", "--force", program=["true"], **variables, **first))
+    if switch is None:
+        assert code == 2
+        assert "has no plug-in for EFA" in err
+    else:
+        assert f"--enable={switch}" in (tmp_path / "record").read_text().splitlines()
+    finish(script("--efa", "--force", program=["true"], **variables))
+    assert "--enable" not in (tmp_path / "record").read_text()

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+from tests.capture.scripts.rendering import NEEDED
+
+from alltrace.capture.scripts.parts import capture_words, request_of, variables
+from alltrace.capture.scripts.settings import Job
+from alltrace.cli.capturing.exec_ import COMMAND, request_from
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"profiler.ranks": "0-3,9", "profiler.per_node": 2, "profiler.steps": "70:75", "profiler.tmp": "/local disk"},
+        {"profiler.delay": "330", "profiler.duration": "50.5", "profiler.gpu_metrics": True, "profiler.nic_metrics": True},
+        {"profiler.efa": True, "profiler.sample": True, "profiler.trace": "cuda,nvtx,mpi", "profiler.arguments": ["--x=a b", "-y"]},
+        {"profiler.capture_range": "nvtx:a b@c", "profiler.path": "/opt/nsys"},
+        {"workload.kind": "megatron", "profiler.steps": "70:75"},
+        {"profiler.kind": "ncu", "profiler.kernels": "^(a|b)$", "profiler.set": "roofline", "profiler.launch_skip": 7},
+        {"profiler.kind": "torch", "profiler.steps": "3:5", "profiler.ranks": "first-local"},
+    ],
+)
+def test_the_options_of_the_wrapper_and_its_shell_form_ask_for_the_same(changes):
+    job = Job({**NEEDED, **changes})
+    words = capture_words(job, "reports", "profiled")
+    parser = argparse.ArgumentParser()
+    COMMAND.configure(parser)
+    parsed = request_from(parser.parse_args(words[3:]))
+    wanted = request_of(job, "reports")
+    assert words[:3] == ["alltrace", "capture", "exec"]
+    assert parsed._replace(ncu=wanted.ncu, nsys=wanted.nsys) == wanted
+    if wanted.profiler == "ncu":
+        assert parsed.ncu == wanted.ncu
+    elif wanted.profiler == "nsys":
+        assert parsed.nsys == wanted.nsys
+    else:
+        assert parsed.nsys.steps == wanted.nsys.steps == (3, 5)
+
+
+def test_the_log_of_nccl_has_the_ranks_and_times_that_are_read_back(tmp_path):
+    found = variables(Job({"environment": {"NCCL_DEBUG": "WARN"}}), "/reports")
+    assert found["NCCL_DEBUG"] == "WARN"  # the user's own comes last
+    assert found["NCCL_DEBUG_FILE"] == "/reports/nccl.%h.%p.log"
+    assert {"INIT", "COLL"} <= set(found["NCCL_DEBUG_SUBSYS"].split(","))
+    assert variables(Job({"nccl.log": False}), "/reports") == {}
+    stamp = found["NCCL_DEBUG_TIMESTAMP_FORMAT"].replace("%F", "2026-05-05").replace("%T", "06:16:47").replace("%6f", "250000")
+    line = f"{stamp}h:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 10 datatype 7 op 0 root 0 comm 0x5 "
+    log = tmp_path / "nccl.h.1.log"
+    log.write_text(f"{line}[nranks=2] stream 0x9\n{line.replace('47.25', '48.50')}[nranks=2] stream 0x9\n")
+    target = tmp_path / "calls.csv"
+    from alltrace.cli.main import main
+
+    assert main(["logs", "nccl", str(log), "--view", "calls", "--format", "csv", "-o", str(target)]) == 0
+    head, *rows = [row.split(",") for row in target.read_text().splitlines()]
+    first, second = (int(row[head.index("time_ns")]) for row in rows)
+    assert second - first == 1_250_000_000

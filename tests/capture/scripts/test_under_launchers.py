@@ -1,0 +1,89 @@
+"""Rendered scripts with a real launcher and a real Nsight Systems, to what alltrace says of the reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from tests.capture.launching import find_torch
+
+from alltrace.capture.scripts.registry import render
+from alltrace.capture.scripts.settings import Job
+
+pytestmark = [
+    pytest.mark.oracle,
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="profilers are wrapped on Linux"),
+]
+PROGRAM = """import sys, time, nvtx
+from alltrace.instrument import annotate, steps
+assert sys.argv[1:] == ["a b", "$HOME", "it's"], sys.argv
+with steps() as window:
+    for n in range(6):
+        with annotate(f"step {n}"): time.sleep(0.01)
+        window.step()
+"""
+
+
+@pytest.fixture
+def start(bare_environment, nsys, tmp_path, monkeypatch):
+    """Renders a script, runs it, and gives what `info` says of the folder of reports."""
+    pytest.importorskip("nvtx")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    alltrace = tools / "alltrace"
+    alltrace.write_text(f'#!/bin/sh\nexec {sys.executable} -m alltrace.cli.main "$@"\n')
+    alltrace.chmod(0o755)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("JOB_ID", "77")
+
+    def run(target, **changes):
+        values = {
+            "job.nodes": 1,
+            "job.ranks_per_node": 2,
+            "job.output": "all reports",
+            "workload.command": [sys.executable, "train.py"],
+            "workload.arguments": ["a b", "$HOME", "it's"],
+            "profiler.trace": "nvtx",
+            "profiler.path": str(nsys),
+            "environment": {"PYTHONPATH": os.environ["PYTHONPATH"]},
+            **{name.replace("__", "."): value for name, value in changes.items()},
+        }
+        script = tmp_path / "job.sh"
+        script.write_text(render(target, Job(values)))
+        done = subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180)
+        assert done.returncode == 0, done.stderr
+        info = [alltrace, "info", tmp_path / "all reports" / "77", "--jobs", "1", "--format", "json"]
+        found = subprocess.run(info, env={**os.environ, "ALLTRACE_NSYS": str(nsys)}, capture_output=True, text=True, check=True)
+        return [(r["rank"], r["local_rank"], r["ranges"]) for r in json.loads(found.stdout)["rows"]]
+
+    return run
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun on this machine")
+@pytest.mark.parametrize("wrapper", ["alltrace", "shell"])
+def test_mpirun(start, wrapper):
+    ranks = start("mpi", mpi__arguments=["--oversubscribe"], profiler__wrapper=wrapper)
+    assert ranks == [(0, 0, 6), (1, 1, 6)]
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun on this machine")
+def test_the_window_of_steps_by_an_nvtx_range(start):
+    changes = {"profiler__capture_range": "nvtx:step 3@alltrace", "mpi__arguments": ["--oversubscribe"]}
+    assert start("mpi", **changes) == [(0, 0, 1), (1, 1, 1)]
+
+
+def test_torchrun(start, tmp_path):
+    python = find_torch()
+    if python is None:
+        pytest.skip("no PyTorch: set ALLTRACE_TORCH_PYTHON")
+    (tmp_path / "bin" / "torchrun").write_text(f'#!/bin/sh\nexec {python} -m torch.distributed.run "$@"\n')
+    (tmp_path / "bin" / "torchrun").chmod(0o755)
+    assert start("torchrun", workload__command=[python, "train.py"]) == [(0, 0, 6), (1, 1, 6)]

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import timeit
+import types
+from pathlib import Path
+
+import pytest
+
+from alltrace.capture import instrument
+from alltrace.instrument import annotate, profiled, steps, torch_profile, trace_func
+from alltrace.trace.errors import UsageError
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What is called where the process is profiled."""
+    found = []
+    monkeypatch.setenv("ALLTRACE_CAPTURE", "nsys")
+    monkeypatch.delenv("ALLTRACE_STEPS", raising=False)
+    monkeypatch.setattr(instrument, "_synchronise", lambda: found.append("synchronise"))
+    monkeypatch.setattr(instrument, "_profiler", found.append)
+    monkeypatch.setattr(instrument, "_makers", [])
+    return found
+
+
+WINDOW = ["synchronise", "Start", "synchronise", "Stop"]
+
+
+def train(window, most):
+    recorded = []
+    with window:
+        for n in range(most):
+            if window.recording:
+                recorded.append(n)
+            window.step()
+    return recorded
+
+
+def test_the_window_is_recorded_from_its_first_step_up_to_its_end(calls):
+    assert train(steps(3, 5), 10) == [3, 4]
+    assert calls == WINDOW
+
+
+def test_the_window_may_begin_at_once(calls):
+    assert train(steps(0, 2), 10) == [0, 1]
+    assert calls == WINDOW
+
+
+def test_a_training_that_ends_early_still_ends_the_window(calls):
+    assert train(steps(3, 50), 5) == [3, 4]
+    assert calls == WINDOW
+    with pytest.raises(RuntimeError), steps(0, 5):
+        raise RuntimeError
+    assert calls == WINDOW * 2
+
+
+def test_a_training_that_ends_before_the_window_records_nothing(calls):
+    assert train(steps(30, 50), 5) == []
+    assert calls == []
+
+
+def test_steps_are_counted_over_a_resumed_training(calls):
+    assert train(steps(73, 75, at=70), 10) == [3, 4]
+    assert train(steps(3, 75, at=70), 10) == [0, 1, 2, 3, 4]
+    assert calls == WINDOW * 2
+    assert train(steps(3, 5, at=70), 10) == []
+
+
+def test_the_command_line_says_which_steps(calls, monkeypatch):
+    monkeypatch.setenv("ALLTRACE_STEPS", "1:2")
+    assert train(steps(), 5) == [1]
+    assert train(steps(3, 5), 5) == [1]
+    monkeypatch.setenv("ALLTRACE_STEPS", "x")
+    assert train(steps(), 5) == []
+
+
+def test_nothing_happens_where_the_process_is_not_profiled(calls, monkeypatch):
+    monkeypatch.delenv("ALLTRACE_CAPTURE")
+    for name in instrument._UNDER_NSYS:
+        monkeypatch.delenv(name, raising=False)
+    assert not profiled()
+    assert train(steps(1, 3), 5) == []
+    assert calls == []
+    assert annotate("a") is annotate("b")
+
+    def plain():
+        return 7
+
+    assert annotate("a")(plain) is plain
+    assert trace_func(plain)() == 7
+
+
+@pytest.mark.parametrize(("first", "end"), [(1, None), (None, 1), (5, 5), (5, 4)])
+def test_windows_that_cannot_be(first, end):
+    with pytest.raises(UsageError):
+        steps(first, end)
+
+
+class Recorded:
+    def __init__(self, name, found):
+        self.name, self.found = name, found
+
+    def __enter__(self):
+        self.found.append(f"+{self.name}")
+
+    def __exit__(self, *_):
+        self.found.append(f"-{self.name}")
+
+
+def test_ranges_nest_and_decorate(calls, monkeypatch):
+    monkeypatch.setattr(instrument, "_makers", [lambda name: Recorded(name, calls)])
+
+    @trace_func(name="inner")
+    def inner():
+        """Its text."""
+        return 1
+
+    @annotate("outer")
+    def outer():
+        with annotate("block"):
+            return inner()
+
+    assert outer() == 1
+    assert inner.__doc__ == "Its text."
+    assert calls == ["+outer", "+block", "+inner", "-inner", "-block", "-outer"]
+    calls.clear()
+    assert train(steps(1, 2), 3) == [1]
+    assert calls == ["synchronise", "Start", "+steps", "synchronise", "-steps", "Stop"]
+
+
+def test_torch_profile_refuses_to_run_under_another_profiler(calls):
+    with pytest.raises(UsageError, match="both need CUPTI"):
+        torch_profile("traces")
+
+
+def test_without_a_folder_it_records_only_where_capture_exec_says_so(monkeypatch):
+    monkeypatch.delenv("ALLTRACE_TRACES", raising=False)
+    with torch_profile() as profile:
+        profile.step()
+    profile.start()
+    profile.stop()
+    assert isinstance(profile, instrument._NoProfile)
+
+
+class Scheduled:
+    """A stand-in for torch.profiler: calls the handler at the end of each cycle of the schedule."""
+
+    def __init__(self, schedule, on_trace_ready, **options):
+        self.schedule, self.ready, self.options, self.steps, self.exports = schedule, on_trace_ready, options, 0, []
+
+    def step(self):
+        self.steps += 1
+        wait, warmup, active, repeat = (self.schedule[n] for n in ("wait", "warmup", "active", "repeat"))
+        cycle, at = divmod(self.steps, wait + warmup + active)
+        if not at and (not repeat or cycle <= repeat):
+            self.ready(self)
+
+    def export_chrome_trace(self, path):
+        self.exports.append(path)
+        Path(path).write_text(json.dumps(self.steps))
+
+
+@pytest.fixture
+def torch_stub(monkeypatch):
+    profiler = types.SimpleNamespace(profile=Scheduled, schedule=lambda **given: given, record_function=lambda name: None)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(profiler=profiler))
+    monkeypatch.setattr(instrument, "_makers", [])
+    for name in ("ALLTRACE_CAPTURE", "ALLTRACE_STEPS", "ALLTRACE_TRACES", "ALLTRACE_JOB", *instrument._UNDER_NSYS):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "77"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    return profiler
+
+
+def test_one_trace_a_rank_and_cycle_named_by_rank_and_world_size(torch_stub, tmp_path):
+    profile = torch_profile(str(tmp_path / "traces"), wait=1, warmup=1, active=2, repeat=3, record_shapes=True)
+    for _ in range(20):
+        profile.step()
+    names = [f"77_rank3-of-8_cycle{n}.pt.trace.json.gz" for n in range(3)]
+    assert [Path(p).name for p in profile.exports] == names
+    assert [json.loads((tmp_path / "traces" / n).read_text()) for n in names] == [4, 8, 12]
+    assert profile.options == {"record_shapes": True}
+    assert instrument._makers == [torch_stub.record_function]
+
+
+@pytest.mark.parametrize(("steps", "schedule"), [("70:75", (69, 1, 5)), ("1:2", (0, 1, 1)), ("0:2", (0, 0, 2))])
+def test_the_command_line_says_which_steps_are_traced(torch_stub, monkeypatch, tmp_path, steps, schedule):
+    monkeypatch.setenv("ALLTRACE_TRACES", str(tmp_path))
+    monkeypatch.setenv("ALLTRACE_STEPS", steps)
+    monkeypatch.setenv("ALLTRACE_JOB", "a/b")
+    profile = torch_profile(wait=3, repeat=9)
+    assert profile.schedule == dict(zip(("wait", "warmup", "active", "repeat"), (*schedule, 1), strict=True))
+    for _ in range(100):
+        profile.step()
+    assert [Path(p).name for p in profile.exports] == ["a-b_rank3-of-8_cycle0.pt.trace.json.gz"]
+
+
+def test_it_is_light_to_import():
+    script = "import sys, alltrace.instrument; print(sorted({'numpy', 'pyarrow', 'torch', 'nvtx', 'asyncio'} & set(sys.modules)))"
+    bare = {k: v for k, v in os.environ.items() if k not in (instrument.MARK, *instrument._UNDER_NSYS)}
+    bare["PYTHONPATH"] = str(Path(instrument.__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", script], env=bare, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_it_costs_nanoseconds_where_the_process_is_not_profiled(monkeypatch):
+    monkeypatch.setattr(instrument, "_makers", [])
+    monkeypatch.delenv("ALLTRACE_CAPTURE", raising=False)
+
+    def annotated():
+        with annotate("x"):
+            pass
+
+    window = steps()
+    times = 20_000
+    # the best of many is what it costs without the neighbours
+    assert min(timeit.repeat(annotated, number=times, repeat=9)) / times < 600e-9
+    assert min(timeit.repeat(window.step, number=times, repeat=9)) / times < 1e-6
+
+
+@pytest.mark.oracle
+def test_the_real_nsys_records_just_the_window(capture, nsys, tmp_path):
+    pytest.importorskip("nvtx")
+    program = """
+from alltrace.instrument import annotate, steps
+with steps() as window:
+    for n in range(10):
+        with annotate(f"step {n}"):
+            pass
+        window.step()
+"""
+    options = ["--nsys", nsys, "--trace", "nvtx", "--job", "j", "--steps", "3:5", "--steps-by", "nvtx", "--verbose"]
+    done = capture("exec", *options, "--", sys.executable, "-c", program)
+    assert done.returncode == 0, done.stderr
+    (report,) = (tmp_path / "reports").iterdir()
+    target = tmp_path / "x.sqlite"
+    subprocess.run([nsys, "export", "-t", "sqlite", "-q", "true", "-o", target, report], check=True, capture_output=True)
+    import sqlite3
+
+    with sqlite3.connect(target) as db:
+        names = {t for (t,) in db.execute("SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId")}
+    db.close()
+    assert {n for n in names if n and n.startswith("step ")} == {"step 3", "step 4"}
+
+
+@pytest.mark.oracle
+def test_torch_profile_refuses_under_the_real_nsys_however_it_was_started(nsys, tmp_path):
+    program = "from alltrace.instrument import torch_profile\ntorch_profile('traces')"
+    bare = {k: v for k, v in os.environ.items() if k != instrument.MARK}
+    bare["PYTHONPATH"] = str(Path(instrument.__file__).parents[2])
+    command = [nsys, "profile", "-t", "none", "-s", "none", "--cpuctxsw=none", "-o", tmp_path / "x", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=bare, cwd=tmp_path, check=False, timeout=120)
+    assert "torch_profile cannot run under nsys or ncu: both need CUPTI" in done.stdout + done.stderr
+    assert not (tmp_path / "traces").exists()
