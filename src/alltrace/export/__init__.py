@@ -1,0 +1,1 @@
+"""Traces in the formats of other tools, written from a run on its aligned clock."""

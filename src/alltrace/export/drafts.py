@@ -1,0 +1,123 @@
+"""Outputs that are whole or not there: written beside their place, and renamed into it at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from io import FileIO
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+_FAST = 1
+_GZIP = 31
+
+
+class Draft:
+    """A folder beside the output, renamed piece by piece when the block ends well and removed in any case.
+
+    Args:
+        path: The output; what is written later with `file` lies beside it.
+
+    Raises:
+        InputError: On leaving the block, when something could not be written; nothing is left then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = path.parent / f".{path.name}.{os.getpid()}.tmp"
+        self._places: list[tuple[Path, Path]] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self.folder.mkdir()
+        except OSError as error:
+            raise self._refusal(error) from error
+        return self
+
+    def file(self, place: Path) -> Path:
+        """Where to write what shall be at `place` in the end; files are put there in the order of these calls."""
+        draft = self.folder / f"{len(self._places)}"
+        self._places.append((draft, place))
+        return draft
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is None:
+                for draft, place in self._places:
+                    draft.replace(place)
+        except OSError as failed:
+            raise self._refusal(failed) from failed
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        # an error of reading a run is an InputError already; what is left is ours
+        if isinstance(error, OSError):
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> InputError:
+        return InputError(
+            self.path,
+            found=f"it cannot be written ({error.strerror or error})",
+            advice="nothing was left there; make room or choose another place",
+        )
+
+
+def check_folder(path: Path) -> None:
+    """Refuse an output folder that holds something.
+
+    Raises:
+        UsageError: It is a file, or not empty.
+    """
+    if path.is_dir() and not any(path.iterdir()):
+        path.rmdir()
+    if path.exists():
+        raise UsageError(f"-o is {path}, which exists; expected a new folder")
+
+
+class Output:
+    """A binary file that may be compressed on the fly.
+
+    Args:
+        path: The file.
+        gzip: Whether to compress, at zlib's fastest level: text of numbers shrinks nearly as much as at the slowest.
+    """
+
+    def __init__(self, path: Path, *, gzip: bool) -> None:
+        self._file = FileIO(path, "w")  # without a buffer there is nothing to lose at the end
+        self._packer = zlib.compressobj(_FAST, zlib.DEFLATED, _GZIP) if gzip else None
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data`."""
+        self._all(self._packer.compress(data) if self._packer else data)
+
+    def close(self) -> None:
+        """Write what waits, down to the disk, so that a full one is noticed now."""
+        if self._packer:
+            self._all(self._packer.flush())
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file as it is."""
+        self._file.close()
+
+    def _all(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        while len(view):
+            view = view[self._file.write(view) :]

@@ -1,0 +1,113 @@
+"""Records as bytes, made from columns of numbers without a Python object for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.export._kernels import FIXED64, INT, MICROSECONDS, SLACK, TEXT, VARINT, WIDEST, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+
+__all__ = ["FIXED64", "INT", "MICROSECONDS", "TEXT", "VARINT", "Pool", "Records", "Template"]
+
+
+class Records:
+    """n records of bytes, one after the other.
+
+    Attributes:
+        data: uint8 array of all bytes.
+        lengths: int64 array of n.
+    """
+
+    def __init__(self, data: NDArray[np.uint8], lengths: Int64) -> None:
+        self.data = data
+        self.lengths = lengths
+
+
+class Pool:
+    """Pieces of text that records refer to by number."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._known: dict[bytes, int] = {}
+        self._arrays: tuple[NDArray[np.uint8], Int64] | None = None
+        self._scratch = np.empty(0, np.uint8)
+
+    def scratch(self, size: int) -> NDArray[np.uint8]:
+        """Room for `size` bytes, which the next call may give again."""
+        if len(self._scratch) < size:
+            self._scratch = np.empty(size, np.uint8)
+        return self._scratch
+
+    def add(self, piece: bytes | str) -> int:
+        """The number of a piece; equal pieces have one."""
+        piece = piece.encode("utf-8", "replace") if isinstance(piece, str) else piece
+        known = self._known.get(piece)
+        if known is None:
+            known = self._known[piece] = len(self._pieces)
+            self._pieces.append(piece)
+            self._arrays = None
+        return known
+
+    def add_all(self, pieces: Iterable[bytes | str]) -> Int64:
+        """The numbers of the pieces, as an int64 array."""
+        return np.fromiter((self.add(p) for p in pieces), np.int64)
+
+    def arrays(self) -> tuple[NDArray[np.uint8], Int64]:
+        """All bytes, with slack, and where each piece starts, with the end last."""
+        if self._arrays is None:
+            offsets = np.zeros(len(self._pieces) + 1, np.int64)
+            np.cumsum([len(p) for p in self._pieces], out=offsets[1:])
+            self._arrays = np.frombuffer(b"".join((*self._pieces, bytes(SLACK))), np.uint8), offsets
+        return self._arrays
+
+
+class Template:
+    """The form of a record.
+
+    Args:
+        pool: Where its text is kept.
+        fields: Literal text, or a kind of field (such as `INT` or `TEXT`) that takes its values from a column.
+    """
+
+    def __init__(self, pool: Pool, fields: Sequence[Any]) -> None:
+        self._pool = pool
+        self._literals = [None if isinstance(f, int) else pool.add(f) for f in fields]
+        self._kinds = np.array([f if isinstance(f, int) else TEXT for f in fields], np.int8)
+
+    def records(self, count: int, *columns: Any) -> Records:
+        """`count` records.
+
+        Args:
+            count: How many.
+            columns: For each field that is not literal an int64 array of that length, or one number for all.
+        """
+        pool, offsets = self._pool.arrays()
+        sources, constants = np.full(len(self._kinds), -1, np.int64), np.zeros(len(self._kinds), np.int64)
+        given = iter(columns)
+        rows: list[Int64] = []
+        room = int(WIDEST[self._kinds].sum()) * count
+        for field, literal in enumerate(self._literals):
+            value: Any = next(given) if literal is None else literal
+            if np.ndim(value):
+                sources[field] = len(rows)
+                rows.append(value)
+                if self._kinds[field] == TEXT:
+                    chosen = value[value >= 0]
+                    room += int((offsets[chosen + 1] - offsets[chosen]).sum())
+            else:
+                constants[field] = value
+                if self._kinds[field] == TEXT and value >= 0:
+                    room += int(offsets[value + 1] - offsets[value]) * count
+        values = np.stack(rows).astype(np.int64, copy=False) if rows else np.empty((0, count), np.int64)
+        lengths = np.empty(count, np.int64)
+        data = self._pool.scratch(room + SLACK)
+        size = write(self._kinds, sources, constants, np.ascontiguousarray(values), offsets, pool, count, lengths, data)
+        return Records(data[:size].copy(), lengths)

@@ -1,0 +1,51 @@
+"""Names of a run as pieces of text in a pool, looked up once each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from alltrace.export.lines import Pool
+    from alltrace.run.store import Run
+
+    Int64 = NDArray[np.int64]
+
+
+class NameCodes:
+    """Numbers in a pool for ids of names.
+
+    Args:
+        run: Whose names they are.
+        pool: Where the text is put.
+        written: How a name is written.
+        unnamed: What stands for a null id.
+    """
+
+    def __init__(self, run: Run, pool: Pool, written: Callable[[str], str | bytes], unnamed: str = "?") -> None:
+        self._run = run
+        self._pool = pool
+        self._written = written
+        self._unnamed = unnamed
+        self._ids = np.empty(0, np.int64)
+        self._codes = np.empty(0, np.int64)
+
+    def of(self, ids: Int64) -> Int64:
+        """The pool's numbers of ids of names."""
+        import pyarrow as pa
+
+        unique = np.unique(ids)
+        new = np.setdiff1d(unique, self._ids, assume_unique=True)
+        if len(new):
+            texts = self._run.texts(pa.array(new)).to_pylist()
+            codes = self._pool.add_all(self._written(self._unnamed if t is None else t) for t in texts)
+            ids_, codes_ = np.concatenate((self._ids, new)), np.concatenate((self._codes, codes))
+            order = np.argsort(ids_)
+            self._ids, self._codes = ids_[order], codes_[order]
+        found: Int64 = self._codes[np.searchsorted(self._ids, ids)]
+        return found

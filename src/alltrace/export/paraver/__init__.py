@@ -1,0 +1,1 @@
+"""Traces for Paraver: .prv, .pcf and .row, configurations, and a checker."""

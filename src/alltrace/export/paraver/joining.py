@@ -1,0 +1,77 @@
+"""Which call launched which work, and which call waited: rows of a rank that have a correlation in common, in bounded memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.export.merge import RowSorter
+from alltrace.export.tracks import call_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    Int64 = NDArray[np.int64]
+
+_WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
+
+
+class CallJoin:
+    """Takes calls, the work they launched and what they waited for, in any order, and joins them by process and correlation.
+
+    Correlation 0 is that of work which nobody launched. Of nested calls of one correlation the outermost is taken.
+
+    Args:
+        path: Where to sort, as `Sorter` takes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._rows = RowSorter(path, 5)
+
+    def __enter__(self) -> Self:
+        self._rows.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._rows.__exit__(kind, error, trace)
+
+    def calls(self, processes: Int64, correlations: Int64, starts: Int64, ends: Int64, tracks: Int64) -> None:
+        """Add n calls."""
+        rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
+        self._rows.add(call_keys(processes[rows], correlations[rows]), starts[rows], ends[rows], tracks[rows], 0)
+
+    def work(self, processes: Int64, correlations: Int64, starts: Int64, tracks: Int64, sizes: Int64, tag: int) -> None:
+        """Add n pieces of work, with the size and the tag that their communication shall have."""
+        rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
+        self._rows.add(call_keys(processes[rows], correlations[rows]), _WORK + tag, starts[rows], tracks[rows], sizes[rows])
+
+    def waits(self, processes: Int64, correlations: Int64, tracks: Int64) -> None:
+        """Add n waits for what is on these tracks."""
+        rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
+        self._rows.add(call_keys(processes[rows], correlations[rows]), _WAIT, 0, tracks[rows], 0)
+
+    def pairs(self) -> Iterator[tuple[tuple[Int64, ...], tuple[Int64, ...]]]:
+        """What was joined, block by block, as int64 arrays.
+
+        Yields:
+            For launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the work; for waits the starts,
+            ends and tracks of the calls, and the tracks that they waited for.
+        """
+        for keys, kinds, times, tracks, sizes in self._rows.blocks():
+            number = np.arange(len(keys))
+            calls = np.maximum.accumulate(np.where(np.append(True, keys[1:] != keys[:-1]), number, 0))
+            known = kinds[calls] < _WORK
+            launched = np.flatnonzero(known & (kinds >= _WORK) & (kinds < _WAIT))
+            waited = np.flatnonzero(known & (kinds >= _WAIT))
+            launching, waiting = calls[launched], calls[waited]
+            work = (times[launched], tracks[launched], sizes[launched], kinds[launched] - _WORK)
+            yield (
+                (kinds[launching], times[launching], tracks[launching], *work),
+                (kinds[waiting], times[waiting], tracks[waiting], tracks[waited]),
+            )

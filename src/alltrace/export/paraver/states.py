@@ -1,0 +1,109 @@
+"""The state of each thread over time: disjoint and complete, from intervals that may overlap and nest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.export.merge import RowSorter
+from alltrace.export.paraver.sweeps import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, strongest
+from alltrace.readers.paraver import labels as ev
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    Int64 = NDArray[np.int64]
+    Columns = tuple[Int64, Int64, Int64, Int64]
+
+STRONGEST_FIRST = (
+    ev.MPI_RECEIVE, ev.MPI_SEND, ev.MPI_WAIT, ev.MPI_ISEND, ev.MPI_IRECEIVE, ev.MPI_SENDRECV, ev.MPI_OTHER, ev.RUNNING,
+    ev.SYNCHRONISATION, ev.GROUP, ev.MEMORY,
+)  # fmt: skip
+"""Where intervals overlap, the first of these is the state:
+compute hides communication, and that hides copies."""
+
+_STATES = np.array([*STRONGEST_FIRST, ev.IDLE], np.int64)
+_STRENGTHS = np.full(64, -1, np.int64)
+_STRENGTHS[_STATES] = np.arange(len(_STATES))
+
+
+class StateBuilder:
+    """Takes the intervals of one task in any order and tells the state of each thread, and what waits waited for.
+
+    Args:
+        path: Where to sort, as `Sorter` takes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._points = RowSorter(path, 3)
+
+    def __enter__(self) -> Self:
+        self._points.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._points.__exit__(kind, error, trace)
+
+    def add(self, tracks: Int64, starts: Int64, ends: Int64, states: Int64) -> None:
+        """Add n intervals with their states; those of negative state and those without length count for nothing."""
+        rows = np.flatnonzero((states >= 0) & (ends > starts) & (tracks >= 0))
+        codes = tracks[rows] << TRACK_SHIFT | _STRENGTHS[states[rows]] << 1
+        self._points.add(np.concatenate((starts[rows], ends[rows])), np.concatenate((codes | 1, codes)), 0)
+
+    def ask(self, tracks: Int64, since: Int64, until: Int64, owners: Int64) -> None:
+        """Ask for the last end on each track from `since` to `until`; `owners` are the tracks that waited for it."""
+        self._points.add(until, tracks << TRACK_SHIFT | 1 << QUERY_SHIFT | owners << OWNER_SHIFT, since)
+
+    def sweep(self, background: list[int], end_ns: int) -> Iterator[tuple[Columns, Columns]]:
+        """The states from 0 to the end, without gaps, and the answers to what was asked, block by block.
+
+        Args:
+            background: For each track the state of what no interval covers.
+            end_ns: The end.
+
+        Yields:
+            int64 arrays: tracks, starts, ends, states; and tracks, the last ends on them, the ends of the waits, their tracks.
+        """
+        count = len(background)
+        rest = _STRENGTHS[np.array(background, np.int64)]
+        open_ = np.zeros((count, len(STRONGEST_FIRST)), np.int64)
+        since, states, ended, counts = np.zeros(count, np.int64), rest.copy(), np.full(count, -1, np.int64), np.zeros(2, np.int64)
+        for times, codes, more in self._points.blocks():
+            out: Any = [np.empty(len(times), np.int64) for _ in range(6)]
+            strongest(
+                times, codes, more, end_ns, rest, open_, since, states, ended,
+                out[0], out[1], out[2], out[3], out[4], out[5], counts,
+            )  # fmt: skip
+            tracks, starts, ends, found = (c[: counts[0]] for c in out[:4])
+            rows, last = (c[: counts[1]] for c in out[4:])
+            asked = codes[rows]
+            owners = asked >> OWNER_SHIFT & 0xFFFF
+            yield (tracks, starts, ends, _STATES[found]), (asked >> TRACK_SHIFT, last, times[rows], owners)
+        left, none = np.full(count, end_ns, np.int64), np.empty(0, np.int64)
+        yield (np.arange(count), since, left, _STATES[states]), (none, none, none, none)
+
+
+def state_of_call(name: str) -> int:
+    """The state of a host thread in a CUDA call, -1 for one that only launches."""
+    if "ynchronize" in name:
+        return ev.SYNCHRONISATION
+    return ev.MEMORY if "emcpy" in name or "emset" in name else -1
+
+
+def state_of_mpi(name: str, kind: str) -> int:
+    """The state of a host thread in an MPI call."""
+    if kind == "collective":
+        return ev.GROUP
+    if kind == "start-wait" or "Wait" in name:
+        return ev.MPI_WAIT
+    known = {
+        "MPI_Send": ev.MPI_SEND, "MPI_Recv": ev.MPI_RECEIVE, "MPI_Isend": ev.MPI_ISEND, "MPI_Irecv": ev.MPI_IRECEIVE,
+        "MPI_Sendrecv": ev.MPI_SENDRECV, "MPI_Probe": ev.MPI_RECEIVE,
+    }  # fmt: skip
+    return known.get(name, ev.MPI_OTHER)

@@ -1,0 +1,184 @@
+"""What names occur in the selection, before anything is written: the values and labels of the trace."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.export.paraver.pcf import values_of
+from alltrace.export.tracks import UNKNOWN
+from alltrace.readers.paraver import labels as ev
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.export.selection import Selection
+    from alltrace.readers.paraver.labels import EventType, Profile
+
+    Int64 = NDArray[np.int64]
+
+NAMED = ("api", "kernels", "ranges", "marks", "mpi", "openacc", "openmp", "osrt", "ucx", "syscalls")
+_VERSION = re.compile(r"_v[0-9]{4}$")  # as nsys stats cuts it, which keeps five digits
+
+
+class Values:
+    """From ids of names to values of events."""
+
+    def __init__(self, ids: Int64, values: Int64) -> None:
+        order = np.argsort(ids)
+        self._ids, self._values = ids[order], values[order]
+
+    def of(self, ids: Int64) -> Int64:
+        """The values of ids that the survey saw."""
+        if not len(self._ids):
+            return np.zeros(len(ids), np.int64)
+        return np.asarray(self._values[np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)])
+
+
+class Survey:
+    """The names in a selection.
+
+    Attributes:
+        values: For each table of `NAMED` from ids of names to values; `ranges` has those of start/end ranges and marks too.
+        domains: From ids of NVTX domains to their place among the domains.
+        metrics: From ids of metrics of GPUs to their place; `nic` those of network adapters.
+        operations: From ids of collectives' operations to values.
+        events: What the .pcf tells.
+        end_ns: The last end, ns from the zero of the selection.
+    """
+
+    def __init__(self, selection: Selection, profile: Profile, *, demangled: bool, details: bool, base: Path | None) -> None:
+        self._selection = selection
+        self._known = {t: e for e in (ev.read_pcf(base) if base else ()) for t in e.types}
+        self.events: list[EventType] = []
+        self.values: dict[str, Values] = {}
+        kernel_name = "name" if demangled else "short_name"
+        ids = {t: self._ids(t, kernel_name if t == "kernels" else "name") for t in NAMED}
+        self._name_values("api", ids["api"], {ev.CALL: "CUDA library call"}, strip=True)
+        self._name_values("kernels", ids["kernels"], {ev.KERNEL: "CUDA kernel", profile.nccl: "NCCL kernel"})
+        ids["ranges"] = np.union1d(ids["ranges"], ids.pop("marks"))
+        self._ranges(profile, ids["ranges"])
+        mpi = {ev.MPI_P2P: "MPI Point-to-point", ev.MPI_COLLECTIVE: "MPI Collective Comm", ev.MPI_REST: "MPI Other"}
+        self._name_values("mpi", ids["mpi"], mpi, fixed=ev.MPI_VALUES, first=ev.OTHER_MPI)
+        acc = {ev.OPENACC_OTHER: "OpenACC other", ev.OPENACC_DATA: "OpenACC data", ev.OPENACC_LAUNCH: "OpenACC launch"}
+        self._name_values("openacc", ids["openacc"], acc)
+        for table, number, label in (
+            ("openmp", ev.OPENMP, "OpenMP construct"),
+            ("osrt", ev.OSRT, "OS runtime call"),
+            ("ucx", ev.UCX, "UCX operation"),
+            ("syscalls", ev.SYSCALL, "System call"),
+        ):
+            self._name_values(table, ids[table], {number: label})
+        self._plain(profile, details)
+        self.operations = self._operations()
+        self.metrics = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
+        self.nic = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
+        self.end_ns = self._end()
+
+    def _ids(self, table: str, column: str) -> Int64:
+        import pyarrow.compute as pc
+
+        found: Any = np.empty(0, np.int64)
+        for rank in self._selection.ranks:
+            for batch in self._selection.batches(rank, table, [column]):
+                new = pc.unique(batch.column(column)).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)
+                found = np.union1d(found, new)
+        return np.asarray(found, np.int64)
+
+    def _labels(self, ids: Int64, *, strip: bool = False) -> list[str]:
+        import pyarrow as pa
+
+        texts = self._selection.run.texts(pa.array(ids, pa.int64())).to_pylist()
+        return [ev.label_of(_VERSION.sub("", t) if strip and t else t) for t in texts]
+
+    def _number(self, types: dict[int, str], names: list[str], fixed: Mapping[str, int] | None, first: int) -> dict[str, int]:
+        known = dict(fixed or {})
+        for number in types:
+            if number in self._known:
+                known.update({label: v for v, label in self._known[number].values.items() if 0 < v <= ev.LARGEST_LABELLED})
+        return values_of(names, known, first)
+
+    def _name_values(
+        self,
+        table: str,
+        ids: Int64,
+        types: dict[int, str],
+        *,
+        strip: bool = False,
+        fixed: Mapping[str, int] | None = None,
+        first: int = 1,
+    ) -> None:
+        names = self._labels(ids, strip=strip)
+        values = self._number(types, names, fixed, first)
+        self.values[table] = Values(ids, np.array([values[n] for n in names], np.int64))
+        if len(ids):
+            self.events.append(ev.EventType(types, {0: ev.END, **{v: n for n, v in values.items()}}))
+
+    def _ranges(self, profile: Profile, ids: Int64) -> None:
+        domains = np.union1d(self._ids("ranges", "domain"), self._ids("marks", "domain"))
+        texts = [n if d != UNKNOWN else "default" for d, n in zip(domains.tolist(), self._labels(domains), strict=True)]
+        place = {n: p for p, n in enumerate(sorted(set(texts)))}
+        self.domains = Values(domains, np.array([place[t] for t in texts], np.int64))
+        names = self._labels(ids)
+        types = {profile.ranges + profile.range_step * p: f"NVTX {n}" for n, p in place.items()}
+        other = {ev.RANGE_STARTEND: "NVTX start/end range", ev.MARK: "NVTX mark"}
+        values = self._number({**types, **other}, names, None, 1)
+        self.values["ranges"] = Values(ids, np.array([values[n] for n in names], np.int64))
+        if not len(ids):
+            return
+        shown = {v: n for n, v in values.items()}
+        self.events.append(ev.EventType(types, {0: ev.OUTSIDE, **shown}))
+        self.events.append(ev.EventType(other, {0: ev.OUTSIDE, **shown}))
+        self.events.append(ev.EventType({ev.DEPTH + p: f"NVTX depth {n}" for n, p in place.items()}))
+
+    def _plain(self, profile: Profile, details: bool) -> None:
+        copies = {0: ev.END, **dict(ev.COPIES.values())}
+        self.events.append(ev.EventType({ev.MEMORY_OP: "CUDA memory transfer"}, copies))
+        self.events.append(ev.EventType({ev.MEMORY_BYTES: "CUDA memory transfer size (bytes)"}))
+        self.events.append(ev.EventType({ev.LENGTH: "Length of what begins and overlaps (ns)"}))
+        self.events.append(ev.EventType({profile.graph: "CUDA graph"}, {0: ev.END, 1: "CUDA graph"}))
+        self.events.append(ev.EventType({ev.GRAPH_ID: "CUDA graph id"}))
+        self.events.append(ev.EventType({ev.MPI_SENT: "MPI send size (bytes)", ev.MPI_RECEIVED: "MPI receive size (bytes)"}))
+        if details:
+            self.events.append(ev.EventType({n: f"Kernel {label}" for n, (_, label) in ev.GEOMETRY.items()}))
+            self.events.append(ev.EventType({ev.CORRELATION: "Correlation id"}))
+
+    def _operations(self) -> Values:
+        ids = self._ids("collectives", "op")
+        names = self._labels(ids)
+        values = self._number({ev.NCCL_OP: ""}, names, None, 1)
+        if len(ids):
+            self.events.append(ev.EventType({ev.NCCL_OP: "NCCL operation"}, {0: ev.END, **{v: n for n, v in values.items()}}))
+            sizes = {ev.NCCL_BYTES: "NCCL size (bytes)", ev.NCCL_COUNT: "NCCL elements", ev.NCCL_SEQUENCE: "NCCL sequence number"}
+            self.events.append(ev.EventType(sizes))
+        return Values(ids, np.array([values[n] for n in names], np.int64))
+
+    def _metrics(self, table: str, first: int, what: str, precision: int) -> Values:
+        ids = self._ids(table, "metric")
+        names = self._labels(ids)
+        place = {n: first + p for p, n in enumerate(sorted(set(names)))}
+        if place:
+            types = {number: f"{what} {n}" for n, number in place.items()}
+            self.events.append(ev.EventType(types, precision=precision))
+        return Values(ids, np.array([place[n] for n in names], np.int64))
+
+    def _end(self) -> int:
+        import pyarrow.compute as pc
+
+        from alltrace.trace.schema import TABLES
+
+        selection = self._selection
+        last = selection.run.span_ns[1]
+        if selection.window_ns is not None:
+            last = selection.window_ns[1]
+            for rank in selection.ranks:
+                for table in sorted(selection.tables):
+                    for column in {"start", "end", "time"} & set(TABLES[table].column_names):
+                        for batch in selection.batches(rank, table, [column]):
+                            last = max(last, pc.max(batch.column(column)).as_py() or 0)
+        return max(1, last - selection.zero_ns)

@@ -1,0 +1,293 @@
+"""One rank as a task of a Paraver trace: its events, states and communications."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.export.merge import RowSorter
+from alltrace.export.paraver.joining import CallJoin
+from alltrace.export.paraver.pairing import Ends
+from alltrace.export.paraver.stacks import changes
+from alltrace.export.paraver.states import StateBuilder, state_of_call, state_of_mpi
+from alltrace.export.tracks import UNKNOWN, Intervals, Tracks, intervals_of, numbers, words
+from alltrace.readers.paraver import labels as ev
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.export.paraver.records import RecordWriter
+    from alltrace.export.paraver.survey import Survey
+    from alltrace.export.selection import Selection
+    from alltrace.readers.paraver.labels import Profile
+
+    Int64 = NDArray[np.int64]
+
+_COMMUNICATION = ("collective", "p2p")
+_HOST_TYPES = {"openmp": ev.OPENMP, "osrt": ev.OSRT, "ucx": ev.UCX, "syscalls": ev.SYSCALL}
+_ACC_TYPES = {"data": ev.OPENACC_DATA, "launch": ev.OPENACC_LAUNCH}
+_MPI_TYPES = {"p2p": ev.MPI_P2P, "start-wait": ev.MPI_P2P, "collective": ev.MPI_COLLECTIVE}
+_LARGEST = 9e15
+_DOMAIN_BITS = 32
+
+
+class Task:
+    """Writes the records of one rank.
+
+    Args:
+        selection: What is exported.
+        tracks: The rank's tracks.
+        number: The task, 0-based.
+        objects: The objects of the tracks, as `RecordWriter.objects` numbers them.
+        survey: The values of names.
+        profile: The numbers of types.
+        writer: Where the records go.
+        folder: Where to sort what does not fit in memory.
+        details: Also the geometry and correlation of launches.
+        demangled: Whether kernels have their full name.
+    """
+
+    def __init__(
+        self,
+        selection: Selection,
+        tracks: Tracks,
+        number: int,
+        objects: Int64,
+        survey: Survey,
+        profile: Profile,
+        writer: RecordWriter,
+        folder: Path,
+        *,
+        details: bool = False,
+        demangled: bool = False,
+    ) -> None:
+        self._selection, self._tracks, self._number, self._objects = selection, tracks, number, objects
+        self._survey, self._profile, self._writer = survey, profile, writer
+        self._details, self._kernel_name = details, "name" if demangled else "short_name"
+        self._folder = folder
+        self.mpi: list[tuple[bool, Ends]] = []
+
+    def write(self) -> None:
+        """Write all of the rank but what needs other ranks."""
+        if not len(self._tracks):
+            return
+        self._host()
+        self._ranges()
+        self._marks()
+        self._collectives()
+        self._metrics()
+        with StateBuilder(self._folder / "states") as self._states:
+            with CallJoin(self._folder / "calls") as self._joined:
+                self._kernels()
+                self._copies()
+                self._graphs()
+                self._calls()
+                self._waits()
+                self._join()
+            self._mpi()
+            self._write_states()
+
+    def _parts(self, table: str, columns: list[str]) -> Any:
+        return intervals_of(self._selection, self._tracks, table, columns)
+
+    def _of(self, tracks: Int64) -> Int64:
+        return self._objects[:, tracks]
+
+    def _kernels(self) -> None:
+        geometry = [c for c, _ in ev.GEOMETRY.values()] if self._details else []
+        for part in self._parts("kernels", [self._kernel_name, "kind", "process", "correlation", *geometry]):
+            codes, kinds = words(part.rows, "kind")
+            communicates = np.array([*(k in _COMMUNICATION for k in kinds), False])[codes]
+            values = self._survey.values["kernels"].of(numbers(part.rows, self._kernel_name))
+            more: list[tuple[int, Any]] = []
+            if self._details:
+                more = [(n, numbers(part.rows, c, 0)) for n, (c, _) in ev.GEOMETRY.items()]
+                more.append((ev.CORRELATION, numbers(part.rows, "correlation", 0)))
+            types = np.where(communicates, self._profile.nccl, ev.KERNEL)
+            self._writer.intervals(self._of(part.tracks), part.starts, part.ends, types, values, more)
+            self._states.add(part.tracks, part.starts, part.ends, np.where(communicates, ev.GROUP, ev.RUNNING))
+            self._launched(part, None, ev.TAG_KERNEL)
+
+    def _copies(self) -> None:
+        for part in self._parts("copies", ["kind", "bytes", "process", "correlation"]):
+            codes, kinds = words(part.rows, "kind")
+            unknown = ev.COPIES["unknown"][0]
+            values = np.array([*(ev.COPIES.get(k, (unknown,))[0] for k in kinds), unknown], np.int64)[codes]
+            sizes = np.maximum(numbers(part.rows, "bytes"), 0)
+            more = [(ev.MEMORY_BYTES, sizes)]
+            if self._details:
+                more.append((ev.CORRELATION, numbers(part.rows, "correlation", 0)))
+            self._writer.intervals(self._of(part.tracks), part.starts, part.ends, ev.MEMORY_OP, values, more)
+            self._states.add(part.tracks, part.starts, part.ends, np.full(len(part.tracks), ev.MEMORY, np.int64))
+            self._launched(part, sizes, ev.TAG_COPY)
+
+    def _graphs(self) -> None:
+        for part in self._parts("graphs", ["graph", "process", "correlation"]):
+            more = [(ev.GRAPH_ID, numbers(part.rows, "graph", 0))]
+            self._writer.intervals(self._of(part.tracks), part.starts, part.ends, self._profile.graph, 1, more)
+            self._states.add(part.tracks, part.starts, part.ends, np.full(len(part.tracks), ev.RUNNING, np.int64))
+            self._launched(part, None, ev.TAG_KERNEL)
+
+    def _launched(self, part: Intervals, sizes: Int64 | None, tag: int) -> None:
+        sizes = np.zeros(len(part.starts), np.int64) if sizes is None else sizes
+        self._joined.work(*self._call(part.rows), part.starts, part.tracks, sizes, tag)
+
+    @staticmethod
+    def _call(rows: Any) -> tuple[Int64, Int64]:
+        return numbers(rows, "process"), numbers(rows, "correlation")
+
+    def _waits(self) -> None:
+        for batch in self._selection.batches(self._tracks.rank, "syncs", ["device", "stream", "process", "correlation"]):
+            streams = self._tracks.of_streams(numbers(batch, "device"), numbers(batch, "stream"))
+            self._joined.waits(*self._call(batch), np.where(numbers(batch, "stream") == UNKNOWN, -1, streams))
+
+    def _join(self) -> None:
+        """Communications from the calls to what they launched: sent when the call starts, gone when it ends; asks for waits."""
+        for (logical, gone, callers, arrives, tracks, sizes, tags), (starts, ends, owners, streams) in self._joined.pairs():
+            physical = np.maximum(np.minimum(gone, arrives), logical)
+            sent, received = (logical, physical), (arrives, arrives)
+            self._writer.communications(self._of(callers), sent, self._of(tracks), received, sizes, tags)
+            self._states.ask(streams, starts, ends, owners)
+
+    def _calls(self) -> None:
+        import pyarrow as pa
+
+        for part in self._parts("api", ["name", "process", "correlation"]):
+            self._joined.calls(*self._call(part.rows), part.starts, part.ends, part.tracks)
+            ids = numbers(part.rows, "name")
+            named = pa.array(ids).dictionary_encode()
+            texts = self._selection.run.texts(named.dictionary).to_pylist()
+            states = np.array([state_of_call(t or "") for t in texts], np.int64)[named.indices.to_numpy()]
+            self._host_intervals(part, ev.CALL, self._survey.values["api"].of(ids), states)
+
+    def _host_intervals(self, part: Intervals, types: Any, values: Int64, states: Int64 | None, more: Any = ()) -> None:
+        starts = part.starts
+        # of intervals that start together the outer one begins first
+        order = np.arange(len(starts)) if np.all(starts[1:] > starts[:-1]) else np.lexsort((-part.ends, starts))
+        types = types if np.ndim(types) == 0 else types[order]
+        more = [(n, v[order]) for n, v in more]
+        self._writer.intervals(self._of(part.tracks[order]), part.starts[order], part.ends[order], types, values[order], more)
+        if states is not None:
+            self._states.add(part.tracks, part.starts, part.ends, states)
+
+    def _mpi(self) -> None:
+        import pyarrow as pa
+
+        rank = self._tracks.rank.rank
+        for part in self._parts("mpi", ["name", "kind", "bytes", "recv_bytes", "peer", "tag"]):
+            ids = numbers(part.rows, "name")
+            codes, kinds = words(part.rows, "kind")
+            kinds = [*kinds, "other"]
+            unique, inverse = np.unique(ids, return_inverse=True)
+            names = [t or "" for t in self._selection.run.texts(pa.array(unique)).to_pylist()]
+            pairs, which = np.unique(np.stack((inverse, codes)), axis=1, return_inverse=True)
+            states = np.array([state_of_mpi(names[n], kinds[k]) for n, k in pairs.T.tolist()], np.int64)[which.reshape(-1)]
+            types = np.array([_MPI_TYPES.get(k, ev.MPI_REST) for k in kinds], np.int64)[codes]
+            values = self._survey.values["mpi"].of(ids)
+            grouped = types == ev.MPI_COLLECTIVE
+            sizes = {c: np.maximum(numbers(part.rows, c), 0) for c in ("bytes", "recv_bytes")}
+            for chosen, more in ((~grouped, ()), (grouped, ((ev.MPI_SENT, "bytes"), (ev.MPI_RECEIVED, "recv_bytes")))):
+                rows = np.flatnonzero(chosen)
+                some = Intervals("mpi", None, part.tracks[rows], part.starts[rows], part.ends[rows], part.open[rows])
+                self._host_intervals(some, types[rows], values[rows], states[rows], [(n, sizes[c][rows]) for n, c in more])
+            peers, tags = numbers(part.rows, "peer"), numbers(part.rows, "tag", 0)
+            for sends, word in ((True, "send"), (False, "recv")):
+                moves = np.array([word in n.lower() and "sendrecv" not in n.lower() for n in names])[inverse]
+                rows = np.flatnonzero(moves & (types == ev.MPI_P2P) & (peers >= 0))
+                mine = np.full(len(rows), rank, np.int64)
+                keys = np.stack((mine, peers[rows], tags[rows]) if sends else (peers[rows], mine, tags[rows]))
+                task = np.full(len(rows), self._number, np.int64)
+                ends = Ends(keys, task, part.tracks[rows], part.starts[rows], part.ends[rows], sizes["bytes"][rows])
+                self.mpi.append((sends, ends))
+
+    def _host(self) -> None:
+        for table, number in _HOST_TYPES.items():
+            for part in self._parts(table, ["name"]):
+                self._host_intervals(part, number, self._survey.values[table].of(numbers(part.rows, "name")), None)
+        for part in self._parts("openacc", ["name", "kind"]):
+            codes, kinds = words(part.rows, "kind")
+            types = np.array([*(_ACC_TYPES.get(k, ev.OPENACC_OTHER) for k in kinds), ev.OPENACC_OTHER], np.int64)[codes]
+            self._host_intervals(part, types, self._survey.values["openacc"].of(numbers(part.rows, "name")), None)
+
+    def _ranges(self) -> None:
+        with RowSorter(self._folder / "ranges", 4) as nested:
+            for part in self._parts("ranges", ["name", "domain", "kind"]):
+                codes, kinds = words(part.rows, "kind")
+                nests = np.array([*(k == "pushpop" for k in kinds), False])[codes]
+                values = self._survey.values["ranges"].of(numbers(part.rows, "name"))
+                domains = self._survey.domains.of(numbers(part.rows, "domain"))
+                other = np.flatnonzero(~nests)
+                self._writer.intervals(
+                    self._of(part.tracks[other]), part.starts[other], part.ends[other], ev.RANGE_STARTEND, values[other]
+                )
+                groups = part.tracks << _DOMAIN_BITS | domains
+                nested.add(part.starts[nests], -part.ends[nests], groups[nests], values[nests])
+            for groups, times, tops, depths in changes(nested.blocks()):
+                at = groups & (1 << _DOMAIN_BITS) - 1
+                types = self._profile.ranges + self._profile.range_step * at
+                self._writer.points(self._of(groups >> _DOMAIN_BITS), times, types, tops, [(ev.DEPTH + at, depths)])
+
+    def _marks(self) -> None:
+        for batch in self._selection.batches(self._tracks.rank, "marks", ["time", "thread", "name"]):
+            tracks = self._tracks.of_threads(numbers(batch, "thread"))
+            times = numbers(batch, "time") - self._selection.zero_ns
+            self._writer.points(self._of(tracks), times, ev.MARK, self._survey.values["ranges"].of(numbers(batch, "name")))
+
+    def _collectives(self) -> None:
+        columns = ["start", "end", "device", "stream", "op", "bytes", "count", "sequence"]
+        for batch in self._selection.batches(self._tracks.rank, "collectives", columns):
+            starts, ends = numbers(batch, "start"), numbers(batch, "end")
+            tracks = self._tracks.of_streams(numbers(batch, "device"), numbers(batch, "stream"))
+            on_device = batch.column("device").is_valid().to_numpy() & batch.column("end").is_valid().to_numpy() & (tracks >= 0)
+            rows = np.flatnonzero(on_device)
+            zero = self._selection.zero_ns
+            payload = ((ev.NCCL_BYTES, "bytes"), (ev.NCCL_COUNT, "count"), (ev.NCCL_SEQUENCE, "sequence"))
+            more = [(n, numbers(batch, c, 0)[rows]) for n, c in payload]
+            values = self._survey.operations.of(numbers(batch, "op"))[rows]
+            start = starts[rows] - zero
+            end = np.maximum(ends[rows] - zero, start)
+            self._writer.intervals(self._of(tracks[rows]), start, end, ev.NCCL_OP, values, more)
+
+    def _metrics(self) -> None:
+        """Samples of metrics, each from the sample before it to its own time, which is what a sampler averages over."""
+        before: dict[tuple[int, int], int] = {}
+        zero = self._selection.zero_ns
+        for batch in self._selection.batches(self._tracks.rank, "gpu_metrics", ["device", "metric", "time", "value"]):
+            devices, metrics = numbers(batch, "device"), numbers(batch, "metric")
+            times = numbers(batch, "time") - zero
+            tracks = self._tracks.of_metered(devices)
+            kept = np.flatnonzero(tracks >= 0)
+            devices, metrics, times, tracks = devices[kept], metrics[kept], times[kept], tracks[kept]
+            if not len(kept):
+                continue
+            new = np.append(True, (devices[1:] != devices[:-1]) | (metrics[1:] != metrics[:-1]))
+            since = np.append(times[0], times[:-1])
+            for row in np.flatnonzero(new).tolist():
+                known = before.get((int(devices[row]), int(metrics[row])))
+                if known is None:  # the first sample lasted as long as the second
+                    alone = row + 1 == len(new) or new[row + 1]
+                    known = int(times[row] if alone else max(0, 2 * times[row] - times[row + 1]))
+                since[row] = known
+            for row in np.flatnonzero(np.append(new[1:], True)).tolist():
+                before[int(devices[row]), int(metrics[row])] = int(times[row])
+            values = batch.column("value").to_numpy()[kept]
+            self._samples(tracks, since, self._survey.metrics.of(metrics), values)
+        for batch in self._selection.batches(self._tracks.rank, "nic_metrics", ["start", "metric", "value"]):
+            tracks = self._tracks.of_metered(np.full(batch.num_rows, UNKNOWN, np.int64))
+            starts = numbers(batch, "start") - zero
+            self._samples(tracks, starts, self._survey.nic.of(numbers(batch, "metric")), batch.column("value").to_numpy())
+
+    def _samples(self, tracks: Int64, times: Int64, types: Int64, values: Any) -> None:
+        values = values.astype(np.float64) * (10**ev.PRECISION if self._profile.exact else 1)
+        rows = np.flatnonzero(np.isfinite(values))
+        whole = np.rint(np.clip(values[rows], -_LARGEST, _LARGEST)).astype(np.int64)
+        self._writer.points(self._of(tracks[rows]), times[rows], types[rows], whole)
+
+    def _write_states(self) -> None:
+        background = [ev.RUNNING] * len(self._tracks.threads) + [ev.IDLE] * len(self._tracks.streams)
+        for (tracks, starts, ends, states), (streams, gone, until, owners) in self._states.sweep(background, self._survey.end_ns):
+            self._writer.states(self._objects[0][tracks], starts, ends, states)
+            self._writer.communications(self._of(streams), (gone, gone), self._of(owners), (until, until), 0, ev.TAG_WAIT)

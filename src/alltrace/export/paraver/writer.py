@@ -1,0 +1,184 @@
+"""Writes a run as a Paraver trace: .prv (or .prv.gz), .pcf and .row, and configurations beside it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.export.drafts import Draft, Output
+from alltrace.export.merge import Sorter
+from alltrace.export.paraver.pairing import Ends, pair
+from alltrace.export.paraver.pcf import pcf_text
+from alltrace.export.paraver.records import RecordWriter
+from alltrace.export.paraver.resources import resources_of
+from alltrace.export.paraver.survey import Survey
+from alltrace.export.paraver.task import Task
+from alltrace.export.tracks import UNKNOWN, Tracks, numbers, tracks_of
+from alltrace.readers.paraver import labels as ev
+from alltrace.trace.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.export.selection import Selection
+
+    Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a trace holds.
+
+    Attributes:
+        files: The files.
+        tasks: Ranks.
+        threads: Threads.
+        states: State records.
+        events: Event records.
+        communications: Communication records.
+    """
+
+    files: tuple[Path, ...]
+    tasks: int
+    threads: int
+    states: int
+    events: int
+    communications: int
+
+
+def export_paraver(
+    selection: Selection,
+    path: Path,
+    *,
+    ids: str = "extrae",
+    fold_streams: bool = False,
+    details: bool = False,
+    demangled: bool = False,
+    base_pcf: Path | None = None,
+    cfgs: bool = False,
+) -> Written:
+    """Write the trace, its records in the order of time.
+
+    Args:
+        selection: What to write.
+        path: `NAME.prv` or `NAME.prv.gz`; `NAME.pcf`, `NAME.row` and `NAME-cfgs` are put beside it.
+        ids: Whose numbers of event types: `extrae` or `nsys2prv`.
+        fold_streams: One thread for all streams of a device.
+        details: Also the geometry and the correlation of each launch.
+        demangled: Name kernels with their template arguments and parameters.
+        base_pcf: A .pcf whose values of names are kept, so that traces can be compared.
+        cfgs: Put configurations beside the trace.
+
+    Raises:
+        UsageError: The name does not end so, there are no ranks, or more threads than Paraver can number.
+        InputError: The run is damaged, or a file cannot be written; nothing is left then.
+    """
+    stem = path.name.removesuffix(".gz").removesuffix(".prv")
+    if not path.name.endswith((".prv", ".prv.gz")) or not stem:
+        raise UsageError(f"-o is {path}; expected a name that ends in .prv or .prv.gz")
+    profile = ev.PROFILES[ids]
+    tracks = [_tracks(selection, r.rank, fold_streams) for r in selection.ranks]
+    resources = resources_of(tracks)
+    survey = Survey(selection, profile, demangled=demangled, details=details, base=base_pcf)
+    with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
+        writer = RecordWriter(sorter)
+        objects = [writer.objects(resources.objects(n)) for n in range(len(tracks))]
+        messages: list[tuple[bool, Ends]] = []
+        for number, own in enumerate(tracks):
+            task = Task(
+                selection, own, number, objects[number], survey, profile, writer, draft.folder, details=details, demangled=demangled
+            )
+            task.write()
+            messages += task.mpi
+        _messages(writer, objects, messages)
+        _nccl_messages(selection, writer, objects, tracks)
+        beside = {suffix: path.with_name(stem + suffix) for suffix in (".row", ".pcf")}
+        draft.file(beside[".row"]).write_text(resources.row_text(), encoding="utf-8")
+        draft.file(beside[".pcf"]).write_text(pcf_text(survey.events), encoding="utf-8")
+        with Output(draft.file(path), gzip=path.name.endswith(".gz")) as out:
+            out.write(resources.header(survey.end_ns, time.strftime("%d/%m/%Y at %H:%M")).encode())
+            out.write(_about(selection).encode())
+            for block in sorter.blocks():
+                out.write(block)
+        files = [path, *beside.values()]
+        if cfgs:
+            from alltrace.export.paraver.cfgs import write_cfgs
+
+            files.append(write_cfgs(draft, path.with_name(f"{stem}-cfgs"), survey.events))
+        threads = sum(resources.threads(t) for t in tracks)
+        return Written(tuple(files), len(tracks), threads, **writer.counts)
+
+
+def _tracks(selection: Selection, rank: int, fold_streams: bool) -> Tracks:
+    record = next(r for r in selection.ranks if r.rank == rank)
+    found = tracks_of(selection, record, fold_streams=fold_streams)
+    if "nic_metrics" in selection.tables and selection.run.has(record, "nic_metrics"):
+        return Tracks(record, found.threads, found.streams, [UNKNOWN, *found.metered], found.ordinals, found.names, found.folded)
+    return found
+
+
+def _about(selection: Selection) -> str:
+    """Comment lines that say where the trace comes from."""
+    from alltrace import __version__
+
+    lines = [f"{ev.ABOUT}{__version__}: {printable(str(selection.run.path.name))}"]
+    lines += [ev.TASK.format(task=n, rank=r.rank, pid=r.pids[0] if r.pids else n) for n, r in enumerate(selection.ranks, 1)]
+    lines += [
+        f"# clock of {printable(c.host)}: offset {c.offset_ns} ns, drift {c.drift_ppm:.6g} ppm, evidence {c.evidence}"
+        for c in selection.run.manifest.clocks
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _messages(writer: RecordWriter, objects: list[Int64], found: list[tuple[bool, Ends]]) -> None:
+    """MPI messages: from the start of the send to the end of the receive."""
+    sends, receives = (Ends.joined([e for s, e in found if s is wanted], 3) for wanted in (True, False))
+    _communications(writer, objects, sends, receives, None)
+
+
+def _communications(writer: RecordWriter, objects: list[Int64], sends: Ends, receives: Ends, tag: int | None) -> None:
+    at, to = pair(sends, receives)
+    if not len(at):
+        return
+    first = np.cumsum([0, *(o.shape[1] for o in objects)])
+    every = np.concatenate(objects, axis=1)
+    senders, receivers = (every[:, first[e.tasks[r]] + e.tracks[r]] for e, r in ((sends, at), (receives, to)))
+    sent, received = sends.starts[at], receives.ends[to]
+    tags = sends.keys[2][at] if tag is None else tag
+    writer.communications(senders, (sent, sent), receivers, (received, received), sends.sizes[at], tags)
+
+
+def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int64], tracks: list[Tracks]) -> None:
+    """Sends and receives of NCCL between ranks, where both are known with their peers."""
+    import pyarrow as pa
+
+    columns = ["start", "end", "device", "stream", "communicator", "op", "peer", "group_rank", "bytes"]
+    rows: list[tuple[int, Int64, list[str]]] = []
+    world: dict[tuple[int, int], int] = {}
+    for number, own in enumerate(tracks):
+        for batch in selection.batches(own.rank, "collectives", columns):
+            found = np.stack([numbers(batch, c) for c in columns])
+            for communicator, group_rank in np.unique(found[[4, 7]], axis=1).T.tolist():
+                if group_rank >= 0 and communicator != UNKNOWN:
+                    world[communicator, group_rank] = number
+            ops, inverse = np.unique(found[5], return_inverse=True)
+            texts = selection.run.texts(pa.array(ops)).to_pylist()
+            moves = np.array([t in ("Send", "Recv") for t in texts])[inverse] & (found[6] >= 0) & (found[2] >= 0)
+            rows.append((number, found[:, moves], [texts[i] for i in inverse[moves].tolist()]))
+    sides: dict[str, list[Ends]] = {"Send": [], "Recv": []}
+    for number, found, words in rows:
+        task = np.full(found.shape[1], number, np.int64)
+        own = tracks[number]
+        places = own.of_streams(found[2], found[3])
+        peers = np.array([world.get((c, p), -1) for c, p in found[[4, 6]].T.tolist()], np.int64)
+        for op, ends in sides.items():
+            at = np.flatnonzero(np.array([w == op for w in words], bool) & (places >= 0) & (peers >= 0))
+            pairs = (task[at], peers[at]) if op == "Send" else (peers[at], task[at])
+            start, end = (found[i][at] - selection.zero_ns for i in (0, 1))
+            ends.append(Ends(np.stack((*pairs, found[4][at])), task[at], places[at], start, end, np.maximum(found[8][at], 0)))
+    _communications(writer, objects, Ends.joined(sides["Send"], 3), Ends.joined(sides["Recv"], 3), ev.TAG_NCCL)

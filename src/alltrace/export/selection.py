@@ -1,0 +1,114 @@
+"""What of a run is exported: ranks, tables and a window of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import UsageError
+from alltrace.trace.schema import EVENT_TABLES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from alltrace.align.aligned import Aligned
+    from alltrace.run.manifest import Rank
+    from alltrace.run.store import Run
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What of a run is exported.
+
+    Attributes:
+        run: The run.
+        ranks: Its ranks wanted, ascending.
+        tables: The event tables wanted.
+        window_ns: Start and end on the run's aligned clock; an event belongs to it when it starts in it. None for the whole run.
+    """
+
+    run: Run
+    ranks: tuple[Rank, ...]
+    tables: frozenset[str]
+    window_ns: tuple[int, int] | None = None
+
+    @property
+    def zero_ns(self) -> int:
+        """The time that becomes 0 in the export: the start of the window, or of the first event of the run."""
+        return self.run.span_ns[0] if self.window_ns is None else self.window_ns[0]
+
+    def batches(self, rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
+        """The wanted rows of a rank's table, as non-empty `pyarrow.Table`s; times are on the run's aligned clock."""
+        import pyarrow.compute as pc
+
+        if table not in self.tables:
+            return
+        order = TABLES[table].order or "start"
+        for batch in self.run.rank(rank.rank).batches(table, list(dict.fromkeys((*columns, order)))):
+            wanted = pc.is_valid(batch.column(order))
+            if self.window_ns is not None:
+                start, end = self.window_ns
+                wanted = pc.and_kleene(
+                    wanted, pc.and_(pc.greater_equal(batch.column(order), start), pc.less(batch.column(order), end))
+                )
+            found = batch.filter(wanted)
+            if found.num_rows:
+                yield found
+
+
+def select(
+    run: Run,
+    *,
+    ranks: Sequence[int] | None = None,
+    only: Collection[str] | None = None,
+    window_ns: tuple[int, int] | None = None,
+    steps: tuple[int, int] | None = None,
+    aligned: Aligned | None = None,
+) -> Selection:
+    """A selection of a run.
+
+    Args:
+        run: The run.
+        ranks: The ranks wanted; None for all.
+        only: The event tables wanted; None for all.
+        window_ns: Start and end, relative to the first event of the run.
+        steps: First and last step wanted; the window goes from the first start of one on any rank to the last end, that of the work
+            launched in it among them.
+        aligned: The alignment, for `steps`.
+
+    Raises:
+        UsageError: The run has no such rank, table or step, or the window is empty.
+    """
+    for number in ranks or ():
+        run.rank(number)
+    for name in only or ():
+        if name not in EVENT_TABLES:
+            raise UsageError.unknown("table for --only", name, EVENT_TABLES)
+    wanted = run.ranks if ranks is None else tuple(r for r in run.ranks if r.rank in set(ranks))
+    zero = run.span_ns[0]
+    window = None if window_ns is None else (zero + window_ns[0], zero + window_ns[1])
+    if steps is not None and aligned is not None:
+        window = _of_steps(aligned, steps, [r.rank for r in wanted])
+    if window is not None and window[1] <= window[0]:
+        raise UsageError(f"the window ends at {window[1] - zero} ns, not after its start at {window[0] - zero} ns")
+    return Selection(run, wanted, frozenset(EVENT_TABLES if only is None else only), window)
+
+
+def _of_steps(aligned: Aligned, steps: tuple[int, int], ranks: Sequence[int]) -> tuple[int, int]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = aligned.steps
+    numbers = table.column("step")
+    found = table.filter(
+        pc.and_(
+            pc.is_in(table.column("rank"), pa.array(ranks, pa.int32())),
+            pc.and_(pc.greater_equal(numbers, steps[0]), pc.less_equal(numbers, steps[1])),
+        )
+    )
+    if not found.num_rows:
+        known = pc.min_max(numbers).as_py()
+        there = "no steps were found in the run" if known["min"] is None else f"there are {known['min']} to {known['max']}"
+        raise UsageError(f"--steps is {steps[0]}-{steps[1]}; {there}")
+    lasts = [pc.max(found.column(c)).as_py() for c in ("end", "device_end")]
+    return pc.min(found.column("start")).as_py(), max(e for e in lasts if e is not None)

@@ -1,0 +1,107 @@
+"""The canonical tables of all ranks as Parquet, CSV or Arrow files, names as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.export.drafts import Draft, check_folder
+from alltrace.trace.schema import DICTIONARIES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from alltrace.export.selection import Selection
+    from alltrace.trace.schema import Table
+
+FORMATS = ("parquet", "csv", "arrow")
+
+
+def export_tables(selection: Selection, path: Path, form: str) -> dict[str, int]:
+    """Write a folder with one file per table that has rows, all ranks in it.
+
+    Each file has `rank` and `host` before the table's columns; names are text, times ns on the run's aligned clock from its time 0.
+    CSV is RFC 4180 with LF line ends; null is empty, an empty text is `""`. Arrow is the IPC file format.
+
+    Args:
+        selection: What to write; the dictionaries of its ranks are always whole.
+        path: The folder to make; it must not exist, or be empty.
+        form: One of `FORMATS`.
+
+    Returns:
+        The rows of each table.
+
+    Raises:
+        UsageError: The folder holds something.
+        InputError: The run is damaged, or the folder cannot be written; nothing is left then.
+    """
+    check_folder(path)
+    rows: dict[str, int] = {}
+    with Draft(path) as draft:
+        folder = draft.file(path)
+        folder.mkdir()
+        for name in (*sorted(selection.tables), *DICTIONARIES):
+            if name == "names":
+                continue
+            written = _write(selection, TABLES[name], folder / f"{name}.{form}", form)
+            if written:
+                rows[name] = written
+    return rows
+
+
+def _write(selection: Selection, table: Table, path: Path, form: str) -> int:
+    writer: Any = None
+    rows = 0
+    try:
+        for batch in _all_ranks(selection, table):
+            writer = writer or _writer(path, batch.schema, form)
+            writer.write_table(batch)
+            rows += batch.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _writer(path: Path, schema: Any, form: str) -> Any:
+    if form == "parquet":
+        import pyarrow.parquet as pq
+
+        return pq.ParquetWriter(str(path), schema, compression="zstd")
+    if form == "csv":
+        from pyarrow import csv
+
+        return csv.CSVWriter(str(path), schema, write_options=csv.WriteOptions(quoting_style="needed"))
+    import pyarrow as pa
+
+    return pa.ipc.new_file(str(path), schema)
+
+
+def _all_ranks(selection: Selection, table: Table) -> Iterator[Any]:
+    for rank in selection.ranks:
+        stored = selection.run.rank(rank.rank)
+        if table.name in DICTIONARIES:
+            found = stored.table(table.name)
+            batches = iter((found,) if found.num_rows else ())
+        else:
+            batches = selection.batches(rank, table.name, table.column_names)
+        for batch in batches:
+            yield _readable(selection, table, rank.rank, rank.host, batch)
+
+
+def _readable(selection: Selection, table: Table, rank: int, host: str, batch: Any) -> Any:
+    """`batch` with its rank and host, and text for ids of names and for codes of words."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {
+        "rank": pa.repeat(pa.scalar(rank, pa.int32()), batch.num_rows),
+        "host": pa.repeat(pa.scalar(host, pa.string()), batch.num_rows),
+    }
+    for column in table.columns:
+        values = batch.column(column.name)
+        if column.type == "name":
+            values = selection.run.texts(values).cast(pa.string())
+        elif column.type == "enum":
+            values = values.cast(pa.string())
+        columns[column.name] = values
+    return pa.table(columns)

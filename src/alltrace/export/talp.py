@@ -1,0 +1,213 @@
+"""The JSON that DLB's TALP writes, so that tools for it (talp-pages) read a run: efficiencies of hosts and GPUs.
+
+Definitions are those of TALP: on a device, kernels are useful (NCCL's among them), copies outside of them are communication,
+the rest is inactive; on the host a rank is one CPU, whose time in MPI and, outside of that, in the CUDA runtime is not useful. The
+GPU's efficiencies follow the same paper (Rahimi et al., arXiv 2603.26576): parallel efficiency = load balance x communication
+efficiency x orchestration efficiency, with maxima over processes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.export.drafts import Draft
+from alltrace.export.tracks import numbers
+from alltrace.trace.intervals import Merged, intersection, merge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.export.selection import Selection
+    from alltrace.run.manifest import Rank
+
+    Int64 = NDArray[np.int64]
+
+REGION = "Global"
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """What one rank spent, in ns.
+
+    Attributes:
+        gpus: Its devices.
+        useful: Time of its devices in kernels.
+        communication: Time of its devices in copies alone.
+        mpi: Time of the host in MPI.
+        runtime: Time of the host in CUDA calls outside of MPI.
+        mpi_calls: MPI calls.
+        runtime_calls: CUDA calls.
+    """
+
+    gpus: int
+    useful: int
+    communication: int
+    mpi: int
+    runtime: int
+    mpi_calls: int
+    runtime_calls: int
+
+
+def export_talp(selection: Selection, path: Path) -> dict[str, Any]:
+    """Write the file; returns what it holds.
+
+    Raises:
+        InputError: The run is damaged, or the file cannot be written; nothing is left then.
+    """
+    found = summary(selection)
+    with Draft(path) as draft:
+        draft.file(path).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return found
+
+
+def summary(selection: Selection) -> dict[str, Any]:
+    """The content of the file; times in ns, efficiencies between 0 and 1 with two decimals."""
+    start = selection.zero_ns
+    end = selection.run.span_ns[1] if selection.window_ns is None else selection.window_ns[1]
+    elapsed = end - start
+    times = {r.rank: rank_times(selection, r, start, end) for r in selection.ranks}
+    hosts = list(dict.fromkeys(r.host for r in selection.ranks))
+    nodes = [[times[r.rank] for r in selection.ranks if r.host == h] for h in hosts]
+    gpus = len({d.identity for r in selection.ranks for d in r.devices})
+    return {
+        "dlbVersion": "alltrace",
+        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "resources": {
+            "numCpus": len(times),
+            "numAvailableCpus": len(times),
+            "numNodes": len(hosts),
+            "numMpiRanks": len(times),
+            "numGpus": gpus,
+        },
+        "Application": {REGION: region(nodes, elapsed, gpus)},
+        "node": [
+            {"id": n, "hostname": h, REGION: region([own], elapsed, sum(t.gpus for t in own))}
+            for n, (h, own) in enumerate(zip(hosts, nodes, strict=True))
+        ],
+        "Process": {
+            REGION: [
+                {
+                    "rank": r.rank,
+                    "pid": r.pids[0] if r.pids else 0,
+                    "nodeId": hosts.index(r.host),
+                    "hostname": r.host,
+                    "elapsedTime": elapsed,
+                    **_times([times[r.rank]], elapsed),
+                }
+                for r in selection.ranks
+            ]
+        },
+    }
+
+
+def region(nodes: list[list[RankTimes]], elapsed: int, gpus: int) -> dict[str, Any]:
+    """The fields of a region.
+
+    Args:
+        nodes: For each node its ranks.
+        elapsed: The length of the region, ns.
+        gpus: The devices.
+    """
+    ranks = [t for n in nodes for t in n]
+    wall = elapsed * len(ranks)
+    outside = [elapsed - t.mpi for t in ranks]
+    useful = sum(o - t.runtime for o, t in zip(outside, ranks, strict=True))
+    means = [float(np.mean([elapsed - t.mpi for t in n])) for n in nodes if n]
+    device = sum(t.useful for t in ranks)
+    most_useful = max((t.useful for t in ranks), default=0)
+    most_active = max((t.useful + t.communication for t in ranks), default=0)
+    each = gpus / len(ranks) if ranks else 0.0
+    parallel = _ratio(useful, wall)
+    fields: dict[str, Any] = {
+        "numCpus": len(ranks),
+        "numMpiRanks": len(ranks),
+        "numNodes": len(nodes),
+        "avgCpus": float(len(ranks)),
+        "numGpus": gpus,
+        "numMeasurements": 1,
+        "numMpiCalls": sum(t.mpi_calls for t in ranks),
+        "numGpuRuntimeCalls": sum(t.runtime_calls for t in ranks),
+        "elapsedTime": elapsed,
+        **_times(ranks, elapsed),
+        "maxGpuUsefulTime": most_useful,
+        "maxGpuActiveTime": most_active,
+    }
+    efficiencies = {
+        "parallelEfficiency": parallel,
+        "mpiParallelEfficiency": _ratio(sum(outside), wall),
+        "mpiCommunicationEfficiency": _ratio(max(outside, default=0), elapsed),
+        "mpiLoadBalance": _ratio(sum(outside), max(outside, default=0) * len(ranks)),
+        "mpiLoadBalanceIn": _ratio(max(means, default=0.0) * len(ranks), max(outside, default=0) * len(ranks)),
+        "mpiLoadBalanceOut": _ratio(sum(outside), max(means, default=0.0) * len(ranks)),
+        "deviceOffloadEfficiency": _ratio(useful, sum(outside)),
+        "gpuParallelEfficiency": _ratio(device, gpus * elapsed),
+        "gpuLoadBalance": _ratio(device, most_useful * len(ranks)),
+        "gpuCommunicationEfficiency": _ratio(most_useful, most_active),
+        "gpuOrchestrationEfficiency": _ratio(most_active, elapsed * each),
+    }
+    return {**fields, **{name: round(value, 2) for name, value in efficiencies.items()}}
+
+
+def _times(ranks: list[RankTimes], elapsed: int) -> dict[str, int]:
+    return {
+        "usefulTime": sum(elapsed - t.mpi - t.runtime for t in ranks),
+        "mpiTime": sum(t.mpi for t in ranks),
+        "gpuRuntimeTime": sum(t.runtime for t in ranks),
+        "gpuUsefulTime": sum(t.useful for t in ranks),
+        "gpuCommunicationTime": sum(t.communication for t in ranks),
+        "gpuInactiveTime": sum(t.gpus * elapsed - t.useful - t.communication for t in ranks),
+    }
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def rank_times(selection: Selection, rank: Rank, start: int, end: int) -> RankTimes:
+    """What one rank spent between two times, ns on the run's aligned clock."""
+    useful = communication = 0
+    kernels, copies = (_by_device(selection, rank, tables) for tables in (("kernels", "graphs"), ("copies",)))
+    for device in {*kernels, *copies}:
+        work, moves = (_cut(t.get(device, []), start, end) for t in (kernels, copies))
+        useful += _length(work)
+        communication += _length(moves) - _length(intersection(work, moves))
+    calls, mpi = (_by_device(selection, rank, (t,), None) for t in ("api", "mpi"))
+    in_calls, in_mpi = (_cut(t.get(0, []), start, end) for t in (calls, mpi))
+    counts = [sum(len(p[0]) for p in t.get(0, [])) for t in (mpi, calls)]
+    runtime = _length(in_calls) - _length(intersection(in_mpi, in_calls))
+    gpus = max(len(rank.devices), len({*kernels, *copies}))
+    return RankTimes(gpus, useful, communication, _length(in_mpi), runtime, *counts)
+
+
+_Parts = list[tuple["Int64", "Int64"]]
+
+
+def _by_device(selection: Selection, rank: Rank, tables: tuple[str, ...], column: str | None = "device") -> dict[int, _Parts]:
+    """Starts and ends of the rows of each device; of all rows as device 0 without a column."""
+    found: dict[int, _Parts] = {}
+    for table in tables:
+        for batch in selection.batches(rank, table, ["start", "end", *([column] if column else [])]):
+            starts, ends = numbers(batch, "start"), numbers(batch, "end", 0)
+            devices = numbers(batch, column) if column else np.zeros(len(starts), np.int64)
+            for device in np.unique(devices).tolist():
+                mine = devices == device
+                found.setdefault(device, []).append((starts[mine], ends[mine]))
+    return found
+
+
+def _cut(parts: _Parts, start: int, end: int) -> Merged:
+    empty = np.empty(0, np.int64)
+    starts, ends = (np.clip(np.concatenate([empty, *(p[i] for p in parts)]), start, end) for i in (0, 1))
+    kept = ends > starts
+    return merge(starts[kept], ends[kept])
+
+
+def _length(merged: Merged) -> int:
+    return merged.total_ns

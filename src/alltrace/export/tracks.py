@@ -1,0 +1,238 @@
+"""The tracks of a rank: its host threads and its devices' streams, and which call launched which work on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from alltrace.export.selection import Selection
+    from alltrace.run.manifest import Device, Rank
+
+    Int64 = NDArray[np.int64]
+
+HOST_TABLES = ("api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp")
+GPU_TABLES = ("kernels", "copies", "graphs")
+
+UNKNOWN = -1
+"""Stands for a null thread, device, stream or name."""
+
+
+def numbers(table: Any, column: str, null: int = UNKNOWN) -> Int64:
+    """A column of an Arrow table as an int64 array."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = table.column(column)
+    if values.null_count:
+        values = pc.fill_null(values, pa.scalar(null, values.type))
+    found: Int64 = values.to_numpy().astype(np.int64, copy=False)
+    return found
+
+
+def words(table: Any, column: str) -> tuple[Int64, list[str]]:
+    """A column of words as codes, `UNKNOWN` for null, and the words."""
+    column_ = table.column(column).combine_chunks()
+    codes = column_.indices.fill_null(UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, column_.dictionary.to_pylist()
+
+
+@dataclass
+class Tracks:
+    """The tracks of a rank that have rows in the selection, by number: the threads, the streams, the devices' metrics.
+
+    Attributes:
+        rank: The rank.
+        threads: Rows of `threads`, ascending; `UNKNOWN` where a row does not say.
+        streams: (device, stream), ascending; the stream is `UNKNOWN` where streams are folded.
+        metered: Devices with metrics, rows of `devices`.
+        ordinals: For each device of the rank its CUDA ordinal, or its row where that is not known.
+        names: Names of the threads.
+        folded: Whether the streams of a device are one track.
+    """
+
+    rank: Rank
+    threads: list[int]
+    streams: list[tuple[int, int]]
+    metered: list[int]
+    ordinals: dict[int, int]
+    names: dict[int, str] = field(default_factory=dict)
+    folded: bool = False
+
+    def __post_init__(self) -> None:
+        self._threads = np.array(self.threads, np.int64)
+        self._streams = np.array([_pair(np.int64(d), np.int64(s)) for d, s in self.streams], np.int64)
+        self._metered = np.array(self.metered, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.threads) + len(self.streams) + len(self.metered)
+
+    def of_threads(self, threads: Int64) -> Int64:
+        """The tracks of threads, -1 for one without."""
+        return _places(self._threads, threads)
+
+    def of_streams(self, devices: Int64, streams: Int64) -> Int64:
+        """The tracks of streams, -1 for one without."""
+        found = _places(self._streams, _pair(devices, np.full_like(streams, UNKNOWN) if self.folded else streams))
+        return np.where(found < 0, found, found + len(self.threads))
+
+    def of_metered(self, devices: Int64) -> Int64:
+        """The tracks of the devices' metrics, -1 for one without."""
+        found = _places(self._metered, devices)
+        return np.where(found < 0, found, found + len(self.threads) + len(self.streams))
+
+    def device(self, row: int) -> Device | None:
+        """The GPU of a row of `devices`."""
+        return next((d for d in self.rank.devices if d.device == row), None)
+
+
+def _pair(devices: Any, streams: Any) -> Any:
+    return (devices + 1) << np.int64(40) | (streams + 1)
+
+
+def _places(known: Int64, wanted: Int64) -> Int64:
+    if not len(known):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.where(known[at] == wanted, at, -1)
+
+
+def tracks_of(selection: Selection, rank: Rank, *, fold_streams: bool = False, metrics: bool = True) -> Tracks:
+    """The tracks of a rank that have rows.
+
+    Args:
+        selection: What is exported.
+        rank: The rank.
+        fold_streams: Make one track of all streams of a device.
+        metrics: Look for the devices' metrics too.
+    """
+    import pyarrow.compute as pc
+
+    threads: set[int] = set()
+    for table in HOST_TABLES:
+        for batch in selection.batches(rank, table, ["thread"]):
+            threads.update(UNKNOWN if t is None else t for t in pc.unique(batch.column("thread")).to_pylist())
+    streams: set[tuple[int, int]] = set()
+    for table in GPU_TABLES:
+        for batch in selection.batches(rank, table, ["device", "stream"]):
+            pairs = np.unique(_pair(numbers(batch, "device"), numbers(batch, "stream")))
+            streams.update((int(p >> 40) - 1, UNKNOWN if fold_streams else int(p & ((1 << 40) - 1)) - 1) for p in pairs)
+    metered: set[int] = set()
+    if metrics:
+        for batch in selection.batches(rank, "gpu_metrics", ["device"]):
+            metered.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
+    stored = selection.run.rank(rank.rank)
+    known = stored.table("threads", ["thread", "name"])
+    names = dict(zip(known.column("thread").to_pylist(), stored.texts(known.column("name")).to_pylist(), strict=True))
+    ordinals = {d.device: d.device if d.ordinal is None else d.ordinal for d in rank.devices}
+    return Tracks(
+        rank,
+        sorted(threads),
+        sorted(streams),
+        sorted(metered),
+        ordinals,
+        {t: n for t, n in names.items() if n},
+        fold_streams,
+    )
+
+
+@dataclass
+class Launches:
+    """The calls of a rank that can have launched work: sorted by (process, correlation).
+
+    Attributes:
+        keys: int64 array of n keys.
+        tracks: int64 array of n tracks.
+        starts: int64 array of n starts, ns on the aligned clock.
+        ends: int64 array of n ends.
+    """
+
+    keys: Int64
+    tracks: Int64
+    starts: Int64
+    ends: Int64
+
+    def find(self, processes: Int64, correlations: Int64) -> Int64:
+        """For each piece of work the row of the call that launched it, -1 for none; of nested calls, the outermost."""
+        found: Int64 = _places_first(self.keys, call_keys(processes, correlations), correlations)
+        return found
+
+
+def call_keys(processes: Int64, correlations: Int64) -> Int64:
+    """One number for a process and a correlation, which are that of a call and of what it launched."""
+    found: Int64 = (processes + 1) << np.int64(40) | (correlations & ((1 << 40) - 1))
+    return found
+
+
+def _places_first(known: Int64, wanted: Int64, correlations: Int64) -> Int64:
+    if not len(known):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(known, wanted, side="left"), len(known) - 1)
+    # correlation 0 is that of work which nobody launched
+    return np.where((known[at] == wanted) & (correlations > 0), at, -1)
+
+
+def launches_of(selection: Selection, tracks: Tracks) -> Launches:
+    """The calls of a rank, to be found by what they launched."""
+    parts: list[tuple[Int64, Int64, Int64, Int64]] = []
+    columns = ["start", "end", "process", "thread", "correlation"]
+    for batch in selection.batches(tracks.rank, "api", columns):
+        correlations = numbers(batch, "correlation")
+        kept = correlations > 0
+        starts = numbers(batch, "start")
+        parts.append(
+            (
+                call_keys(numbers(batch, "process"), correlations)[kept],
+                tracks.of_threads(numbers(batch, "thread"))[kept],
+                starts[kept],
+                np.maximum(numbers(batch, "end"), starts)[kept],
+            )
+        )
+    empty = np.empty(0, np.int64)
+    keys, places, starts, ends = (np.concatenate([empty, *(p[i] for p in parts)]) for i in range(4))
+    order = np.lexsort((starts, keys))
+    return Launches(keys[order], places[order], starts[order], ends[order])
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Rows of a table that lie on tracks: n of them.
+
+    Attributes:
+        table: The table.
+        rows: The rows, with the columns that were asked for.
+        tracks: int64 array of n tracks, -1 for none.
+        starts: int64 array of n starts, ns from the zero of the selection.
+        ends: int64 array of n ends; never before the start.
+        open: Boolean array of n: ranges that had no end.
+    """
+
+    table: str
+    rows: Any
+    tracks: Int64
+    starts: Int64
+    ends: Int64
+    open: NDArray[np.bool_]
+
+
+def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:
+    """The rows of a table with intervals, batch by batch; what is still open ends with the run."""
+    zero = selection.zero_ns
+    last = selection.run.span_ns[1] - zero
+    where = ["device", "stream"] if table in GPU_TABLES else ["thread"]
+    for batch in selection.batches(tracks.rank, table, list(dict.fromkeys((*columns, "start", "end", *where)))):
+        ends_column = batch.column("end")
+        still_open = ends_column.is_null().to_numpy()
+        starts = numbers(batch, "start") - zero
+        ends = np.where(still_open, last, numbers(batch, "end") - zero)
+        if table in GPU_TABLES:
+            places = tracks.of_streams(numbers(batch, "device"), numbers(batch, "stream"))
+        else:
+            places = tracks.of_threads(numbers(batch, "thread"))
+        yield Intervals(table, batch, places, starts, np.maximum(ends, starts), still_open)

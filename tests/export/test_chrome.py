@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from tests.making import HOSTILE, collective, copy, kernel, make_run
+
+from alltrace.export.chrome import export_chrome
+from alltrace.export.selection import select
+
+CALL = {"name": "cudaLaunchKernel", "kind": "runtime"}
+
+
+def exported(run, path, **options):
+    files, slices = export_chrome(select(run), path, aligned=run.aligned(), **options)
+    raw = [gzip.decompress(f.read_bytes()) if f.name.endswith(".gz") else f.read_bytes() for f in files]
+    return [json.loads(r) for r in raw], slices
+
+
+def of_phase(events, phase):
+    return [e for e in events if e["ph"] == phase]
+
+
+def test_slices_have_nanoseconds_names_and_sizes(tmp_path):
+    rows = {
+        "api": [{"start": 1000, "end": 1500, "correlation": 1, **CALL}],
+        "kernels": [kernel(2001, 5_000_000_003, correlation=1)],
+        "copies": [copy(1003, 2000, bytes=2**33)],
+        "marks": [{"time": 1002, "name": "here"}],
+        "gpu_metrics": [{"time": 1100, "metric": "SM", "value": 12.5}, {"time": 1200, "metric": "SM", "value": float("nan")}],
+    }
+    [trace], slices = exported(make_run(tmp_path / "run", {3: rows}), tmp_path / "t.json.gz")
+    assert slices == 3
+    assert trace["displayTimeUnit"] == "ns"
+    events = trace["traceEvents"]
+    assert of_phase(events, "X") == [
+        {"ph": "X", "pid": 3, "tid": 0, "ts": 0, "dur": 0.5, "name": "cudaLaunchKernel", "cat": "api"},
+        {
+            "ph": "X",
+            "pid": 3,
+            "tid": 2,
+            "ts": 0.003,
+            "dur": 0.997,
+            "name": "memcpy HtoD",
+            "cat": "copies",
+            "args": {"bytes": 2**33},
+        },
+        {"ph": "X", "pid": 3, "tid": 1, "ts": 1.001, "dur": 4999998.002, "name": "gemm_kernel", "cat": "kernels"},
+    ]
+    assert of_phase(events, "i") == [{"ph": "i", "s": "t", "pid": 3, "tid": 0, "ts": 0.002, "name": "here", "cat": "marks"}]
+    assert of_phase(events, "C") == [{"ph": "C", "pid": 3, "ts": 0.1, "name": "GPU0 SM", "args": {"value": 12.5}}]
+    about = {"pid": 3, "name": "launch", "cat": "launch", "id": "3.0"}
+    assert of_phase(events, "s") == [{"ph": "s", "tid": 0, "ts": 0, **about}]
+    assert of_phase(events, "f") == [{"ph": "f", "tid": 1, "ts": 1.001, "bp": "e", **about}]
+    named = {e["tid"]: e["args"]["name"] for e in of_phase(events, "M") if e["name"] == "thread_name"}
+    assert named == {0: "main", 1: "GPU0 stream 7", 2: "GPU0 stream 30", 3: "GPU0 metrics"}
+    times = [e["ts"] for e in events if "ts" in e]
+    assert times == sorted(times)
+
+
+def test_arrows_join_the_members_of_a_collective(tmp_path):
+    ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 4)]} for r in range(3)}
+    run = make_run(tmp_path / "run", ranks)
+    assert len(run.aligned().members) == 9
+    [trace], _ = exported(run, tmp_path / "t.json")
+    arrows = [e for e in trace["traceEvents"] if e.get("cat") == "collective"]
+    assert [(e["ph"], e["pid"]) for e in arrows] == [("s", 0), ("t", 1), ("f", 2)] * 3
+    assert len({e["id"] for e in arrows}) == 3
+    for e in arrows:  # each lies on a slice
+        assert any(
+            s["pid"] == e["pid"] and s["tid"] == e["tid"] and s["ts"] == e["ts"] for s in of_phase(trace["traceEvents"], "X")
+        )
+
+
+def test_hostile_names_come_back(tmp_path):
+    rows = {"ranges": [{"start": i, "end": i + 1, "name": n, "kind": "pushpop"} for i, n in enumerate(HOSTILE)]}
+    [trace], _ = exported(make_run(tmp_path / "run", {0: rows}), tmp_path / "t.json")
+    assert [e["name"] for e in of_phase(trace["traceEvents"], "X")] == list(HOSTILE)
+
+
+@pytest.mark.parametrize("ranks", [{}, {0: {}}])
+def test_an_empty_run_is_a_trace_without_events(tmp_path, ranks):
+    [trace], slices = exported(make_run(tmp_path / "run", ranks), tmp_path / "t.json")
+    assert slices == 0
+    assert of_phase(trace["traceEvents"], "X") == []
+
+
+def test_files_of_a_greatest_size_hold_all_events_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("alltrace.export.merge._MERGED_RECORDS", 50)
+    monkeypatch.setattr("alltrace.export.merge._LEAST_RECORDS", 50)
+    monkeypatch.setattr("alltrace.export.merge._HELD_BYTES", 1000)
+    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(i, i + 1) for i in range(500)]}})
+    parts, slices = exported(run, tmp_path / "t.json.gz", most_bytes=10_000)
+    assert slices == 500
+    assert len(parts) > 3
+    assert (tmp_path / "t-2.json.gz").is_file()
+    times = [e["ts"] for p in parts for e in of_phase(p["traceEvents"], "X")]
+    assert times == [i / 1000 for i in range(500)]
+    assert {len(of_phase(p["traceEvents"], "M")) for p in parts} == {4}

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from tests.making import kernel, make_run
+
+from alltrace.export.selection import select
+from alltrace.trace.errors import UsageError
+
+STEP = 1_000_000
+RANKS = {
+    rank: {
+        "kernels": [kernel(50 + rank + s * STEP, 90 + rank + s * STEP, correlation=s + 1) for s in range(4)],
+        "api": [
+            {"start": 10 + s * STEP, "end": 20 + s * STEP, "name": "cudaLaunchKernel", "correlation": s + 1, "kind": "runtime"}
+            for s in range(4)
+        ],
+        "ranges": [{"start": s * STEP, "end": s * STEP + STEP // 2, "name": f"step {s}", "kind": "pushpop"} for s in range(4)],
+    }
+    for rank in range(2)
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return make_run(tmp_path / "run", RANKS)
+
+
+def starts(selection, rank, table="kernels"):
+    return [t for b in selection.batches(selection.ranks[rank], table, ["start"]) for t in b.column("start").to_pylist()]
+
+
+def test_steps_are_a_window_from_first_start_to_last_end(run):
+    chosen = select(run, steps=(1, 2), aligned=run.aligned())
+    assert chosen.window_ns == (STEP, 2 * STEP + STEP // 2)
+    assert chosen.zero_ns == STEP
+    assert starts(chosen, 1) == [51 + STEP, 51 + 2 * STEP]
+
+
+def test_what_is_not_wanted_has_no_rows(run):
+    chosen = select(run, only=["api"])
+    assert starts(chosen, 0) == []
+    assert len(starts(chosen, 0, "api")) == 4
+
+
+def test_what_is_not_there_is_refused(run):
+    with pytest.raises(UsageError, match="rank 7 is not in the run"):
+        select(run, ranks=[7])
+    with pytest.raises(UsageError, match="kernels"):
+        select(run, only=["kernel"])
+    with pytest.raises(UsageError, match="--steps is 8-9; there are 0 to 3"):
+        select(run, steps=(8, 9), aligned=run.aligned())
+    with pytest.raises(UsageError, match="not after its start"):
+        select(run, window_ns=(5, 5))

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.making import copy, kernel, make_run
+
+from alltrace.export.selection import select
+from alltrace.export.talp import export_talp
+
+
+def one_run(tmp_path, ranks, **making):
+    run = make_run(tmp_path / "run", ranks, **making)
+    found = export_talp(select(run), tmp_path / "talp.json")
+    assert json.loads((tmp_path / "talp.json").read_text()) == found
+    return found
+
+
+def test_devices_of_two_ranks(tmp_path):
+    # T = 100; d0 kernels [0,60), copies [60,70); d1 kernels [0,40), copies [40,60)
+    ranks = {
+        0: {
+            "kernels": [kernel(0, 60)],
+            "copies": [copy(60, 70)],
+            "api": [{"start": 0, "end": 100, "name": "c", "kind": "runtime"}],
+        },
+        1: {"kernels": [kernel(0, 40), kernel(10, 20, stream=8)], "copies": [copy(40, 60), copy(30, 35)]},
+    }
+    found = one_run(tmp_path, ranks)["Application"]["Global"]
+    assert found["elapsedTime"] == 100
+    assert (found["gpuUsefulTime"], found["gpuCommunicationTime"], found["gpuInactiveTime"]) == (100, 30, 70)
+    assert (found["maxGpuUsefulTime"], found["maxGpuActiveTime"]) == (60, 70)
+    assert found["gpuParallelEfficiency"] == 0.5
+    assert found["gpuLoadBalance"] == 0.83
+    assert found["gpuCommunicationEfficiency"] == 0.86
+    assert found["gpuOrchestrationEfficiency"] == 0.7
+
+
+def test_one_process_with_two_devices_counts_as_one(tmp_path):
+    devices = [{"device": d, "ordinal": d, "uuid": f"GPU-{d}"} for d in (0, 1)]
+    rows = {
+        "devices": devices,
+        "kernels": [kernel(0, 60), kernel(0, 40, device=1)],
+        "copies": [copy(60, 70), copy(40, 60, device=1), copy(99, 100)],
+    }
+    found = one_run(tmp_path, {0: rows})["Application"]["Global"]
+    assert (found["numGpus"], found["gpuParallelEfficiency"], found["gpuLoadBalance"]) == (2, 0.5, 1.0)
+    assert (found["maxGpuUsefulTime"], found["maxGpuActiveTime"]) == (100, 131)
+    assert (found["gpuCommunicationEfficiency"], found["gpuOrchestrationEfficiency"]) == (0.76, 0.66)
+
+
+def test_hosts(tmp_path):
+    # T = 100; ranks with MPI 20 and GPU calls 30, MPI 40 and GPU calls 20
+    def host(mpi, calls):
+        return {
+            "mpi": [{"start": 0, "end": mpi, "name": "MPI_Allreduce", "kind": "collective"}],
+            "api": [
+                {"start": mpi - 10, "end": mpi + calls, "name": "cudaDeviceSynchronize", "kind": "runtime"},
+                {"start": mpi, "end": mpi + 5, "name": "cuCtxSynchronize", "kind": "driver"},
+            ],
+            "kernels": [kernel(99, 100)],
+        }
+
+    found = one_run(tmp_path, {0: host(20, 30), 1: host(40, 20)}, hosts={0: "a", 1: "b"})
+    whole = found["Application"]["Global"]
+    assert (whole["usefulTime"], whole["mpiTime"], whole["gpuRuntimeTime"]) == (90, 60, 50)
+    assert (whole["numMpiCalls"], whole["numGpuRuntimeCalls"], whole["numNodes"]) == (2, 4, 2)
+    assert whole["parallelEfficiency"] == 0.45
+    assert whole["mpiParallelEfficiency"] == 0.7
+    assert (whole["mpiLoadBalance"], whole["mpiCommunicationEfficiency"]) == (0.88, 0.8)
+    assert (whole["mpiLoadBalanceIn"], whole["mpiLoadBalanceOut"]) == (1.0, 0.88)
+    assert whole["deviceOffloadEfficiency"] == 0.64
+    assert [n["hostname"] for n in found["node"]] == ["a", "b"]
+    assert [(p["rank"], p["pid"], p["nodeId"], p["usefulTime"]) for p in found["Process"]["Global"]] == [
+        (0, 4000, 0, 50),
+        (1, 4001, 1, 40),
+    ]
+
+
+@pytest.mark.parametrize("ranks", [{}, {0: {}}])
+def test_an_empty_run_has_no_efficiency(tmp_path, ranks):
+    found = one_run(tmp_path, ranks)["Application"]["Global"]
+    assert (found["elapsedTime"], found["parallelEfficiency"], found["gpuParallelEfficiency"]) == (0, 0, 0)
