@@ -1,0 +1,72 @@
+"""Reads, while nobody waits for an answer, the events that somebody who zooms in will ask for next."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import AlltraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+MOST_JOBS = 64
+"""So many ranks are read ahead for a view; more would push each other out of the cache."""
+
+_IDLE_SECONDS = 5.0
+
+
+class Ahead:
+    """Does the latest wishes, one at a time, in a thread that ends when there is nothing to do."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Callable[[], object]] = deque()
+        self._changed = threading.Condition()
+        self._asking = 0
+        self._running = False
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """While an answer is made no new wish is begun."""
+        with self._changed:
+            self._asking += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._asking -= 1
+                self._changed.notify_all()
+
+    def want(self, jobs: Iterable[Callable[[], object]]) -> None:
+        """Do these, and forget what was wished for another view."""
+        with self._changed:
+            self._jobs = deque(list(jobs)[:MOST_JOBS])
+            if self._jobs and not self._running:
+                self._running = True
+                threading.Thread(target=self._work, daemon=True).start()
+            self._changed.notify_all()
+
+    def done(self, seconds: float) -> bool:
+        """Wait until all wishes are done; whether they are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._jobs and not self._busy, seconds)
+
+    _busy = False
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                ready = self._changed.wait_for(lambda: self._jobs and not self._asking, _IDLE_SECONDS)
+                if not ready and not self._jobs:
+                    self._running = False
+                    return
+                if not ready:
+                    continue
+                job = self._jobs.popleft()
+                self._busy = True
+            with suppress(AlltraceError, OSError):  # who asks for it is told
+                job()

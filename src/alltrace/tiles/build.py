@@ -1,0 +1,292 @@
+"""Builds the pyramid of a run, and keeps it: in `RUN/tiles`, or in the cache folder where the run cannot be written.
+
+Each rank's file is whole or not there, so a build that was stopped goes on where it was; the facts are written last and make the
+pyramid whole. A pyramid of other ranks, rows or clocks is made anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.engine.local import default_jobs, run_tasks
+from alltrace.run.manifest import write_json
+from alltrace.run.overlay import signature as run_signature
+from alltrace.run.partial import PartialRun
+from alltrace.run.store import Run
+from alltrace.tiles.grid import Grid, grid_of
+from alltrace.trace.errors import AlltraceError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Shares = dict[str, NDArray[np.uint16]]
+
+TILES = "tiles"
+_LOCK = ".tiles.lock"
+_VERSION = 1
+_ROWS_WORTH_A_PROCESS = 1_000_000
+_MOST_METRICS = 24
+_HEAT_PREFIX = "heat/"
+
+
+@dataclass(frozen=True)
+class Pyramid:
+    """A pyramid that is there.
+
+    Attributes:
+        folder: Where it is kept.
+        grid: Its grid.
+        broken: For each rank that could not be read, why.
+    """
+
+    folder: Path
+    grid: Grid
+    broken: Mapping[int, str]
+
+
+def pyramid(
+    run: Run,
+    *,
+    folder: Path | None = None,
+    jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Pyramid:
+    """The pyramid of `run`, which should be aligned before: the one that is kept, or a new one.
+
+    Args:
+        run: The run.
+        folder: Where to keep it; None for `RUN/tiles`, or the cache where that cannot be written.
+        jobs: The most processes; None lets the number of rows decide.
+        progress: Called with the number of ranks done.
+
+    Raises:
+        InputError: No rank can be read, or the pyramid cannot be written.
+    """
+    made_from = signature(run)
+    places = [folder] if folder is not None else [run.path / TILES, _cached(made_from)]
+    for place in places:
+        found = _find(place, made_from)
+        if found is not None:
+            return found
+    place = places[0] if folder is not None or os.access(run.path, os.W_OK) else places[-1]
+    try:
+        (place / "ranks").mkdir(parents=True, exist_ok=True)
+        with _locked(place):
+            return _find(place, made_from) or _make(run, place, made_from, jobs, progress)
+    except OSError as error:
+        raise InputError(
+            place, found=f"the pyramid cannot be written ({error.strerror or error})", advice="make room, or copy the run"
+        ) from error
+
+
+def signature(run: Run) -> str:
+    """What a pyramid is made from: the run's ranks and rows, its clocks, the version that makes it."""
+    manifest = run.manifest
+    clocks = [asdict(c) for c in manifest.clocks]
+    stamps = [(r.rank, r.stamp_error_ns) for r in manifest.ranks]
+    matched = run.overlay.facts.get("signature") if run.overlay is not None else None
+    text = json.dumps([_VERSION, run_signature(manifest), clocks, stamps, matched])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _cached(made_from: str) -> Path:
+    from alltrace.run.cache import default_folder
+
+    return default_folder() / TILES / made_from
+
+
+def _find(place: Path, made_from: str) -> Pyramid | None:
+    from alltrace.tiles.files import FACTS, HEAT
+
+    try:
+        facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
+        if facts["signature"] != made_from or not (place / HEAT).is_file():
+            return None
+        return Pyramid(place, Grid(**facts["grid"]), {int(k): str(v) for k, v in facts["broken"].items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the lock on building in `folder`; the lock goes with the process."""
+    with (folder / _LOCK).open("w") as lock:
+        with suppress(OSError):  # a file system without locks: both make it, file by file the same
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Callable[[int], None] | None) -> Pyramid:
+    from alltrace.tiles.files import FACTS, HEAT, heat_table, is_of, rank_file, write_table
+
+    (place / FACTS).unlink(missing_ok=True)
+    rows = sum(sum(r.rows.values()) for r in run.ranks)
+    grid = grid_of(run.span_ns, len(run.ranks), rows)
+    there = {r.rank for r in run.ranks if is_of(place / rank_file(r.rank), made_from)}
+    for left in (place / "ranks").iterdir():
+        if left.name not in {Path(rank_file(r)).name for r in there}:
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+    todo = [r for r in run.ranks if r.rank not in there]
+    if progress and there:
+        progress(len(there))
+    align = str(run.overlay.folder) if run.overlay is not None else None
+    tasks = [_Task(str(run.path), isinstance(run, PartialRun), align, r.rank, str(place), asdict(grid), made_from) for r in todo]
+    if jobs is None:
+        jobs = default_jobs() if sum(sum(r.rows.values()) for r in todo) >= _ROWS_WORTH_A_PROCESS else 1
+    broken: dict[int, str] = {}
+    for outcome in run_tasks(_build_rank, tasks, jobs=jobs, progress=progress):
+        if outcome.error is not None:
+            broken[todo[outcome.index].rank] = str(outcome.error)
+    if broken and len(broken) == len(run.ranks):
+        raise AlltraceError(next(iter(broken.values())))
+    shares, scales = _heat(run, place, grid, set(broken))
+    write_table(place / HEAT, heat_table([r.rank for r in run.ranks], shares, scales))
+    write_json(place / FACTS, {"signature": made_from, "grid": asdict(grid), "broken": broken})
+    return Pyramid(place, grid, broken)
+
+
+@dataclass(frozen=True)
+class _Task:
+    run: str
+    partial: bool
+    align: str | None
+    rank: int
+    place: str
+    grid: dict[str, int]
+    signature: str
+
+
+def _build_rank(task: _Task, advance: Callable[[int], None]) -> None:
+    from alltrace.tiles.files import rank_file, write_rank
+    from alltrace.tiles.rank_tiles import summary_of, tracks_of
+
+    path = Path(task.run)
+    run = PartialRun(path) if task.partial else Run(path, align=None if task.align is None else Path(task.align))
+    grid = Grid(**task.grid)
+    rank = run.rank(task.rank)
+    tracks = [
+        *_summary_rows(summary_of(rank, grid), grid),
+        *_metric_rows(rank, grid),
+        *tracks_of(rank, grid, grid.start_ns + grid.span_ns),
+    ]
+    write_rank(Path(task.place) / rank_file(task.rank), tracks, task.signature)
+    advance(1)
+
+
+def _summary_rows(summary: Mapping[str, Any], grid: Grid) -> list[Any]:
+    from alltrace.tiles.rank_tiles import TrackTiles
+    from alltrace.tiles.tracks import SUMMARY
+
+    return [TrackTiles(f"{SUMMARY}/{n}", 0, 0, grid.span_ns, grid.level, 0, (v,)) for n, v in summary.items()]
+
+
+def _metric_rows(rank: Any, grid: Grid) -> list[Any]:
+    """The mean of each metric of the rank's devices, on the grid of the heat map."""
+    import numpy as np
+
+    from alltrace.tiles.rank_tiles import TrackTiles, binned
+    from alltrace.tiles.tracks import integers
+    from alltrace.trace.intervals import by_track
+
+    if not rank.has("gpu_metrics"):
+        return []
+    table = rank.table("gpu_metrics", ["time", "metric", "value"])
+    times, values = integers(table, "time"), table.column("value").to_numpy().astype(np.float64, copy=False)
+    edges = grid.edges(0, grid.bins(grid.level), grid.level)
+    return [
+        TrackTiles(f"{_HEAT_PREFIX}{metric}", len(times[rows]), 0, 0, grid.level, 0, binned(times[rows], values[rows], edges))
+        for (metric,), rows in by_track(integers(table, "metric"))
+    ]
+
+
+def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, dict[str, list[float]]]:
+    """The heat map: for each metric an array of (ranks, bins), the share of each bin in 65,534ths; and the scales of metrics."""
+    import numpy as np
+
+    from alltrace.tiles.files import NO_DATA, rank_file, read_rank
+    from alltrace.tiles.rank_tiles import SUMMARY_PARTS
+    from alltrace.tiles.tracks import SUMMARY
+    from alltrace.tiles.waits import waits_of
+    from alltrace.trace.intervals import bin_coverage_ns
+
+    records = [r.rank for r in run.ranks]
+    edges = grid.edges(0, grid.bins(grid.level), grid.level)
+    # the last bin counts as far as the run goes
+    width = np.maximum(np.diff(np.minimum(edges, grid.start_ns + grid.span_ns)), 1).astype(np.float64)
+    empty = np.full((len(records), len(width)), NO_DATA, np.uint16)
+    shares = {n: empty.copy() for n in ("busy", "compute", "communication", "exposed", "copy", "waiting")}
+    metrics: dict[int, NDArray[np.float32]] = {}
+    for row, rank in enumerate(records):
+        if rank in broken:
+            continue
+        tracks = read_rank(place / rank_file(rank))
+        parts = {n: tracks[f"{SUMMARY}/{n}"].values[0] for n in SUMMARY_PARTS}
+        devices = int(parts["devices"][0])
+        if devices:
+            whole = width * devices
+            busy = parts["compute"] + parts["exposed_communication"] + parts["exposed_copy"]
+            named = (busy, parts["compute"], parts["communication"], parts["exposed_communication"], parts["copy"])
+            for name, values in zip(shares, named, strict=False):
+                shares[name][row] = _as_share(values / whole)
+        for key, track in tracks.items():
+            if key.startswith(_HEAT_PREFIX):
+                metric = int(key[len(_HEAT_PREFIX) :])
+                if metric in metrics or len(metrics) < _MOST_METRICS:
+                    metrics.setdefault(metric, np.full(empty.shape, np.nan, np.float32))[row] = track.values[0]
+    waits = waits_of(run)
+    for row, rank in enumerate(records):
+        if rank in waits:
+            shares["waiting"][row] = _as_share(bin_coverage_ns(waits[rank], edges) / width)
+    if not waits:
+        del shares["waiting"]
+    return shares | _scaled(run, metrics), _scales(run, metrics)
+
+
+def _as_share(values: Any) -> Any:
+    import numpy as np
+
+    return np.rint(np.clip(values, 0, 1) * 65534).astype(np.uint16)
+
+
+def _metric_names(run: Run, metrics: Mapping[int, Any]) -> dict[int, str]:
+    import pyarrow as pa
+
+    texts = run.texts(pa.array(list(metrics), pa.int64())).to_pylist()
+    return {m: f"metric: {t or m}" for m, t in zip(metrics, texts, strict=True)}
+
+
+def _bounds(values: Any) -> list[float]:
+    import numpy as np
+
+    known = values[np.isfinite(values)]
+    return [0.0, 1.0] if not len(known) else [min(float(known.min()), 0.0), float(known.max())]
+
+
+def _scales(run: Run, metrics: Mapping[int, Any]) -> dict[str, list[float]]:
+    names = _metric_names(run, metrics) if metrics else {}
+    return {names[m]: _bounds(v) for m, v in metrics.items()}
+
+
+def _scaled(run: Run, metrics: Mapping[int, Any]) -> Shares:
+    import numpy as np
+
+    from alltrace.tiles.files import NO_DATA
+
+    scaled = {}
+    for metric, name in (_metric_names(run, metrics) if metrics else {}).items():
+        low, high = _bounds(metrics[metric])
+        known = np.isfinite(metrics[metric])
+        share = np.where(known, (metrics[metric] - low) / max(high - low, 1e-30), 0)
+        scaled[name] = np.where(known, _as_share(share), NO_DATA).astype(np.uint16)
+    return scaled

@@ -1,0 +1,145 @@
+"""What the devices of a rank did in a window, without names, tracks or lanes: all that a folded rank shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.tiles.grid import MOST_SPAN_NS
+from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES, codes_of, integers, intervals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.run.clock import ClockMap
+    from alltrace.run.store import StoredRank
+
+    Work = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+RUN_BYTES = 700
+"""What a `Run` takes beside its arrays' numbers."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Work of one device whose starts ascend: n rows.
+
+    Attributes:
+        device: The device, -1 where it is not known.
+        clock: The map from the times of the rank's files to aligned ones.
+        start: int64 array, ns in the time of the rank's files: only the rows of a window are aligned.
+        end: int64 array.
+        reach: The latest end of a row and all before it; the ends themselves where they ascend.
+        code: int8 array, see `alltrace.tiles.tracks.CLASSES`.
+    """
+
+    device: int
+    clock: ClockMap
+    start: NDArray[Any]
+    end: NDArray[Any]
+    reach: NDArray[Any]
+    code: NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        shared = 0 if self.reach is self.end else self.reach.nbytes
+        return self.start.nbytes + self.end.nbytes + self.code.nbytes + shared + RUN_BYTES
+
+    def within(self, start: int, end: int) -> Work:
+        """Starts, ends (aligned) and codes of all rows that overlap [start, end), and perhaps of some beside it."""
+        low, high = (self.clock.invert_one(t) for t in (start, end))  # right to a nanosecond
+        rows = slice(int(np.searchsorted(self.reach, low - 2, "right")), int(np.searchsorted(self.start, high + 2, "left")))
+        return self.clock.apply(self.start[rows]), self.clock.apply(self.end[rows]), self.code[rows]
+
+
+def runs_of(stored: StoredRank, table: str, group: int) -> Iterator[Run]:
+    """The work in one piece of a table of the group `gpu`.
+
+    A table lies by track and start, so a track is an ascending run, or a part of one where the next begins later.
+    """
+    alone = stored.constant(table, group, "device")
+    columns = ["start", "end", *(["device"] if alone is None else []), *(["kind"] if table == "kernels" else [])]
+    found = stored.file_piece(table, group, columns)
+    starts, ends = intervals(found)
+    codes = codes_of(SOURCES[table], found)
+    new = starts[1:] < starts[:-1]
+    devices = integers(found, "device") if alone is None else None
+    if devices is not None:
+        new |= devices[1:] != devices[:-1]
+    bounds = [0, *(np.flatnonzero(new) + 1).tolist(), len(starts)] if len(starts) else []
+    for low, high in pairwise(bounds):
+        end = ends[low:high]
+        reach = end if (end[1:] >= end[:-1]).all() else np.maximum.accumulate(end)
+        device = int(devices[low]) if devices is not None else -1 if alone is None else alone
+        yield Run(device, stored.clock, starts[low:high], end, reach, codes[low:high])
+
+
+def binned_parts(parts: Sequence[Work], start: int, level: int, bins: int) -> NDArray[Any]:
+    """What a device did in each bin: compute, communication that no compute covers, copies that nothing else covers.
+
+    The same as `rank_tiles.parts_of` and `bin_coverage_ns`, for the few events of a window and in one pass.
+
+    Args:
+        parts: Starts, ends and codes of the device's work, each part in any order.
+        start: Where the first bin begins, aligned ns.
+        level: Bins are two to this power of ns wide.
+        bins: How many.
+
+    Returns:
+        int64 array (3, bins), ns.
+    """
+    starts, ends, codes = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends, codes = starts[order], ends[order], codes[order]
+    kinds = np.where(codes == COMMUNICATION_CODE, 1, np.where(codes == COPY, 2, 0)).astype(np.int8)
+    out = np.zeros((3, bins), np.int64)
+    _compiled()(starts, ends, kinds, start, start + min(bins << level, MOST_SPAN_NS), level, out)
+    return out
+
+
+def _sweep(
+    starts: NDArray[Any], ends: NDArray[Any], kinds: NDArray[Any], first: int, last: int, level: int, out: NDArray[Any]
+) -> None:
+    """From one start to the next the kinds follow each other in their order, each as far as its latest end reaches."""
+    reach = np.full(3, first, np.int64)
+    for i in range(len(starts)):
+        kind = kinds[i]
+        if ends[i] > starts[i]:
+            reach[kind] = max(reach[kind], ends[i])
+        at = max(starts[i], first)
+        until = min(starts[i + 1], last) if i + 1 < len(starts) else last
+        for k in range(3):
+            end = min(reach[k], until)
+            while at < end:
+                place = (at - first) >> level
+                edge = min(end, first + ((place + 1) << level))
+                out[k, place] += edge - at
+                at = edge
+
+
+def warm() -> None:
+    """Load the compiled loop, so that no view waits for it."""
+    _compiled()
+
+
+def _compiled() -> Any:
+    global _kernel
+    if _kernel is None:
+        import numba as nb
+
+        from alltrace.trace import jit
+
+        times = nb.types.Array(nb.int64, 1, "C", readonly=True)
+        kinds = nb.types.Array(nb.int8, 1, "C", readonly=True)
+        _kernel = jit.kernel(nb.void(times, times, kinds, nb.int64, nb.int64, nb.int64, nb.int64[:, ::1]))(_sweep)
+    return _kernel
+
+
+_kernel: Any = None

@@ -1,0 +1,36 @@
+"""How work that nobody waits for any more is stopped."""
+
+from __future__ import annotations
+
+import threading
+
+from alltrace.trace.errors import AlltraceError
+
+
+class CancelledError(AlltraceError):
+    """Whoever asked has gone."""
+
+
+class Token:
+    """Says whether the answer is still wanted; work asks it at its checkpoints."""
+
+    def __init__(self) -> None:
+        self._gone = threading.Event()
+
+    def cancel(self) -> None:
+        """Nobody waits any more; from any thread."""
+        self._gone.set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._gone.is_set()
+
+    def check(self) -> None:
+        """A checkpoint.
+
+        Raises:
+            CancelledError: Nobody waits any more.
+        """
+        if self._gone.is_set():
+            raise CancelledError("the answer is no longer wanted")

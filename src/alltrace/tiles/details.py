@@ -1,0 +1,293 @@
+"""All about one event: its columns, the call that launched it, the ranges around it, its part in a collective of all ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.tiles.tracks import SOURCES, integers, key_of
+from alltrace.tiles.waits import Certainty
+from alltrace.trace.errors import UsageError
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from alltrace.run.store import StoredRank
+    from alltrace.tiles.events import EventReader
+
+MOST_MEMBERS = 16384
+_GPU_TABLES = ("kernels", "copies", "graphs", "syncs")
+
+
+def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[str, Any]:
+    """What is known of one event.
+
+    Args:
+        reader: The run's events.
+        rank: The rank.
+        table: A table with intervals.
+        row: The row of the rank's table, 0-based.
+
+    Returns:
+        `columns` (the event's values by column, names as text, times in ns from the run's first event), `track`, and where there
+        are such: `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first) and
+        `collective` (its row in `collectives`).
+
+    Raises:
+        UsageError: There is no such rank, table or row.
+    """
+    stored = reader.rank(rank)
+    zero = reader.run.span_ns[0]
+    values = _row(stored, table, row)
+    found: dict[str, Any] = {
+        "rank": rank,
+        "host": stored.host,
+        "table": table,
+        "row": row,
+        "track": _track(table, values),
+        "name": _called(table, _plain(stored, table, values, zero)),
+        "columns": _plain(stored, table, values, zero),
+    }
+    thread, moment = values.get("thread"), values.get("start")
+    if table in _GPU_TABLES:
+        call = _call_of(stored, values)
+        if call is not None:
+            number, facts = call
+            found["call"] = {"rank": rank, "table": "api", "row": number, "columns": _plain(stored, "api", facts, zero)}
+            found["call"]["track"] = _track("api", facts)
+            thread, moment = facts["thread"], facts["start"]
+    elif table == "api":
+        found["launched"] = _launched_by(stored, values, zero)
+    if thread is not None and moment is not None:
+        found["ranges"] = _ranges_around(reader, rank, thread, moment, zero, but=row if table == "ranges" else None)
+    operation = row if table == "collectives" else _operation_of(stored, table, values)
+    if operation is not None:
+        found["collective"] = operation
+    return found
+
+
+def _row(stored: StoredRank, table: str, row: int) -> dict[str, Any]:
+    if table not in SOURCES and table != "syncs":
+        raise UsageError.unknown("table with events", table, SOURCES)
+    for piece in stored.pieces(table):
+        if piece.first_row <= row < piece.first_row + piece.rows:
+            columns = list(TABLES[table].column_names)
+            values: dict[str, Any] = stored.piece(table, piece.group, columns).slice(row - piece.first_row, 1).to_pylist()[0]
+            return values
+    raise UsageError(f"rank {stored.rank} has no row {row} of {table}")
+
+
+def _track(table: str, values: dict[str, Any]) -> str:
+    source = SOURCES.get(table)
+    return "" if source is None else key_of(source.group, (-1 if values[c] is None else values[c] for c in source.track))
+
+
+def _plain(stored: StoredRank, table: str, values: dict[str, Any], zero: int) -> dict[str, Any]:
+    """The values of an event without those that are null; ids of names as text, times from the run's first event."""
+    import pyarrow as pa
+
+    kinds = {c.name: c.type for c in TABLES[table].columns}
+    ids = [v for c, v in values.items() if kinds[c] == "name" and v is not None]
+    texts = dict(zip(ids, stored.texts(pa.array(ids, pa.int64())).to_pylist(), strict=True)) if ids else {}
+    plain: dict[str, Any] = {}
+    for column, value in values.items():
+        if value is None:
+            continue
+        kind = kinds[column]
+        plain[column] = texts.get(value) if kind == "name" else value - zero if kind == "time" else value
+        if isinstance(value, bytes):
+            plain[column] = value[:256].hex()
+    if values.get("start") is not None and values.get("end") is not None:
+        plain["duration_ns"] = max(values["end"] - values["start"], 0)
+    return plain
+
+
+def _called(table: str, plain: dict[str, Any]) -> str:
+    if table == "kernels":
+        return str(plain.get("short_name") or plain.get("name") or "kernel")
+    return str(plain.get(SOURCES[table].name) if table in SOURCES and plain.get(SOURCES[table].name) is not None else table)
+
+
+def _call_of(stored: StoredRank, values: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+    """The API call that launched a piece of device work, and its row: same process and correlation; of nested ones the outer."""
+    if not values.get("correlation"):  # 0 is that of work which nobody launched
+        return None
+    best: tuple[int, int, int] | None = None
+    for piece in stored.pieces("api"):
+        if piece.start_ns is not None and values["start"] is not None and piece.start_ns > values["start"]:
+            continue
+        table = stored.piece("api", piece.group, ["process", "correlation", "start"])
+        same = integers(table, "correlation") == values["correlation"]
+        if values.get("process") is not None:
+            same &= integers(table, "process") == values["process"]
+        for at in np.flatnonzero(same).tolist():
+            start = table.column("start")[at].as_py()
+            if best is None or start < best[0]:
+                best = (start, piece.first_row + at, piece.group)
+    return None if best is None else (best[1], _row(stored, "api", best[1]))
+
+
+def _launched_by(stored: StoredRank, values: dict[str, Any], zero: int) -> list[dict[str, Any]]:
+    """The device work that a call launched: table, row, track, start and end of each."""
+    found: list[dict[str, Any]] = []
+    if not values.get("correlation"):
+        return found
+    for table in _GPU_TABLES[:3]:
+        for piece in stored.pieces(table):
+            if piece.end_ns is not None and piece.end_ns < values["start"]:
+                continue
+            columns = ["start", "end", "process", "device", "stream", "correlation"]
+            rows = stored.piece(table, piece.group, columns)
+            same = integers(rows, "correlation") == values["correlation"]
+            same &= integers(rows, "process") == (-1 if values.get("process") is None else values["process"])
+            for at in np.flatnonzero(same).tolist()[:64]:
+                facts = rows.slice(at, 1).to_pylist()[0]
+                found.append(
+                    {
+                        "table": table,
+                        "row": piece.first_row + at,
+                        "track": _track(table, facts),
+                        "start": facts["start"] - zero,
+                        "end": facts["end"] - zero,
+                    }
+                )
+    return found[:64]
+
+
+def _ranges_around(reader: EventReader, rank: int, thread: int, moment: int, zero: int, *, but: int | None) -> list[dict[str, Any]]:
+    """The ranges of a thread that are open at a moment, outermost first."""
+    key = key_of("ranges", (thread,))
+    found = []
+    for events in reader.window(rank, "ranges", moment, moment + 1):
+        if events.key == key:
+            texts = reader.texts(events.name)
+            for i in range(len(events)):
+                start, end, row = int(events.start[i]), int(events.end[i]), int(events.row[i])
+                if start <= moment < end and row != but:
+                    name = texts.get(int(events.name[i]), "")
+                    found.append({"row": row, "name": name, "start": start - zero, "end": end - zero, "track": key})
+    return sorted(found, key=lambda r: (r["start"], -r["end"]))
+
+
+def _operation_of(stored: StoredRank, table: str, values: dict[str, Any]) -> int | None:
+    """The row of `collectives` that a kernel or range is part of: it starts with it on the device, or its call does on the host."""
+    if table not in ("kernels", "ranges", "mpi"):
+        return None
+    start, device, stream = values.get("start"), values.get("device"), values.get("stream")
+    for piece in stored.pieces("collectives"):
+        rows = stored.piece("collectives", piece.group, ["start", "api_start", "device", "stream"])
+        if table == "kernels":
+            same = (integers(rows, "start") == start) & (integers(rows, "stream") == (-1 if stream is None else stream))
+            same &= integers(rows, "device") == (-1 if device is None else device)
+        else:
+            same = integers(rows, "api_start") == start
+        at = np.flatnonzero(same)
+        if len(at):
+            return piece.first_row + int(at[0])
+    return None
+
+
+def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | None:
+    """The instance that a rank's operation belongs to: every member's arrival, wait and end.
+
+    Args:
+        reader: The run's events.
+        rank: The rank.
+        row: The row of its `collectives`.
+
+    Returns:
+        `instance`, `communicator`, `last_rank` (the lowest of those that arrived last), `last_arrival`, `end`, and `members`:
+        `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the run's first event; None where the operation was not matched. A
+        member waits from its arrival to the last, or to its own end where that is earlier. A wait is `certain` from three
+        residuals of the clocks on, which are its `least_ns`, None where the clocks are not connected. `perhaps_last` are the ranks
+        whose arrival the clocks cannot tell from the last one, the last rank among them; all where no order is known.
+    """
+    overlay = reader.run.overlay
+    if overlay is None:
+        return None
+    import duckdb
+
+    from alltrace.run.clock import clock_map
+
+    path = str(overlay.folder / "members.parquet")
+    connection = duckdb.connect(":memory:")
+    try:
+        found = connection.execute(
+            "WITH mine AS (SELECT instance FROM read_parquet($path) WHERE rank = $rank AND row = $row LIMIT 1) "
+            'SELECT m.instance, communicator, rank, row, "start", "end" FROM read_parquet($path) m JOIN mine USING (instance) '
+            f"ORDER BY rank LIMIT {MOST_MEMBERS}",
+            {"path": _literal(path), "rank": rank, "row": row},
+        ).fetchall()
+    except duckdb.Error:  # the alignment was removed meanwhile
+        return None
+    finally:
+        connection.close()
+    if not found:
+        return None
+    zero, manifest = reader.run.span_ns[0], reader.run.manifest
+    clocks = {r.rank: clock_map(manifest, r) for r in manifest.ranks}
+    members = [
+        {"rank": m, "row": r, "start": clocks[m].apply_one(s) - zero, "end": clocks[m].apply_one(e) - zero}
+        for _, _, m, r, s, e in found
+        if m in clocks
+    ]
+    last = max(m["start"] for m in members)
+    last_rank = min(m["rank"] for m in members if m["start"] == last)
+    clock = Certainty(overlay)
+    for member in members:
+        member["wait_ns"] = max(min(last, member["end"]) - member["start"], 0)
+        member["least_ns"] = clock.least_ns(member["rank"], last_rank)
+        member["certain"] = member["rank"] != last_rank and clock.is_fact(member["wait_ns"], member["rank"], last_rank)
+    return {
+        "instance": found[0][0],
+        "communicator": found[0][1],
+        "last_rank": last_rank,
+        "perhaps_last": [
+            m["rank"]
+            for m in members
+            if m["rank"] == last_rank or m["start"] == last or not clock.is_fact(last - m["start"], m["rank"], last_rank)
+        ],
+        "last_arrival": last,
+        "end": max(m["end"] for m in members),
+        "members": members,
+    }
+
+
+def _literal(path: str) -> str:
+    from alltrace.run.views import as_pattern
+
+    return as_pattern(path)
+
+
+def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: bool) -> dict[str, Any] | None:
+    """The next or previous event of the same name on the same track: its row, start and end; None where there is none.
+
+    Raises:
+        UsageError: There is no such rank, table or row.
+    """
+    stored = reader.rank(rank)
+    values = _row(stored, table, row)
+    key, zero = _track(table, values), reader.run.span_ns[0]
+    here = int((values["start"] if values.get("start") is not None else values.get("api_start")) or 0)
+    start, end = (here, 1 << 62) if forward else (-(1 << 62), here + 1)
+    name: int | None = None
+    best: tuple[int, int, int] | None = None
+    for events in reader.window(rank, table, here, here + 1):
+        own = np.flatnonzero(events.row == row)
+        if len(own):
+            name = int(events.name[own[0]])
+    for events in reader.window(rank, table, start, end):
+        if events.key != key or name is None:
+            continue
+        same = (events.name == name) & (events.row != row) & (events.start >= here if forward else events.start <= here)
+        if not same.any():
+            continue
+        chosen = events.take(same)
+        order = np.lexsort((chosen.row, chosen.start))
+        at = int(order[0] if forward else order[-1])
+        candidate = (int(chosen.start[at]), int(chosen.row[at]), int(chosen.end[at]))
+        if best is None or (candidate < best if forward else candidate > best):
+            best = candidate
+    if best is None:
+        return None
+    return {"rank": rank, "table": table, "row": best[1], "track": key, "start": best[0] - zero, "end": best[2] - zero}

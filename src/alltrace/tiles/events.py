@@ -1,0 +1,250 @@
+"""The events of a run in a window of time, read piece by piece and kept in memory within a bound."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.tiles.busy import Run as BusyRun
+from alltrace.tiles.busy import runs_of
+from alltrace.tiles.lanes import lanes_of
+from alltrace.tiles.tracks import SAMPLES, SOURCES, Source, codes_of, columns_for, integers, intervals, key_of, tables_of
+from alltrace.trace.intervals import by_track
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from alltrace.run.store import Run, StoredRank
+    from alltrace.tiles.busy import Work
+    from alltrace.tiles.cancel import Token
+
+CACHE_BYTES = 160 << 20
+"""What decoded pieces may take in memory."""
+
+_MOST_RANKS_OPEN = 128  # the metadata of a rank's files takes half a megabyte
+_EVENTS_BYTES = 1000  # what Events take beside their arrays' numbers
+
+
+@dataclass(frozen=True)
+class Events:
+    """Intervals of one table on one track: n rows, ascending by start within a lane or not at all.
+
+    Attributes:
+        table: The table.
+        key: The track.
+        start: int64 array, aligned ns.
+        end: int64 array; never before the start.
+        name: int64 array of ids; `EventReader.texts` tells the text.
+        code: int8 array, see `alltrace.tiles.tracks.CLASSES`.
+        lane: int8 array.
+        row: int64 array of rows of the rank's table.
+    """
+
+    table: str
+    key: str
+    start: NDArray[Any]
+    end: NDArray[Any]
+    name: NDArray[Any]
+    code: NDArray[Any]
+    lane: NDArray[Any]
+    row: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        return sum(a.nbytes for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
+
+    def within(self, start: int, end: int) -> Events:
+        """Those that overlap [start, end), or lie in it without length."""
+        inside = (self.start < end) & ((self.end > start) | (self.start >= start))
+        return self if inside.all() else self.take(inside)
+
+    def take(self, rows: NDArray[Any]) -> Events:
+        """The chosen rows."""
+        arrays = (a[rows] for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
+        return Events(self.table, self.key, *arrays)
+
+
+class Bounded:
+    """A cache that forgets what was asked for longest ago once it holds more bytes than it may; for many threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._held: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.nbytes = 0
+
+    def get(self, key: Any, make: Callable[[], tuple[Any, int]]) -> Any:
+        """What is kept under `key`, or else made, with its size in bytes."""
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key][0]
+        value, size = make()
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = (value, size)
+                self.nbytes += size
+            while self.nbytes > self._most and len(self._held) > 1:
+                _, (_, gone) = self._held.popitem(last=False)
+                self.nbytes -= gone
+        return value
+
+
+class EventReader:
+    """Reads the events of a run.
+
+    Args:
+        run: The run.
+        cache_bytes: What decoded pieces may take in memory.
+    """
+
+    def __init__(self, run: Run, cache_bytes: int = CACHE_BYTES) -> None:
+        self.run = run
+        self._cache = Bounded(cache_bytes)
+        self._words: dict[int, str] = {}
+        self._stored: OrderedDict[int, StoredRank] = OrderedDict()
+        self._lock = threading.Lock()
+        self._open_end = run.span_ns[1]
+
+    @property
+    def cached_bytes(self) -> int:
+        """What decoded pieces take now."""
+        return self._cache.nbytes
+
+    def rank(self, rank: int) -> StoredRank:
+        """The tables of one rank; the metadata of their files is kept.
+
+        Raises:
+            UsageError: The run has no such rank.
+        """
+        with self._lock:
+            if rank not in self._stored:
+                self._stored[rank] = self.run.rank(rank)
+                if len(self._stored) > _MOST_RANKS_OPEN:
+                    self._stored.popitem(last=False)
+            self._stored.move_to_end(rank)
+            return self._stored[rank]
+
+    def window(self, rank: int, table: str, start: int, end: int, token: Token | None = None) -> Iterator[Events]:
+        """The events of one table in [start, end), aligned ns, in pieces of one track each."""
+        stored = self.rank(rank)
+        for piece in stored.pieces(table):
+            if (piece.start_ns is not None and piece.start_ns >= end) or (piece.end_ns is not None and piece.end_ns < start):
+                continue
+            if token is not None:
+                token.check()
+            for events in self._piece(stored, table, piece.group, piece.first_row):
+                found = events.within(start, end)
+                if len(found):
+                    yield found
+
+    def busy(self, rank: int, start: int, end: int, token: Token | None = None) -> dict[int, list[Work]]:
+        """What each device of a rank did in [start, end), aligned ns: by device, parts of starts, ends and codes."""
+        stored = self.rank(rank)
+        found: dict[int, list[Work]] = {}
+        for table in tables_of("gpu"):
+            for piece in stored.pieces(table):
+                if (piece.start_ns is not None and piece.start_ns >= end) or (piece.end_ns is not None and piece.end_ns < start):
+                    continue
+                if token is not None:
+                    token.check()
+                for run in self._runs(stored, table, piece.group):
+                    work = run.within(start, end)
+                    if len(work[0]):
+                        found.setdefault(run.device, []).append(work)
+        return found
+
+    def _runs(self, stored: StoredRank, table: str, group: int) -> list[BusyRun]:
+        def make() -> tuple[list[BusyRun], int]:
+            found = list(runs_of(stored, table, group))
+            return found, sum(r.nbytes for r in found)
+
+        runs: list[BusyRun] = self._cache.get((stored.rank, table, group, "busy"), make)
+        return runs
+
+    def samples(self, rank: int, table: str, start: int, end: int) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+        """The samples of one table in [start, end): of each track its key, times and values."""
+        stored = self.rank(rank)
+        for piece in stored.pieces(table):
+            if (piece.start_ns is not None and piece.start_ns >= end) or (piece.end_ns is not None and piece.end_ns < start):
+                continue
+            for key, times, values in self._sampled(stored, table, piece.group):
+                inside = (times >= start) & (times < end)
+                if inside.any():
+                    yield key, times[inside], values[inside]
+
+    def texts(self, ids: NDArray[Any]) -> dict[int, str]:
+        """The text of each id; an id that nobody knows has none."""
+        import pyarrow as pa
+
+        wanted = np.unique(ids)
+        found = self.run.texts(pa.array(wanted)).to_pylist()
+        return {
+            int(i): text
+            for i, known in zip(wanted.tolist(), found, strict=True)
+            if (text := known if known is not None else self._words.get(i)) is not None
+        }
+
+    def words(self) -> dict[int, str]:
+        """Texts that are shown as names but are none of the run's, as far as they were met: directions of copies, graphs."""
+        return dict(self._words)
+
+    def _piece(self, stored: StoredRank, table: str, group: int, first_row: int) -> list[Events]:
+        def make() -> tuple[list[Events], int]:
+            found = list(self._decoded(stored, SOURCES[table], group, first_row))
+            return found, sum(e.nbytes + _EVENTS_BYTES for e in found)
+
+        pieces: list[Events] = self._cache.get((stored.rank, table, group), make)
+        return pieces
+
+    def _decoded(self, stored: StoredRank, source: Source, group: int, first_row: int) -> Iterator[Events]:
+        found = stored.piece(source.table, group, columns_for(source, names=True))
+        starts, ends = intervals(found, self._open_end if source.table == "ranges" else None)
+        names, codes = self._names(source, found), codes_of(source, found)
+        numbers = np.arange(first_row, first_row + len(starts))
+        for values, rows in by_track(*(integers(found, c) for c in source.track)):
+            start, end, name, code, row = (a[rows] for a in (starts, ends, names, codes, numbers))
+            if not (start[1:] > start[:-1]).all():
+                order = np.lexsort((-end, start))
+                start, end, name, code, row = (a[order] for a in (start, end, name, code, row))
+            yield Events(source.table, key_of(source.group, values), start, end, name, code, lanes_of(start, end), row)
+
+    def _names(self, source: Source, table: Any) -> NDArray[Any]:
+        if source.table == "copies":
+            from alltrace.trace.names import intern
+
+            ids, words = intern(table.column(source.name))
+            self._words.update(zip(words.column("id").to_pylist(), words.column("value").to_pylist(), strict=True))
+            found: NDArray[Any] = ids.fill_null(-1).to_numpy(zero_copy_only=False)
+            return found
+        names = integers(table, source.name)
+        if source.table == "graphs":
+            self._words.update((int(n), f"graph {n}") for n in np.unique(names))
+        if source.table == "kernels":
+            names = np.where(names == -1, integers(table, "name"), names)
+        return names
+
+    def _sampled(self, stored: StoredRank, table: str, group: int) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
+        samples = SAMPLES[table]
+
+        def make() -> tuple[list[Any], int]:
+            found = stored.piece(table, group, [samples.time, *samples.track, "value"])
+            times, values = integers(found, samples.time), found.column("value").to_numpy().astype(np.float64, copy=False)
+            parts = [
+                (key_of(samples.group, track), times[rows], values[rows])
+                for track, rows in by_track(*(integers(found, c) for c in samples.track))
+            ]
+            return parts, sum(t.nbytes + v.nbytes + _EVENTS_BYTES for _, t, v in parts)
+
+        pieces: list[tuple[str, NDArray[Any], NDArray[Any]]] = self._cache.get((stored.rank, table, group), make)
+        return pieces

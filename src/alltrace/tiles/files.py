@@ -1,0 +1,140 @@
+"""The files of a pyramid: one Arrow file per rank, one for all ranks together, and the facts that make it whole."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.tiles.rank_tiles import TrackTiles
+from alltrace.trace.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+FACTS = "pyramid.json"
+HEAT = "heat.arrow"
+SIGNATURE = b"alltrace.pyramid"
+SCALES = b"alltrace.scales"
+
+NO_DATA = 65535
+"""In the heat map: the rank has nothing to tell of this moment."""
+
+_BUSY = ("busy", "communication", "copy")
+_SAMPLED = ("mean", "least", "most")
+_RANK_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("rows", pa.int64()),
+        ("first_ns", pa.int64()),
+        ("last_ns", pa.int64()),
+        ("level", pa.int8()),
+        ("first_bin", pa.int64()),
+        *((name, pa.list_(pa.int64())) for name in _BUSY),
+        *((name, pa.list_(pa.float32())) for name in _SAMPLED),
+    ]
+)
+
+
+def rank_file(rank: int) -> str:
+    """The file of one rank, relative to the pyramid's folder."""
+    return f"ranks/rank={rank}.arrow"
+
+
+def write_rank(path: Path, tracks: Iterable[TrackTiles], signature: str) -> None:
+    """Write the tracks of a rank, so that the file is there whole or not at all."""
+    rows = []
+    for track in tracks:
+        row: dict[str, Any] = {n: getattr(track, n) for n in ("key", "rows", "first_ns", "last_ns", "level", "first_bin")}
+        sampled = len(track.values) == len(_SAMPLED) and track.values[0].dtype == np.float32
+        row |= dict(zip(_SAMPLED if sampled else _BUSY, track.values, strict=False))
+        rows.append(row)
+    table = pa.Table.from_pylist(rows, _RANK_SCHEMA)
+    write_table(path, table.replace_schema_metadata({SIGNATURE: signature.encode()}))
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write an Arrow file, compressed, so that it is there whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))
+        with pa.OSFile(str(draft), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
+            writer.write_table(table)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_table(path: Path) -> pa.Table:
+    """What `write_table` wrote.
+
+    Raises:
+        InputError: The file is missing or damaged.
+    """
+    try:
+        with pa.OSFile(str(path)) as file:
+            return pa.ipc.open_file(file).read_all()
+    except (OSError, pa.ArrowException) as error:
+        why = printable(str(error).splitlines()[0]) if str(error) else type(error).__name__
+        raise InputError(path, found=f"it cannot be read ({why})", advice="remove this folder and open the page again") from error
+
+
+def is_of(path: Path, signature: str) -> bool:
+    """Whether the file of a rank is there and made from what `signature` stands for."""
+    try:
+        with pa.OSFile(str(path)) as file:
+            metadata = pa.ipc.open_file(file).schema.metadata or {}
+    except (OSError, pa.ArrowException):
+        return False
+    return metadata.get(SIGNATURE) == signature.encode()
+
+
+def read_rank(path: Path) -> dict[str, TrackTiles]:
+    """The tracks of a rank by key."""
+    table = read_table(path)
+    plain = {n: table.column(n).to_pylist() for n in ("key", "rows", "first_ns", "last_ns", "level", "first_bin")}
+    lists = {n: _lists(table.column(n)) for n in (*_BUSY, *_SAMPLED)}
+    tracks = {}
+    for i, key in enumerate(plain["key"]):
+        names = _SAMPLED if lists["mean"][i] is not None else _BUSY
+        values = tuple(v for n in names if (v := lists[n][i]) is not None)
+        facts = {n: plain[n][i] for n in ("rows", "first_ns", "last_ns", "level", "first_bin")}
+        tracks[key] = TrackTiles(key=key, values=values, **facts)
+    return tracks
+
+
+def _lists(column: Any) -> list[NDArray[Any] | None]:
+    """The lists of a column as views of its numbers, None for null."""
+    found: list[NDArray[Any] | None] = []
+    for chunk in column.chunks:
+        flat, bounds = chunk.values.to_numpy(zero_copy_only=False), chunk.offsets.to_numpy()
+        valid = chunk.is_valid().to_numpy(zero_copy_only=False)
+        found += [flat[a:b] if ok else None for a, b, ok in zip(bounds[:-1], bounds[1:], valid, strict=True)]
+    return found
+
+
+def heat_table(ranks: list[int], shares: Mapping[str, NDArray[np.uint16]], scales: Mapping[str, list[float]]) -> pa.Table:
+    """The heat map's numbers: a row per rank and a column per metric, each a list of all bins."""
+    import json
+
+    columns: dict[str, Any] = {"rank": pa.array(ranks, pa.int32())}
+    for name, values in shares.items():
+        columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1), pa.uint16()), values.shape[1])
+    return pa.table(columns).replace_schema_metadata({SCALES: json.dumps(dict(scales)).encode()})
+
+
+def heat_arrays(table: pa.Table) -> tuple[dict[str, NDArray[np.uint16]], dict[str, list[float]]]:
+    """What `heat_table` made: arrays of (ranks, bins) by metric, and the least and most value that 0 and 65534 stand for."""
+    import json
+
+    arrays = {}
+    for name in table.column_names[1:]:
+        column = table.column(name).combine_chunks()
+        flat = column.flatten().to_numpy(zero_copy_only=False) if len(column) else np.zeros(0, np.uint16)
+        arrays[name] = flat.reshape(table.num_rows, -1) if table.num_rows else np.zeros((0, 1), np.uint16)
+    return arrays, json.loads((table.schema.metadata or {}).get(SCALES, b"{}"))

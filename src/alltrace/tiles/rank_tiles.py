@@ -1,0 +1,173 @@
+"""The pyramid of one rank: what its devices did over time, and how busy each of its tracks was.
+
+Only the finest level is kept; a coarser bin is the sum of two finer ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.tiles.grid import Grid, level_for, power_of_two
+from alltrace.tiles.tracks import (
+    COMMUNICATION_CODE,
+    COPY,
+    SAMPLES,
+    SOURCES,
+    Samples,
+    Source,
+    codes_of,
+    columns_for,
+    integers,
+    intervals,
+    key_of,
+)
+from alltrace.trace.intervals import Merged, bin_coverage_ns, by_track, exclusive, merge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+
+    Int64 = NDArray[np.int64]
+
+SUMMARY_PARTS = ("compute", "communication", "exposed_communication", "copy", "exposed_copy", "devices")
+"""What is kept of a rank over time: ns in each bin, summed over its devices; `devices` is the number of its devices in each."""
+
+FEW_ROWS = 1024
+"""A track with fewer rows has no levels: its rows are read when it is shown."""
+
+
+@dataclass(frozen=True)
+class TrackTiles:
+    """One track: where it lies, and its finest level.
+
+    Attributes:
+        key: Its key.
+        rows: Events or samples on it.
+        first_ns: First start, ns from the run's first event.
+        last_ns: Last end, likewise.
+        level: The level of its bins; -1 for a track that has none.
+        first_bin: Number of the first bin on the run's grid.
+        values: For intervals three arrays (busy with compute or in general, with communication, with copies) of ns per bin; for
+            samples `mean`, `least`, `most` per bin, NaN without one; empty without levels.
+    """
+
+    key: str
+    rows: int
+    first_ns: int
+    last_ns: int
+    level: int
+    first_bin: int
+    values: tuple[NDArray[Any], ...]
+
+
+def summary_of(rank: RankTables, grid: Grid) -> dict[str, Int64]:
+    """What the devices of a rank did, per bin of the grid's finest level: for each of `SUMMARY_PARTS` an int64 array of ns."""
+    from alltrace.recipes.devices import device_activity
+
+    edges = grid.edges(0, grid.bins(grid.level), grid.level)
+    sums = {part: np.zeros(len(edges) - 1, np.int64) for part in SUMMARY_PARTS}
+    for work in device_activity(rank):
+        for part, merged in parts_of(work.compute, work.communication, work.copies).items():
+            sums[part] += bin_coverage_ns(merged, edges)
+        sums["devices"] += 1
+    return sums
+
+
+def parts_of(compute: Merged, communication: Merged, copies: Merged) -> dict[str, Merged]:
+    """The parts of a summary, of one device: communication that no compute covers is exposed, copies that no kernel covers."""
+    _, exposed, exposed_copy = exclusive((compute, communication, copies))
+    return {
+        "compute": compute,
+        "communication": communication,
+        "exposed_communication": exposed,
+        "copy": copies,
+        "exposed_copy": exposed_copy,
+    }
+
+
+def tracks_of(rank: RankTables, grid: Grid, open_end_ns: int) -> Iterator[TrackTiles]:
+    """The tracks of a rank that have rows, in the order of their groups."""
+    by_group: dict[str, list[Source]] = {}
+    for source in SOURCES.values():
+        by_group.setdefault(source.group, []).append(source)
+    for sources in by_group.values():
+        yield from _interval_tracks(rank, grid, sources, open_end_ns)
+    for samples in SAMPLES.values():
+        yield from _sample_tracks(rank, grid, samples)
+
+
+def _interval_tracks(rank: RankTables, grid: Grid, sources: list[Source], open_end_ns: int) -> Iterator[TrackTiles]:
+    parts = []
+    for source in sources:
+        if not rank.has(source.table):
+            continue
+        table = rank.table(source.table, columns_for(source, names=False))
+        starts, ends = intervals(table, open_end_ns if source.table == "ranges" else None)
+        keys = [integers(table, c) for c in source.track]
+        parts.append((starts, ends, keys, codes_of(source, table)))
+    if not parts:
+        return
+    starts, ends = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
+    keys = [np.concatenate([p[2][n] for p in parts]) for n in range(len(sources[0].track))]
+    codes = np.concatenate([p[3] for p in parts])
+    for values, rows in by_track(*keys):
+        start, end, code = starts[rows], ends[rows], codes[rows]
+        key = key_of(sources[0].group, values)
+        first, last = int(start.min()) - grid.start_ns, int(end.max()) - grid.start_ns
+        if len(start) < FEW_ROWS:
+            yield TrackTiles(key, len(start), first, last, -1, 0, ())
+            continue
+        level, first_bin, edges = _own_bins(grid, len(start), first, last)
+        sets = [merge(start[code == c], end[code == c]) for c in (COMMUNICATION_CODE, COPY)]
+        other = (code != COMMUNICATION_CODE) & (code != COPY)
+        busy = [merge(start[other], end[other]), *sets]
+        yield TrackTiles(key, len(start), first, last, level, first_bin, tuple(bin_coverage_ns(m, edges) for m in busy))
+
+
+def _sample_tracks(rank: RankTables, grid: Grid, samples: Samples) -> Iterator[TrackTiles]:
+    if not rank.has(samples.table):
+        return
+    table = rank.table(samples.table, [samples.time, *samples.track, "value"])
+    times, worth = integers(table, samples.time), table.column("value").to_numpy().astype(np.float64, copy=False)
+    for values, rows in by_track(*(integers(table, c) for c in samples.track)):
+        time, value = times[rows], worth[rows]
+        key = key_of(samples.group, values)
+        first, last = int(time.min()) - grid.start_ns, int(time.max()) + 1 - grid.start_ns
+        if len(time) < FEW_ROWS:
+            yield TrackTiles(key, len(time), first, last, -1, 0, ())
+            continue
+        level, first_bin, edges = _own_bins(grid, len(time), first, last)
+        yield TrackTiles(key, len(time), first, last, level, first_bin, binned(time, value, edges))
+
+
+def _own_bins(grid: Grid, rows: int, first: int, last: int) -> tuple[int, int, Int64]:
+    """The level of a track's bins, one for about 32 rows; the first bin; the edges."""
+    level = level_for(last - first, power_of_two(rows / 32, 32, 1 << 20))
+    first_bin = max(first, 0) >> level
+    count = (max(last - 1, first, 0) >> level) - first_bin + 1
+    return level, first_bin, grid.edges(first_bin, count, level)
+
+
+def binned(times: Int64, values: NDArray[np.float64], edges: Int64) -> tuple[NDArray[np.float32], ...]:
+    """Mean, least and most of samples per bin, as float32 arrays of the number of bins; NaN where there is none."""
+    good = np.isfinite(values)
+    times, values = times[good], values[good]
+    order = np.argsort(times, kind="stable")
+    times, values = times[order], values[order]
+    at = np.searchsorted(times, edges, "left")
+    counts = np.diff(at)
+    full = np.flatnonzero(counts)
+    result = [np.full(len(edges) - 1, np.nan, np.float32) for _ in range(3)]
+    if len(full):
+        firsts = at[:-1][full]
+        last = at[-1]
+        for out, reduce in zip(result, (np.add, np.minimum, np.maximum), strict=True):
+            found = reduce.reduceat(values[:last], firsts)
+            out[full] = found / counts[full] if reduce is np.add else found
+    return tuple(result)

@@ -1,0 +1,479 @@
+"""What a view of a run shows: the heat map of all ranks, and the tiles of tracks, each at the level that its pixels ask for."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.tiles.ahead import Ahead
+from alltrace.tiles.busy import binned_parts
+from alltrace.tiles.events import Bounded, EventReader
+from alltrace.tiles.files import HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
+from alltrace.tiles.grid import MOST_LEVEL, TILE_BINS
+from alltrace.tiles.rank_tiles import TrackTiles, binned
+from alltrace.tiles.tracks import GROUPS, SAMPLES, SOURCES, SUMMARY, parse_key, tables_of
+from alltrace.tiles.waits import waits_of
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.run.store import Run
+    from alltrace.tiles.build import Pyramid
+    from alltrace.tiles.cancel import Token
+    from alltrace.tiles.events import Events
+    from alltrace.trace.intervals import Merged
+
+
+IDLE = "idle"
+MOST_TILES = 8192
+"""So many tiles may be asked at once."""
+
+_SOON_LEVELS = 4
+"""Events are read ahead of a view that shows bins up to so many levels coarser than those that are kept."""
+
+_RANK_FILES_BYTES = 64 << 20
+_HEAT_BYTES = 64 << 20
+_SUMMARY_CLASSES = ("compute", "exposed communication", "exposed copy")
+_GPU_CLASSES = ("compute", "communication", "copy")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One tile of one track.
+
+    Attributes:
+        track: The rank's number, a slash, and the track's key.
+        index: Number of the tile at its level.
+        kind: `bins` (share of each bin by class), `items` (events, those narrower than a bin put together) or `samples`.
+        arrays: Its arrays by name.
+        classes: Of `bins`, what the rows of its array stand for.
+    """
+
+    track: str
+    index: int
+    kind: str
+    arrays: Mapping[str, NDArray[Any]]
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrackFacts:
+    """A track of a rank: `key`, its rows, and when they are, ns from the run's first event."""
+
+    key: str
+    rows: int
+    first_ns: int
+    last_ns: int
+
+
+@dataclass
+class _Asked:
+    level: int
+    first: int
+    count: int
+    start: int
+    end: int
+    token: Token | None
+    seen: dict[Any, Any] = field(default_factory=dict)
+    soon: dict[tuple[int, str], None] = field(default_factory=dict)
+
+
+class View:
+    """A run with its pyramid, to be looked at from many threads.
+
+    Args:
+        run: The run.
+        pyramid: Its pyramid.
+    """
+
+    def __init__(self, run: Run, pyramid: Pyramid) -> None:
+        self.run = run
+        self.grid = pyramid.grid
+        self.broken = dict(pyramid.broken)
+        self.events = EventReader(run)
+        self._folder = pyramid.folder
+        self._files = Bounded(_RANK_FILES_BYTES)
+        self._levels = Bounded(_HEAT_BYTES)
+        self._coarsening = threading.Lock()
+        self.ahead = Ahead()
+        self._heat, self.scales = heat_arrays(read_table(pyramid.folder / HEAT))
+        self._row_of = {r.rank: n for n, r in enumerate(run.ranks)}
+
+    @property
+    def metrics(self) -> list[str]:
+        """What the heat map can show."""
+        names = list(self._heat)
+        at = names.index("busy") + 1 if "busy" in names else 0
+        return [*names[:at], IDLE, *names[at:]] if "busy" in names else names
+
+    def heat(self, metric: str, level: int, index: int) -> NDArray[np.uint16]:
+        """One tile of the heat map: uint16 array (ranks, bins), the share of each bin in 65,534ths, 65,535 for no data.
+
+        Args:
+            metric: One of `metrics`.
+            level: The grid's level or a coarser one.
+            index: Number of the tile.
+
+        Raises:
+            UsageError: There is no such metric or level.
+        """
+        if metric not in self.metrics:
+            raise UsageError.unknown("metric", metric, self.metrics)
+        if not self.grid.level <= level <= MOST_LEVEL or index < 0:
+            raise UsageError(f"there is no tile {index} of level {level}; expected level {self.grid.level} to {MOST_LEVEL}")
+        values = self._level("busy" if metric == IDLE else metric, level)[:, index * TILE_BINS : (index + 1) * TILE_BINS]
+        if metric == IDLE:
+            return np.where(values == NO_DATA, NO_DATA, 65534 - values).astype(np.uint16)
+        return np.ascontiguousarray(values)
+
+    def whole(self, metric: str) -> NDArray[np.uint16]:
+        """The heat map of a metric at its finest level, all of it (see `heat`)."""
+        if metric == IDLE:
+            busy = self._heat["busy"]
+            return np.where(busy == NO_DATA, NO_DATA, 65534 - busy).astype(np.uint16)
+        return self._heat[metric]
+
+    def _level(self, metric: str, level: int) -> NDArray[np.uint16]:
+        if level == self.grid.level:
+            return self._heat[metric]
+
+        def make() -> tuple[NDArray[np.uint16], int]:
+            found = _coarser(self._heat[metric], level - self.grid.level, self.grid.span_ns, self.grid.level)
+            return found, found.nbytes
+
+        with self._coarsening:  # the page asks for all tiles of a level at once
+            values: NDArray[np.uint16] = self._levels.get((metric, level), make)
+        return values
+
+    def devices(self, rank: int) -> int:
+        """How many devices of a rank did anything; 0 for one that cannot be read."""
+        tracks = self._tracks(rank)
+        return int(tracks[f"{SUMMARY}/devices"].values[0][0]) if tracks else 0
+
+    @cached_property
+    def waits(self) -> dict[int, Merged]:
+        """When each rank waits for others at matched operations, aligned ns; empty without an alignment."""
+        return waits_of(self.run)
+
+    def tracks(self, rank: int) -> list[TrackFacts]:
+        """The tracks of a rank, its summary first.
+
+        Raises:
+            UsageError: The run has no such rank.
+        """
+        tracks = self._tracks(rank)
+        plain = [TrackFacts(t.key, t.rows, t.first_ns, t.last_ns) for t in tracks.values() if "/" in t.key and _is_track(t.key)]
+        return [TrackFacts(SUMMARY, 0, 0, self.grid.span_ns), *plain]
+
+    def _tracks(self, rank: int) -> dict[str, TrackTiles]:
+        self.events.rank(rank)
+        if rank in self.broken:
+            return {}
+
+        def make() -> tuple[dict[str, TrackTiles], int]:
+            found = read_rank(self._folder / rank_file(rank))
+            return found, sum(1000 + sum(v.nbytes for v in t.values) for t in found.values())
+
+        tracks: dict[str, TrackTiles] = self._files.get(rank, make)
+        return tracks
+
+    def tiles(
+        self, tracks: Sequence[tuple[int, str]], level: int, first: int, count: int, token: Token | None = None
+    ) -> tuple[list[Tile], dict[int, str]]:
+        """The tiles `first` to `first + count - 1` of tracks, at one level, and the text of the names on them.
+
+        Args:
+            tracks: Ranks and keys of tracks.
+            level: The level, 0 for bins of 1 ns.
+            first: Number of the first tile.
+            count: How many.
+            token: Asked before each track whether the answer is still wanted.
+
+        Raises:
+            UsageError: There is no such rank, level or track, or too much is asked at once.
+            CancelledError: The answer is no longer wanted.
+        """
+        if not 0 <= level <= MOST_LEVEL or first < 0 or count < 1 or count * max(len(tracks), 1) > MOST_TILES:
+            raise UsageError(f"{count} tiles from {first} on of level {level}; expected {MOST_TILES} of level 0 to {MOST_LEVEL}")
+        start, end = self.grid.tile_span(level, first)[0], self.grid.tile_span(level, first + count - 1)[1]
+        asked = _Asked(level, first, count, start, end, token)
+        found: list[Tile] = []
+        with self.ahead.asked():
+            for rank, key in tracks:
+                if token is not None:
+                    token.check()
+                found += self._of_track(asked, rank, key)
+        self.ahead.want(partial(self._read_ahead, rank, group, start, end) for rank, group in asked.soon)
+        named = [t.arrays["name"] for t in found if t.kind == "items" and t.arrays is not NO_ITEMS]
+        ids = np.unique(np.concatenate(named)) if named else np.zeros(0, np.int64)
+        return found, self.events.texts(ids)
+
+    def _read_ahead(self, rank: int, group: str, start: int, end: int) -> None:
+        """Bring the events of a window into the cache."""
+        if group == SUMMARY:
+            self.events.busy(rank, start, end)
+            return
+        for table in tables_of(group):
+            for _ in self.events.window(rank, table, start, end):
+                pass
+
+    def _of_track(self, asked: _Asked, rank: int, key: str) -> list[Tile]:
+        group, _ = parse_key(key)
+        tracks, name = self._tracks(rank), f"{rank}/{key}"
+        if rank in self.broken:
+            return []
+        if key == SUMMARY:
+            return self._summary(asked, rank, tracks, name)
+        track = tracks.get(key)
+        if track is None:
+            raise UsageError(f"rank {rank} has no track {key!r}")
+        if group in {s.group for s in SAMPLES.values()}:
+            return self._sampled(asked, rank, track, name)
+        if 0 <= track.level <= asked.level:
+            if asked.level < track.level + _SOON_LEVELS:
+                asked.soon[rank, group] = None
+            classes = _GPU_CLASSES if group == "gpu" else (group,)
+            return _bins(asked, name, [_at_level(track, v, asked) for v in track.values[: len(classes)]], classes, 1)
+        events = self._window(asked, rank, group).get(key, [])
+        return list(_items(asked, name, events, self.grid.start_ns))
+
+    def _window(self, asked: _Asked, rank: int, group: str) -> dict[str, list[Events]]:
+        """The events of a group of a rank in what is asked, by track; read once for all of its tracks."""
+        if (rank, group) not in asked.seen:
+            by_key: dict[str, list[Events]] = {}
+            for table in tables_of(group):
+                for events in self.events.window(rank, table, asked.start, asked.end, asked.token):
+                    by_key.setdefault(events.key, []).append(events)
+            asked.seen[rank, group] = by_key
+        found: dict[str, list[Events]] = asked.seen[rank, group]
+        return found
+
+    def _summary(self, asked: _Asked, rank: int, tracks: Mapping[str, TrackTiles], name: str) -> list[Tile]:
+        parts = ("compute", "exposed_communication", "exposed_copy")
+        devices = max(int(tracks[f"{SUMMARY}/devices"].values[0][:1].sum()), 1)
+        if asked.level >= self.grid.level:
+            if asked.level < self.grid.level + _SOON_LEVELS:
+                asked.soon[rank, SUMMARY] = None
+            values = [_at_level(tracks[f"{SUMMARY}/{p}"], tracks[f"{SUMMARY}/{p}"].values[0], asked) for p in parts]
+            return _bins(asked, name, values, _SUMMARY_CLASSES, devices)
+        sums = np.zeros((len(parts), asked.count * TILE_BINS), np.int64)
+        for did in self.events.busy(rank, asked.start, asked.end, asked.token).values():
+            sums += binned_parts(did, asked.start, asked.level, asked.count * TILE_BINS)
+        return _bins(asked, name, list(sums), _SUMMARY_CLASSES, devices)
+
+    def _sampled(self, asked: _Asked, rank: int, track: TrackTiles, name: str) -> list[Tile]:
+        if 0 <= track.level <= asked.level:
+            arrays = [_samples_at_level(track, v, asked, r) for v, r in zip(track.values, _REDUCE, strict=True)]
+        else:
+            edges = self.grid.edges(asked.first * TILE_BINS, asked.count * TILE_BINS, asked.level)
+            group, _ = parse_key(track.key)
+            times, values = [np.zeros(0, np.int64)], [np.zeros(0)]
+            for table in tables_of(group):
+                for key, time, value in self.events.samples(rank, table, asked.start, asked.end):
+                    if key == track.key:
+                        times.append(time)
+                        values.append(value)
+            arrays = list(binned(np.concatenate(times), np.concatenate(values), edges))
+        return [
+            Tile(name, asked.first + n, "samples", {k: _part(v, n) for k, v in zip(("mean", "least", "most"), arrays, strict=True)})
+            for n in range(asked.count)
+        ]
+
+
+_REDUCE = (np.nanmean, np.nanmin, np.nanmax)
+
+
+def _is_track(key: str) -> bool:
+    return key.partition("/")[0] in GROUPS[1:]
+
+
+def _part(values: NDArray[Any], n: int) -> NDArray[Any]:
+    return np.ascontiguousarray(values[n * TILE_BINS : (n + 1) * TILE_BINS])
+
+
+def _coarser(values: NDArray[np.uint16], steps: int, span_ns: int, level: int) -> NDArray[np.uint16]:
+    """The shares of bins 2**steps times as wide; the last bin, which may be cut short, weighs by its length."""
+    width = 1 << min(steps, 62)
+    bins = values.shape[1]
+    groups = -(-bins // width)
+    weights = np.ones(bins, np.float32)
+    weights[-1] = ((span_ns - 1) % (1 << level) + 1) / (1 << level)
+    found = np.empty((len(values), groups), np.uint16)
+    for i in range(0, len(values), 256):  # in parts, so that little more memory is needed than for the answer
+        part = values[i : i + 256]
+        known = (part != NO_DATA) * weights
+        at = np.arange(0, bins, width) if width < bins else np.zeros(1, np.int64)
+        sums = np.add.reduceat(part * known, at, axis=1, dtype=np.float64)
+        counts = np.add.reduceat(known, at, axis=1, dtype=np.float64)
+        found[i : i + 256] = np.where(counts > 0, np.rint(sums / np.maximum(counts, 1e-9)), NO_DATA)
+    return found
+
+
+def _at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked) -> NDArray[np.int64]:
+    """The ns of a track in the bins that are asked, from its own finer or equal bins."""
+    out = np.zeros(asked.count * TILE_BINS, np.int64)
+    first, last, shift = _own_range(track, len(values), asked)
+    if last > first:
+        bins = (np.arange(first, last) + track.first_bin >> shift) - asked.first * TILE_BINS
+        firsts = np.flatnonzero(np.concatenate(([True], bins[1:] != bins[:-1])))
+        out[bins[firsts]] = np.add.reduceat(values[first:last], firsts)
+    return out
+
+
+def _samples_at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked, reduce: Any) -> NDArray[np.float32]:
+    out = np.full(asked.count * TILE_BINS, np.nan, np.float32)
+    first, last, shift = _own_range(track, len(values), asked)
+    known = np.flatnonzero(np.isfinite(values[first:last])) + first
+    if len(known):
+        bins = (known + track.first_bin >> shift) - asked.first * TILE_BINS
+        firsts = np.flatnonzero(np.concatenate(([True], bins[1:] != bins[:-1])))
+        if reduce is np.nanmean:
+            out[bins[firsts]] = np.add.reduceat(values[known], firsts) / np.diff(np.append(firsts, len(known)))
+        else:
+            out[bins[firsts]] = (np.minimum if reduce is np.nanmin else np.maximum).reduceat(values[known], firsts)
+    return out
+
+
+def _own_range(track: TrackTiles, bins: int, asked: _Asked) -> tuple[int, int, int]:
+    """Which of a track's own bins lie in what is asked, and how many levels finer they are."""
+    shift = asked.level - track.level
+    low = min(asked.first * TILE_BINS << shift, 1 << 62)
+    high = min((asked.first + asked.count) * TILE_BINS << shift, 1 << 62)
+    return min(max(low - track.first_bin, 0), bins), min(max(high - track.first_bin, 0), bins), shift
+
+
+def _bins(asked: _Asked, name: str, values: Sequence[NDArray[Any]], classes: tuple[str, ...], devices: int) -> list[Tile]:
+    """Tiles of shares in 255ths; what is not nothing is 1 at least, so that it is seen."""
+    width = float(1 << asked.level) * devices
+    shares = np.stack([np.where(v > 0, np.clip(np.rint(v / width * 255), 1, 255), 0).astype(np.uint8) for v in values])
+    return [
+        Tile(
+            name, asked.first + n, "bins", {"share": np.ascontiguousarray(shares[:, n * TILE_BINS : (n + 1) * TILE_BINS])}, classes
+        )
+        for n in range(asked.count)
+    ]
+
+
+def _items(asked: _Asked, name: str, events: Sequence[Events], zero: int) -> list[Tile]:
+    """The tiles of a track's events; one that reaches from one tile into the next is in both."""
+    parts = [p for p in (_narrow_merged(e, asked.level, zero) for e in events) if len(p["start"])]
+    if not parts:
+        return [Tile(name, asked.first + n, "items", NO_ITEMS) for n in range(asked.count)]
+    every = parts[0] if len(parts) == 1 else {k: np.concatenate([p[k] for p in parts]) for k in ITEM_COLUMNS}
+    starts, ends = every["start"], every["start"] + every["length"]
+    tiles = []
+    for index in range(asked.first, asked.first + asked.count):
+        low = min(index * TILE_BINS << asked.level, 1 << 62)
+        high = min(low + (TILE_BINS << asked.level), 1 << 62)
+        rows = np.flatnonzero((starts < high) & ((ends > low) | (starts >= low)))
+        tiles.append(Tile(name, index, "items", {k: v[rows] for k, v in every.items()} if len(rows) else NO_ITEMS))
+    return tiles
+
+
+ITEM_COLUMNS: dict[str, Any] = {
+    "start": np.float64,
+    "length": np.float64,
+    "row": np.float64,
+    "name": np.int64,
+    "count": np.uint32,
+    "lane": np.uint8,
+    "code": np.uint8,
+    "table": np.uint8,
+    "share": np.uint8,
+}
+"""The columns of `items`: start from the run's first event and length in ns, row of the rank's table, name, how many events it is,
+lane, class, table (place in `SOURCES`), and how much of it is covered in 255ths."""
+
+NO_ITEMS: Mapping[str, NDArray[Any]] = {k: np.zeros(0, t) for k, t in ITEM_COLUMNS.items()}
+
+_TABLE_NUMBERS = {name: n for n, name in enumerate(SOURCES)}
+
+
+def _narrow_merged(events: Events, level: int, zero: int) -> dict[str, NDArray[Any]]:
+    """Events as items; those shorter than a bin that start in the same bin of a lane are one, named by the longest of them."""
+    length = events.end - events.start
+    relative = events.start - zero
+    order = np.lexsort((relative, events.lane))
+    relative, length, lane = relative[order], length[order], events.lane[order]
+    narrow = length < 1 << level
+    bins = relative >> level
+    new = np.ones(len(order), bool)
+    new[1:] = ~(narrow[1:] & narrow[:-1] & (bins[1:] == bins[:-1]) & (lane[1:] == lane[:-1]))
+    firsts = np.flatnonzero(new)
+    if not len(firsts):
+        return dict(NO_ITEMS)
+    counts = np.diff(np.append(firsts, len(order)))
+    last_end = np.maximum.reduceat(relative + length, firsts)
+    whole = last_end - relative[firsts]
+    busy = np.add.reduceat(length, firsts)
+    longest = firsts.copy()
+    several = np.flatnonzero(counts > 1)
+    if len(several):
+        most = np.repeat(np.maximum.reduceat(length, firsts), counts)
+        is_longest = np.flatnonzero(length == most)
+        group = np.searchsorted(firsts, is_longest, "right") - 1
+        at, where = np.unique(group, return_index=True)
+        longest[at] = is_longest[where]
+    chosen = order[longest]
+    share = np.where(whole > 0, np.clip(np.rint(busy / np.maximum(whole, 1) * 255), 1, 255), 255)
+    values = {
+        "start": relative[firsts],
+        "length": whole,
+        "row": events.row[chosen],
+        "name": events.name[chosen],
+        "count": counts,
+        "lane": lane[firsts],
+        "code": events.code[chosen],
+        "table": np.full(len(firsts), _TABLE_NUMBERS[events.table]),
+        "share": share,
+    }
+    return {k: values[k].astype(t) for k, t in ITEM_COLUMNS.items()}
+
+
+def pack(tiles: Sequence[Tile], names: Mapping[int, str], facts: Mapping[str, Any], most_text: int = 200) -> bytes:
+    """Tiles as bytes: `ATB1`, the length of a JSON header (uint32, little-endian), the header, its arrays at multiples of 8.
+
+    The header has `facts`, `names` (a list of texts, to which `name` of items refers, -1 for none) and `tiles`: `track`, `index`,
+    `kind`, `classes` and `arrays`, for each array its name, type, offset behind the header and length in numbers. A tile of `items`
+    without arrays has no items.
+    """
+    import json
+
+    numbers = {i: n for n, i in enumerate(names)}
+    known = np.array(sorted(numbers), np.int64)
+    places = np.array([numbers[int(i)] for i in known], np.int32)
+    blobs: list[bytes] = []
+    offset = 0
+    described = []
+    for tile in tiles:
+        arrays = []
+        for name, values in tile.arrays.items() if tile.arrays is not NO_ITEMS else ():
+            plain = _name_numbers(values, known, places) if name == "name" else values
+            blob = plain.tobytes()
+            arrays.append([name, plain.dtype.str[1:], offset, plain.size])
+            blob += bytes(-len(blob) % 8)
+            blobs.append(blob)
+            offset += len(blob)
+        described.append({"track": tile.track, "index": tile.index, "kind": tile.kind, "classes": tile.classes, "arrays": arrays})
+    texts = [names[i][:most_text] for i in names]
+    header = json.dumps({**facts, "names": texts, "tiles": described}, ensure_ascii=False).encode("utf-8", "replace")
+    header += b" " * (-(len(header) + 8) % 8)
+    return b"".join([b"ATB1", len(header).to_bytes(4, "little"), header, *blobs])
+
+
+def _name_numbers(values: NDArray[Any], known: NDArray[Any], places: NDArray[np.int32]) -> NDArray[np.int32]:
+    if not len(known):
+        return np.full(len(values), -1, np.int32)
+    at = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    found: NDArray[np.int32] = np.where(known[at] == values, places[at], -1).astype(np.int32)
+    return found
+
+
+__all__ = ["IDLE", "ITEM_COLUMNS", "MOST_TILES", "Tile", "TrackFacts", "View", "pack"]

@@ -1,0 +1,289 @@
+"""What happened in a range of time: the breakdown of each device, the kernels, the operations, and events as rows of a table."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES
+from alltrace.trace.errors import UsageError
+from alltrace.trace.intervals import classify_ns, merge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.tiles.cancel import Token
+    from alltrace.tiles.events import EventReader, Events
+
+MOST_RANKS = 2048
+MOST_SECONDS = 5.0
+"""After so long what has been looked at is the answer, and it says of how many ranks it is."""
+
+MOST_EVENTS = 200_000
+MOST_NAMES = 200
+
+
+@dataclass
+class Totals:
+    """Durations by name: number, sum, least and most."""
+
+    rows: dict[int, list[int]] = field(default_factory=dict)
+
+    def add(self, events: Events, start: int, end: int) -> None:
+        """Count events, each by its part within [start, end)."""
+        if not len(events):
+            return
+        length = np.minimum(events.end, end) - np.maximum(events.start, start)
+        names, which = np.unique(events.name, return_inverse=True)
+        counts = np.bincount(which)
+        sums = np.zeros(len(names), np.int64)
+        least, most = np.full(len(names), 1 << 62), np.zeros(len(names), np.int64)
+        np.add.at(sums, which, length)
+        np.minimum.at(least, which, length)
+        np.maximum.at(most, which, length)
+        for n, name in enumerate(names.tolist()):
+            row = self.rows.setdefault(name, [0, 0, 1 << 62, 0])
+            row[0] += int(counts[n])
+            row[1] += int(sums[n])
+            row[2] = min(row[2], int(least[n]))
+            row[3] = max(row[3], int(most[n]))
+
+    def table(self, texts: dict[int, str]) -> list[dict[str, Any]]:
+        """Rows by name, the largest sum first."""
+        found = sorted(self.rows.items(), key=lambda r: -r[1][1])[:MOST_NAMES]
+        return [
+            {"name": texts.get(n, "?"), "count": c, "total_ns": s, "mean_ns": s // c, "min_ns": low, "max_ns": high}
+            for n, (c, s, low, high) in found
+        ]
+
+
+def summary(reader: EventReader, ranks: Sequence[int], start_ns: int, end_ns: int, token: Token | None = None) -> dict[str, Any]:
+    """The breakdown, kernels and operations in [start_ns, end_ns), ns from the run's first event.
+
+    Returns:
+        `breakdown` (a row per rank and device: the exact ns of compute, exposed communication, exposed copies and idle, which sum
+        to the range), `kernels` and `collectives` (by name, each counted by its part within the range), `ranks_asked`
+        and `ranks_done`.
+
+    Raises:
+        UsageError: The range is empty, or there is no such rank.
+        CancelledError: The answer is no longer wanted.
+    """
+    if end_ns <= start_ns:
+        raise UsageError(f"the range from {start_ns} to {end_ns} ns is empty")
+    zero = reader.run.span_ns[0]
+    start, end = zero + start_ns, zero + end_ns
+    deadline = time.monotonic() + MOST_SECONDS
+    rows: list[dict[str, Any]] = []
+    kernels, operations = Totals(), Totals()
+    done = 0
+    for rank in list(ranks)[:MOST_RANKS]:
+        if token is not None:
+            token.check()
+        if done and time.monotonic() > deadline:
+            break
+        devices: dict[str, list[Events]] = {}
+        for table in ("kernels", "copies", "graphs"):
+            for events in reader.window(rank, table, start, end, token):
+                devices.setdefault(events.key.split("/")[2], []).append(events)
+                if table == "kernels":
+                    kernels.add(events, start, end)
+        for events in reader.window(rank, "collectives", start, end, token):
+            operations.add(events, start, end)
+        rows += [_breakdown(rank, device, found, start, end) for device, found in sorted(devices.items())]
+        done += 1
+    ids = np.array([*kernels.rows, *operations.rows], np.int64)
+    texts = reader.texts(ids)
+    return {
+        "breakdown": rows,
+        "kernels": kernels.table(texts),
+        "collectives": operations.table(texts),
+        "ranks_asked": len(ranks),
+        "ranks_done": done,
+    }
+
+
+def _breakdown(rank: int, device: str, events: Sequence[Events], start: int, end: int) -> dict[str, Any]:
+    sets = [merge(*_joined(events, c)) for c in (None, COMMUNICATION_CODE, COPY)]
+    times = classify_ns(sets, start, end)
+    names = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
+    return {"rank": rank, "device": int(device), **dict(zip(names, times, strict=True))}
+
+
+def _joined(events: Sequence[Events], code: int | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Starts and ends of the events of a class; None for those that are neither communication nor copies."""
+    starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for e in events:
+        chosen = e.code == code if code is not None else (e.code != COMMUNICATION_CODE) & (e.code != COPY)
+        starts.append(e.start[chosen])
+        ends.append(e.end[chosen])
+    return np.concatenate(starts), np.concatenate(ends)
+
+
+def events_between(
+    reader: EventReader,
+    ranks: Sequence[int],
+    tables: Sequence[str],
+    start_ns: int,
+    end_ns: int,
+    *,
+    track: str | None = None,
+    pattern: str | None = None,
+    least_ns: int = 0,
+    token: Token | None = None,
+) -> dict[str, Any]:
+    """The events of some ranks and tables that overlap [start_ns, end_ns), as columns, ordered by start.
+
+    Args:
+        reader: The run's events.
+        ranks: The ranks.
+        tables: The tables.
+        start_ns: From, ns from the run's first event.
+        end_ns: To.
+        track: Only those on this track.
+        pattern: Only those whose name this regular expression finds (RE2).
+        least_ns: Only those that last as long as this.
+        token: Asked whether the answer is still wanted.
+
+    Returns:
+        `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False where there
+        are more than 200,000, of which the first found are given.
+
+    Raises:
+        UsageError: There is no such table or rank, or the expression is none.
+    """
+    zero = reader.run.span_ns[0]
+    wanted = None if not pattern else names_like(reader, pattern)
+    found: list[tuple[int, str, Events]] = []
+    count, complete = 0, True
+    for table in tables:
+        if table not in SOURCES:
+            raise UsageError.unknown("table with events", table, SOURCES)
+    deadline = time.monotonic() + MOST_SECONDS
+    for rank in list(ranks)[:MOST_RANKS]:
+        for table in tables:
+            for events in reader.window(rank, table, zero + start_ns, zero + end_ns, token):
+                if track is not None and events.key != track:
+                    continue
+                kept = events.end - events.start >= least_ns
+                if wanted is not None:
+                    kept &= np.isin(events.name, wanted)
+                if not kept.any():
+                    continue
+                chosen = events.take(np.flatnonzero(kept)[: MOST_EVENTS - count])
+                complete &= len(chosen) == int(kept.sum())
+                count += len(chosen)
+                found.append((rank, table, chosen))
+        if count >= MOST_EVENTS or time.monotonic() > deadline:
+            complete &= rank == list(ranks)[-1]
+            break
+    return _as_columns(reader, found, zero) | {"complete": complete}
+
+
+def _as_columns(reader: EventReader, found: list[tuple[int, str, Events]], zero: int) -> dict[str, Any]:
+    empty = np.zeros(0, np.int64)
+    start, end, name, row = (
+        np.concatenate([empty, *(getattr(e, c) for _, _, e in found)]) for c in ("start", "end", "name", "row")
+    )
+    part = np.repeat(np.arange(len(found)), [len(e) for _, _, e in found]) if found else empty
+    order = np.lexsort((row, start))
+    texts = reader.texts(name)
+    part = part[order]
+    return {
+        "rank": [found[p][0] for p in part.tolist()],
+        "table": [found[p][1] for p in part.tolist()],
+        "track": [found[p][2].key for p in part.tolist()],
+        "row": row[order].tolist(),
+        "name": [texts.get(n, "") for n in name[order].tolist()],
+        "start": (start[order] - zero).tolist(),
+        "duration_ns": (end[order] - start[order]).tolist(),
+    }
+
+
+def names_like(reader: EventReader, pattern: str) -> Any:
+    """The ids of the names that a regular expression finds, as an int64 array.
+
+    The expressions are RE2's, whose time is linear in the text, so that none can hold the server up.
+
+    Raises:
+        UsageError: It is no regular expression.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if len(pattern) > 1000:
+        raise UsageError("the regular expression is longer than 1,000 characters")
+    names = reader.run.name_table()
+    words = reader.words()
+    try:
+        hit = pc.match_substring_regex(names.column("value"), pattern)
+        more = pc.match_substring_regex(pa.array(list(words.values()), pa.string()), pattern).to_pylist()
+    except (pa.ArrowInvalid, UnicodeEncodeError) as error:
+        why = str(error).splitlines()[0] if isinstance(error, pa.ArrowInvalid) else "it is no text"
+        raise UsageError(f"{pattern!r} is no regular expression: {why}") from error
+    own = names.column("id").filter(hit).to_numpy()
+    return np.concatenate([own, np.array([i for i, ok in zip(words, more, strict=True) if ok], np.int64)])
+
+
+def search(
+    reader: EventReader,
+    pattern: str,
+    ranks: Sequence[int],
+    *,
+    most: int = 500,
+    token: Token | None = None,
+) -> dict[str, Any]:
+    """Where names that a regular expression finds occur: `names` (the texts), `events` (as `events_between`), `complete`.
+
+    Ranks are looked at in turn until there are `most` events.
+    """
+    ids = names_like(reader, pattern)
+    texts = reader.texts(ids)
+    hits: list[tuple[int, str, Events]] = []
+    count = 0
+    done = 0
+    deadline = time.monotonic() + MOST_SECONDS
+    for rank in list(ranks)[:MOST_RANKS]:
+        for table in SOURCES:
+            for events in reader.window(rank, table, -(1 << 62), 1 << 62, token):
+                kept = np.flatnonzero(np.isin(events.name, ids))[: max(most - count, 0)]
+                if len(kept):
+                    hits.append((rank, table, events.take(kept)))
+                    count += len(kept)
+        done += 1
+        if count >= most or time.monotonic() > deadline:
+            break
+    rows = _as_columns(reader, hits, reader.run.span_ns[0])
+    return {
+        "names": [texts[int(i)] for i in ids[:MOST_NAMES].tolist() if int(i) in texts],
+        "events": rows,
+        "ranks_done": done,
+        "complete": count < most and done == len(ranks),
+    }
+
+
+def longest_named(reader: EventReader, rank: int, name: str) -> tuple[int, int] | None:
+    """Start and end, ns from the run's first event, of the longest event of that name on a rank; None where there is none."""
+    import pyarrow.compute as pc
+
+    names = reader.run.name_table()
+    ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
+    ids = np.concatenate([ids, np.array([i for i, text in reader.words().items() if text == name], np.int64)])
+    best: tuple[int, int, int] | None = None
+    if not len(ids):
+        return None
+    for table in SOURCES:
+        for events in reader.window(rank, table, -(1 << 62), 1 << 62):
+            at = np.flatnonzero(np.isin(events.name, ids))
+            if len(at):
+                longest = at[np.argmax((events.end - events.start)[at])]
+                start, end = int(events.start[longest]), int(events.end[longest])
+                if best is None or end - start > best[0]:
+                    best = (end - start, start, end)
+    zero = reader.run.span_ns[0]
+    return None if best is None else (best[1] - zero, best[2] - zero)

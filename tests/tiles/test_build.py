@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tests.making import kernel, make_run
+from tests.tiles.conftest import busy_run
+
+from alltrace.align.store import aligned
+from alltrace.tiles.build import pyramid, signature
+from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
+from alltrace.tiles.view import View
+from alltrace.trace.errors import AlltraceError, InputError
+
+
+def size_of(folder):
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+def test_the_bins_of_a_rank_add_up_to_what_it_did(run):
+    aligned(run)
+    made = pyramid(run, jobs=1)
+    assert made.grid.start_ns == -40_000
+    tracks = read_rank(made.folder / rank_file(0))
+    sums = {n: int(tracks[f"summary/{n}"].values[0].sum()) for n in ("compute", "communication", "exposed_communication", "copy")}
+    assert sums == {"compute": 50_000, "communication": 20_000, "exposed_communication": 10_000, "copy": 10_000}
+    assert tracks["gpu/0/0/7"].rows == 2
+    assert (tracks["ranges/0"].first_ns, tracks["ranges/0"].last_ns) == (0, 130_000)
+    assert (tracks["api/0"].level, tracks["api/0"].values) == (-1, ())
+
+
+def test_a_rank_waits_from_its_arrival_to_the_last(waiting):
+    view = waiting
+    width = np.diff(view.grid.edges(0, view.grid.bins(view.grid.level), view.grid.level))
+    waited = (view.whole("waiting") * width / 65534).sum(axis=1)
+    assert waited == pytest.approx([10_000, 0], abs=2)
+
+
+def test_busy_tracks_have_bins_and_samples_too(tmp_path):
+    run = busy_run(tmp_path / "run")
+    made = pyramid(run, jobs=1)
+    tracks = read_rank(made.folder / rank_file(0))
+    kernels = tracks["gpu/0/0/7"]
+    assert kernels.level >= 0
+    assert [int(v.sum()) for v in kernels.values] == [4000 * 60, 0, 0]
+    (metric,) = [t for k, t in tracks.items() if k.startswith("metric/")]
+    assert np.nanmax(metric.values[2]) == 99
+    assert np.nanmin(metric.values[1]) == 0
+    assert View(run, made).scales == {"metric: SM Active": [0.0, pytest.approx(99, abs=50)]}
+
+
+def test_the_pyramid_is_a_small_part_of_the_run(tmp_path):
+    draw = np.random.default_rng(7)
+    ends = np.cumsum(draw.integers(50, 5000, 20_000))
+    rows = [kernel(e - 40, e, f"void k{e % 50}(int)", correlation=i) for i, e in enumerate(ends.tolist())]
+    run = make_run(tmp_path / "run", {0: {"kernels": rows}})
+    before = size_of(run.path)
+    assert size_of(pyramid(run, jobs=1).folder) < 0.15 * before
+
+
+def test_it_is_made_once_and_what_is_damaged_is_made_anew(run):
+    aligned(run)
+    done = []
+    folder = pyramid(run, jobs=1, progress=done.append).folder
+    assert sum(done) == 2
+    assert pyramid(run, jobs=1, progress=done.append).folder == folder
+    assert sum(done) == 2
+    stamp = (folder / rank_file(0)).stat().st_mtime_ns
+    (folder / FACTS).unlink()
+    (folder / rank_file(1)).write_bytes(b"cut")
+    pyramid(run, jobs=1)
+    assert (folder / rank_file(0)).stat().st_mtime_ns == stamp, "the rank that was whole was kept"
+    assert read_rank(folder / rank_file(1))
+    (folder / FACTS).write_text(json.dumps({"signature": 5}))
+    assert pyramid(run, jobs=1).grid.span_ns == 130_000
+
+
+def test_another_alignment_means_another_pyramid(run):
+    before = signature(run)
+    aligned(run)
+    assert signature(run) != before
+
+
+def test_a_run_that_cannot_be_written_is_tiled_in_the_cache(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("os.access", lambda *_: False)
+    made = pyramid(run, jobs=1)
+    assert made.folder.is_relative_to(tmp_path / "cache")
+    assert not (run.path / "tiles").exists()
+    assert pyramid(run, jobs=1).folder == made.folder
+
+
+def test_a_rank_that_cannot_be_read_is_left_out_and_named(run):
+    (run.path / "ranks/rank=1/kernels.parquet").write_bytes(b"cut")
+    made = pyramid(run, jobs=1)
+    assert list(made.broken) == [1]
+    assert "kernels.parquet" in made.broken[1]
+    view = View(run, made)
+    assert (view.whole("busy")[1] == NO_DATA).all()
+    assert view.tiles([(1, "summary")], 10, 0, 1) == ([], {})
+    (run.path / "ranks/rank=0/kernels.parquet").unlink()
+    with pytest.raises(AlltraceError, match=r"kernels\.parquet"):
+        pyramid(run, folder=run.path / "other", jobs=1)
+
+
+def test_a_rank_without_device_work_has_no_data(tmp_path):
+    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10)]}, 1: {}})
+    arrays, _ = heat_arrays(read_table(pyramid(run, jobs=1).folder / HEAT))
+    assert arrays["busy"][0].max() == 65534
+    assert (arrays["busy"][1] == NO_DATA).all()
+
+
+def test_a_run_without_ranks_or_events_has_a_pyramid(tmp_path):
+    for n, ranks in enumerate(({}, {0: {}})):
+        run = make_run(tmp_path / str(n), ranks)
+        view = View(run, pyramid(run, jobs=1))
+        assert view.heat("idle", view.grid.level, 0).shape[0] == len(ranks)
+
+
+def test_processes_make_the_same(tmp_path):
+    run = busy_run(tmp_path / "run", 1500, ranks=2)
+    alone, together = (pyramid(run, folder=tmp_path / str(j), jobs=j).folder for j in (1, 2))
+    for rank in (0, 1):
+        assert (alone / rank_file(rank)).read_bytes() == (together / rank_file(rank)).read_bytes()
+
+
+def test_a_damaged_file_is_told(tmp_path):
+    (tmp_path / "heat.arrow").write_bytes(b"ARROW1 nothing")
+    with pytest.raises(InputError, match=r"heat\.arrow: it cannot be read"):
+        read_table(tmp_path / "heat.arrow")

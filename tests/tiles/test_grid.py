@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from alltrace.tiles.grid import MOST_SPAN_NS, TILE_BINS, Grid, grid_of, level_for, power_of_two
+
+
+def test_the_level_of_a_span_is_the_finest_that_fits():
+    assert [level_for(span, 64) for span in (0, 1, 64, 65, 128, 129)] == [0, 0, 0, 1, 1, 2]
+    assert level_for(MOST_SPAN_NS, 1) == 62
+
+
+@pytest.mark.parametrize(("number", "found"), [(0.1, 64), (64, 64), (127, 64), (128, 128), (1e9, 4096)])
+def test_powers_of_two_stay_in_their_bounds(number, found):
+    assert power_of_two(number, 64, 4096) == found
+
+
+def test_a_rank_gets_a_bin_for_sixteen_rows_and_all_ranks_together_no_more_than_eight_million():
+    assert grid_of((-10, 1_000_000 - 10), 1, 16 * 256).bins(grid_of((-10, 1_000_000 - 10), 1, 16 * 256).level) <= 256
+    many = grid_of((0, 10**12), 8192, 8192 * 10**6)
+    assert 512 < many.bins(many.level) <= 1024
+    assert grid_of((0, 0), 0, 0) == Grid(0, 1, 0)
+
+
+def test_edges_lie_on_the_grid_and_never_overflow():
+    grid = Grid(-100, 1000, 4)
+    assert grid.bins(4) == 63
+    assert grid.edges(2, 2, 4).tolist() == [-68, -52, -36]
+    assert grid.tile_span(0, 1) == (-100 + TILE_BINS, -100 + 2 * TILE_BINS)
+    assert grid.edges(5, 1, 62).tolist() == [MOST_SPAN_NS - 100] * 2
+    assert grid.tile_span(62, 7) == (MOST_SPAN_NS - 100, MOST_SPAN_NS - 100)
+
+
+def test_a_run_that_claims_to_last_for_ever_is_cut():
+    assert grid_of((-(1 << 62), (1 << 62) - 1), 1, 10).span_ns == MOST_SPAN_NS

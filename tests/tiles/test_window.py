@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+from tests.tiles.conftest import busy_run
+
+from alltrace.tiles.build import pyramid
+from alltrace.tiles.cancel import CancelledError, Token
+from alltrace.tiles.events import Bounded, EventReader
+from alltrace.tiles.view import View
+from alltrace.tiles.waits import waited_and_caused, worst_wait
+from alltrace.tiles.window import events_between, longest_named, names_like, search, summary
+from alltrace.trace.errors import UsageError
+
+US = 1000
+
+
+def test_a_range_is_divided_exactly(view):
+    found = summary(view.events, [0, 1], 60 * US, 115 * US)
+    # 20 to 75 us on the kernels' own clock
+    first = {
+        "rank": 0,
+        "device": 0,
+        "compute_ns": 30 * US,
+        "exposed_communication_ns": 10 * US,
+        "exposed_copy_ns": 5 * US,
+        "idle_ns": 10 * US,
+    }
+    assert found["breakdown"] == [first, {**first, "rank": 1}]
+    kernels = {k["name"]: (k["count"], k["total_ns"], k["min_ns"], k["max_ns"]) for k in found["kernels"]}
+    assert kernels["gemm_kernel"] == (2, 40 * US, 20 * US, 20 * US)
+    assert kernels["ncclDevKernel_AllReduce_Sum_f32_RING_LL"] == (2, 35 * US, 15 * US, 20 * US)
+    assert (found["ranks_asked"], found["ranks_done"]) == (2, 2)
+
+
+def test_an_empty_range_is_refused_and_no_ranks_answer_nothing(view):
+    with pytest.raises(UsageError, match="from 5 to 5 ns is empty"):
+        summary(view.events, [0], 5, 5)
+    assert summary(view.events, [], 0, 5)["breakdown"] == []
+
+
+def test_time_before_the_run_and_after_it_holds_nothing(view):
+    assert summary(view.events, [0], -(10**15), -(10**14))["kernels"] == []
+    assert events_between(view.events, [0], ["kernels"], 10**12, 10**13)["row"] == []
+
+
+def test_events_come_in_order_with_name_track_and_row(view):
+    found = events_between(view.events, [0], ["kernels", "copies"], 0, 10**9)
+    assert found["start"] == [40 * US, 70 * US, 90 * US, 110 * US]
+    assert found["duration_ns"] == [40 * US, 20 * US, 10 * US, 10 * US]
+    assert found["table"] == ["kernels", "kernels", "kernels", "copies"]
+    assert found["track"] == ["gpu/0/0/7", "gpu/0/0/20", "gpu/0/0/7", "gpu/0/0/30"]
+    assert (found["row"], found["complete"]) == ([0, 2, 1, 0], True)
+
+
+def test_events_are_filtered_by_name_track_and_length(view):
+    ask = (view.events, [0, 1], ["kernels"], 0, 10**9)
+    assert set(events_between(*ask, pattern="soft.*kernel$")["name"]) == {"softmax_kernel"}
+    assert events_between(*ask, track="gpu/0/0/20")["rank"] == [0, 1]
+    assert events_between(*ask, least_ns=20 * US)["duration_ns"] == [40 * US, 40 * US, 20 * US]
+    assert events_between(*ask, pattern="no such")["row"] == []
+
+
+def test_expressions_take_linear_time_and_nonsense_is_refused(view):
+    assert names_like(view.events, "(a+)+$" * 5).tolist() == []
+    for bad in ("(", "a{9999}", "\ud800", "(?=x)"):
+        with pytest.raises(UsageError, match="is no regular expression"):
+            names_like(view.events, bad)
+    with pytest.raises(UsageError, match="longer than"):
+        names_like(view.events, "x" * 1001)
+
+
+def test_a_search_finds_names_and_where_they_are(view):
+    found = search(view.events, "(?i)GEMM|^forw", [0, 1])
+    assert set(found["names"]) >= {"gemm_kernel", "forward"}
+    events = found["events"]
+    assert sorted(zip(events["rank"], events["table"], strict=True)) == [
+        (0, "kernels"),
+        (0, "ranges"),
+        (1, "kernels"),
+        (1, "ranges"),
+    ]
+    assert found["complete"]
+    part = search(view.events, "kernel", [0, 1], most=1)
+    assert (len(part["events"]["row"]), part["complete"]) == (1, False)
+
+
+def test_directions_of_copies_are_found_once_they_were_seen(view):
+    view.tiles([(0, "gpu/0/0/30")], 9, 0, 1)
+    assert search(view.events, "^HtoD$", [0])["events"]["table"] == ["copies"]
+    assert longest_named(view.events, 0, "HtoD") == (110 * US, 120 * US)
+    assert longest_named(view.events, 0, "nothing of that name") is None
+
+
+def test_more_events_than_can_be_shown_are_cut_and_said_to_be(tmp_path, monkeypatch):
+    run = busy_run(tmp_path / "run", 1000)
+    monkeypatch.setattr("alltrace.tiles.window.MOST_EVENTS", 300)
+    found = events_between(EventReader(run), [0], ["kernels", "ranges"], 0, 10**9)
+    assert (len(found["row"]), found["complete"]) == (300, False)
+
+
+def test_work_stops_when_nobody_waits(view):
+    token = Token()
+    token.cancel()
+    for work in (summary,):
+        with pytest.raises(CancelledError):
+            work(view.events, [0], 0, 10, token)
+    with pytest.raises(CancelledError):
+        search(view.events, "x", [0], token=token)
+
+
+def test_who_waited_and_who_caused_it_have_the_same_sum(waiting):
+    assert waited_and_caused(waiting.run) == {0: (10 * US, 0), 1: (0, 10 * US)}
+    assert worst_wait(waiting.run, 1) in [(130 * US, 150 * US), (330 * US, 350 * US)]
+    assert worst_wait(waiting.run, 0) is None
+
+
+def test_without_an_alignment_nobody_waited(tmp_path):
+    run = busy_run(tmp_path / "run", 10)
+    assert waited_and_caused(run) == {}
+    assert worst_wait(run, 0) is None
+    assert "waiting" not in View(run, pyramid(run, jobs=1)).metrics
+
+
+def test_a_bounded_cache_forgets_the_oldest():
+    cache = Bounded(100)
+    made = []
+
+    def make(key):
+        return cache.get(key, lambda: (made.append(key) or key, 40))
+
+    for key in ("a", "b", "a", "c", "a", "b"):
+        assert make(key) == key
+    assert made == ["a", "b", "c", "b"]
+    assert cache.nbytes == 80
