@@ -1,0 +1,99 @@
+"""The columns of an answer as numbers and as texts, for drawing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.charts.words import natural, scale, text, title
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import Answer, AnswerColumn
+
+
+class Columns:
+    """An answer's columns by name.
+
+    Args:
+        answer: The answer; its table's columns are those of `columns`.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self._by_name = {c.name: c for c in answer.columns}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __len__(self) -> int:
+        rows: int = self.answer.table.num_rows
+        return rows
+
+    def column(self, name: str) -> AnswerColumn:
+        """What the column means."""
+        return self._by_name[name]
+
+    def numeric(self, name: str) -> bool:
+        """Whether its cells are numbers."""
+        import pyarrow as pa
+
+        kind = self.answer.table.schema.field(name).type
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+    def whole(self, name: str) -> bool:
+        """Whether its cells are whole numbers without a unit, such as ranks."""
+        import pyarrow as pa
+
+        return bool(pa.types.is_integer(self.answer.table.schema.field(name).type)) and self.column(name).unit is None
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """The cells as float64, NaN where there is none."""
+        import numpy as np
+        import pyarrow as pa
+
+        found = self.answer.table.column(name)
+        if pa.types.is_dictionary(found.type):
+            found = found.cast(found.type.value_type)
+        if not self.numeric(name):
+            return np.full(len(found), np.nan)
+        numbers: NDArray[Any] = found.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+        return np.where(np.isfinite(numbers), numbers, np.nan)
+
+    def texts(self, name: str) -> list[str]:
+        """The cells as short texts."""
+        known: dict[Any, str] = {}
+        found = []
+        for value in self.answer.table.column(name).to_pylist():
+            key = value if isinstance(value, (str, int)) else repr(value)
+            if key not in known:
+                known[key] = text(value)
+            found.append(known[key])
+        return found
+
+    def coded(self, name: str) -> tuple[NDArray[Any], list[str]]:
+        """For each cell the number of its text among the distinct ones, and these, in the order of people."""
+        import numpy as np
+
+        if self.whole(name) and not self.answer.table.column(name).null_count:
+            values, codes = np.unique(self.answer.table.column(name).to_numpy(), return_inverse=True)
+            return codes, [str(v) for v in values.tolist()]
+        texts = self.texts(name)
+        names = sorted(set(texts), key=natural)
+        index = {n: i for i, n in enumerate(names)}
+        return np.array([index[t] for t in texts], np.int64), names
+
+    def scaled(self, names: tuple[str, ...]) -> tuple[list[NDArray[Any]], float, str]:
+        """Columns of one unit in a unit that can be read: their numbers in it, the divisor, and the unit."""
+        import numpy as np
+
+        numbers = [self.numbers(n) for n in names]
+        largest = [float(np.nanmax(np.abs(n))) for n in numbers if np.isfinite(n).any()]
+        divisor, unit = scale(self.column(names[0]).unit, largest)
+        return [n / divisor for n in numbers], divisor, unit
+
+    def title(self, names: tuple[str, ...], unit: str) -> str:
+        """What stands at the axis of these columns: the one's label, or what all are measured in."""
+        if len(names) == 1:
+            return title(self.column(names[0]), unit)
+        return {"%": "share [%]"}.get(unit, f"time [{unit}]" if unit in ("s", "ms", "µs", "ns") else f"[{unit}]" if unit else "")

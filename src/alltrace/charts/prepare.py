@@ -1,0 +1,67 @@
+"""From an answer to a drawing: which numbers go where, in which units, and what is put together so that it can be read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from alltrace.charts.columns import Columns
+from alltrace.charts.drawing import Axis, Drawing
+from alltrace.charts.words import text
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from alltrace.recipes.base import Answer, Chart
+
+
+def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing:
+    """The picture of an answer, not yet drawn.
+
+    Many rows stay readable: bars and boxes show the first 40 things of an answer, neighbouring ranks are put together past 1,024,
+    more than 10 lines become a band, points that would cover each other are drawn once; the notes say so.
+
+    Args:
+        answer: The answer.
+        chart: How to draw it; None for its own.
+        title: What stands above, where the chart has no title.
+
+    Raises:
+        UsageError: The answer has no picture, or lacks a column of it.
+    """
+    from alltrace.charts import bars, fields, points
+
+    asked = chart or answer.chart
+    if asked is None:
+        raise UsageError("this answer is a table without a picture; ask for it without one")
+    columns = Columns(answer)
+    where = asked.where[0] if asked.where else None
+    missing = [c for c in (asked.x, *asked.y, asked.group, asked.detail, where) if c is not None and c not in columns]
+    if missing:
+        raise UsageError(f"the picture needs the column {text(missing[0])!r}, which this answer does not have")
+    if asked.where is not None:
+        columns = Columns(replace(answer, table=_rows(answer.table, *asked.where)))
+    kinds: dict[str, Callable[[Columns, Chart], Drawing]] = {
+        "bars": bars.bars,
+        "stacked_bars": bars.bars,
+        "histogram": bars.histogram,
+        "box": bars.boxes,
+        "lines": points.lines,
+        "scatter": points.scatter,
+        "roofline": points.roofline,
+        "heatmap": fields.heatmap,
+    }
+    if not len(columns):
+        return Drawing(asked.title or title, Axis(""), Axis(""))
+    drawn = kinds[asked.kind](columns, asked)
+    return replace(drawn, title=asked.title or title)
+
+
+def _rows(table: Any, name: str, value: str | None) -> Any:
+    """The rows with this value in a column, or with none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table.column(name)
+    return table.filter(pc.is_null(column) if value is None else pc.equal(column.cast(pa.string()), value))

@@ -1,0 +1,166 @@
+"""What axes, series and numbers are called: columns without their unit's ending, units that can be read, colours by meaning."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alltrace.recipes.base import AnswerColumn
+
+_SCALES: dict[str, tuple[tuple[float, str], ...]] = {
+    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")),
+    "us": ((1e6, "s"), (1e3, "ms"), (1.0, "µs")),
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")),
+    "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")),
+    "MB": ((1e6, "TB"), (1e3, "GB"), (1.0, "MB"), (1e-3, "kB")),
+    "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")),
+    "bytes/s": ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s")),
+}
+_ENDINGS = {
+    "ns": ("_ns",),
+    "us": ("_us",),
+    "s": ("_s",),
+    "bytes": ("_bytes",),
+    "%": ("_percent",),
+    "GB/s": ("_gb_per_s",),
+    "bytes/s": ("_bytes_per_s",),
+    "FLOP/s": ("_flop_per_s",),
+    "FLOP/byte": ("_flop_per_byte",),
+}
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_MOST_SIZES = 16
+_LONGEST = 60
+_BY_MEANING = {
+    "compute": "#2f77b5",
+    "overlapped": "#2f77b5",
+    "exposed communication": "#d9603b",
+    "communication": "#d9603b",
+    "exposed": "#d9603b",
+    "transfer": "#d9603b",
+    "caused": "#d9603b",
+    "exposed copy": "#dba730",
+    "copy": "#dba730",
+    "host": "#7f5fb0",
+    "gap": "#8d99a6",
+    "idle": "#b9c0c9",
+    "waited": "#5b9bd0",
+    "high": "#c4302b",
+    "medium": "#dd8a2e",
+    "low": "#8d99a6",
+    "warm-up": "#dba730",
+    "checkpoint": "#7f5fb0",
+    "step": "#2f77b5",
+    "other": "#8d99a6",
+}
+_COLORS = ("#2f77b5", "#d9603b", "#3f9b6c", "#8a5fb4", "#dba730", "#33a3b5", "#c65b8b", "#8b6f47", "#6b7f2e", "#5561c7")
+
+
+def label(column: AnswerColumn) -> str:
+    """What a column is called on a picture: its name in words, without the unit."""
+    name = column.name
+    for ending in _ENDINGS.get(column.unit or "", ()):
+        name = name.removesuffix(ending)
+    if column.unit:
+        name = name.removesuffix(f"({column.unit})")
+    return name.replace("_", " ").strip()
+
+
+def title(column: AnswerColumn, unit: str) -> str:
+    """What stands at an axis: the column's label and the unit that the numbers are in."""
+    return f"{label(column)} [{unit}]" if unit else label(column)
+
+
+def scale(unit: str | None, values: Iterable[float]) -> tuple[float, str]:
+    """By what numbers are divided so that they can be read, and the unit they are in then.
+
+    Args:
+        unit: The unit they are in, or None.
+        values: The numbers; the largest decides.
+    """
+    steps = _SCALES.get(unit or "")
+    if steps is None:
+        return 1.0, unit or ""
+    largest = max((abs(v) for v in values), default=0.0)
+    for divisor, name in steps:
+        if largest >= divisor:
+            return divisor, name
+    return next(((d, n) for d, n in steps if d == 1.0), steps[-1])
+
+
+def sizes(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
+    """Marks for sizes in bytes on a logarithmic axis: powers of two with binary prefixes, such as 4 KiB; sixteen at most.
+
+    Args:
+        values: The sizes; those above 0 count.
+    """
+    found = [v for v in values if 0 < v < float("inf")]
+    if not found:
+        return ()
+    low, high = max(0, math.floor(math.log2(min(found)))), math.ceil(math.log2(max(found)))
+    step = next((s for s in (1, 2, 5) if (high - low) // s < _MOST_SIZES), 10)
+    # multiples of ten are where the prefix changes, so that they are among the marks
+    places = range(low - low % step, high + 1 + (-high % step), step)
+    return tuple(
+        (float(2**e), f"{2 ** (e % 10)} {_BINARY[min(e // 10, len(_BINARY) - 1)]}") for e in places if e // 10 < len(_BINARY)
+    )
+
+
+def size(value: float) -> str:
+    """A size in bytes with a binary prefix: `64 KiB`, `1.5 MiB`."""
+    step = 0
+    while abs(value) >= 1024 and step < len(_BINARY) - 1:
+        value, step = value / 1024, step + 1
+    return f"{value:.4g} {_BINARY[step]}"
+
+
+def text(value: object) -> str:
+    """A value from a trace as a short text on one line."""
+    if value is None:
+        return "none"
+    if isinstance(value, (list, tuple)):
+        return text(", ".join(map(str, value)))
+    shown = printable(str(value))
+    return shortened(shown, _LONGEST)
+
+
+def shortened(shown: str, longest: int) -> str:
+    """A text with its middle left out where it is too long: kernels often differ in their last words only."""
+    if len(shown) <= longest:
+        return shown
+    tail = longest // 3
+    return f"{shown[: longest - tail - 1]}…{shown[-tail:]}"
+
+
+def color(name: str, position: int) -> str:
+    """The colour of a series: what means the same has the same colour in all pictures."""
+    return _BY_MEANING.get(name) or _COLORS[position % len(_COLORS)]
+
+
+def natural(name: str) -> tuple[object, ...]:
+    """A key that sorts names as people do: `node9` before `node10`."""
+    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)
+
+
+def amount(value: object, unit: str | None) -> str:
+    """A value with its unit, short, for reading: `1.892 ms`, `99.1 GB/s`, `1,024`; nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
+        return text(value)
+    if unit == "%":
+        return f"{value:.1f} %"
+    if isinstance(value, int) and unit is None:
+        return str(value) if abs(value) < 10_000 else f"{value:,}"
+    divisor, name = scale(unit, [float(value)])
+    shown = value / divisor
+    digits = f"{shown:,.0f}" if abs(shown) >= 1000 or not shown else format(shown, "#.4g" if unit else ".4g")
+    return f"{digits} {name}" if name else digits

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import struct
+import xml.etree.ElementTree as ET
+from importlib import util
+
+import pytest
+from tests.charts.answers import HOSTILE, answer, every_kind, hostile, of_ranks
+
+from alltrace.charts import draw, picture_bytes
+from alltrace.charts.files import check_picture
+from alltrace.charts.words import shortened, text
+from alltrace.recipes.base import Chart
+from alltrace.trace.errors import UsageError
+
+KINDS = every_kind()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_drawn_into_a_png(kind):
+    made = picture_bytes(draw(KINDS[kind], title=kind), dpi=60)
+    assert made.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", made[16:24])
+    assert width == 570
+    assert 100 < height < 700
+
+
+@pytest.mark.parametrize("kind", ["bars", "scatter"])
+def test_names_are_text_in_an_svg(kind):
+    made = picture_bytes(draw(hostile(kind)), "svg").decode()
+    tree = ET.fromstring(made)
+    words = {"".join(t.itertext()).strip() for t in tree.iter("{http://www.w3.org/2000/svg}text")}
+    assert {shortened(text(n), 44) for n in HOSTILE} <= words
+    assert "<img" not in made
+    assert "<script" not in made
+
+
+def test_equal_drawings_are_equal_files():
+    assert picture_bytes(draw(of_ranks(4)), "svg") == picture_bytes(draw(of_ranks(4)), "svg")
+
+
+def test_a_thousand_ranks_are_a_picture_of_the_same_size():
+    made = picture_bytes(draw(of_ranks(1024)), dpi=60)
+    assert struct.unpack(">II", made[16:24]) == struct.unpack(">II", picture_bytes(draw(of_ranks(4)), dpi=60)[16:24])
+
+
+def test_nothing_to_show_is_said_in_the_picture():
+    some = of_ranks(1)
+    made = picture_bytes(draw(type(some)(some.table.slice(0, 0), some.columns, chart=some.chart)), "svg")
+    assert b"nothing to show" in made
+
+
+def test_what_cannot_be_drawn_is_refused_before_the_work(tmp_path, monkeypatch):
+    for name in ("a.jpg", "a", "png"):
+        with pytest.raises(UsageError, match=r"ends in \.png or \.svg"):
+            check_picture(tmp_path / name)
+    check_picture(tmp_path / "a.SVG")
+    monkeypatch.setattr("alltrace.charts.files.find_spec", lambda name: None if name == "matplotlib" else util.find_spec(name))
+    with pytest.raises(UsageError, match=r"alltrace\[pictures\]"):
+        check_picture(tmp_path / "a.png")
+    with pytest.raises(UsageError, match=r"alltrace\[pictures\]"):
+        picture_bytes(draw(of_ranks(1)))
+
+
+def test_a_logarithmic_axis_within_a_decade_has_labels():
+    import matplotlib.pyplot as plt
+
+    from alltrace.charts import files
+    from alltrace.charts.drawing import Axis, Drawing, Series
+
+    figure, axes = plt.subplots()
+    axes.plot([0, 1], [1.9, 6.1])
+    drawing = Drawing("t", Axis("x"), Axis("y", log=True), (Series("s", "lines", (0.0, 1.0), (1.9, 6.1), "#000000"),))
+    files._scales(drawing, axes, axes.xaxis, axes.yaxis)
+    figure.canvas.draw()
+    low, high = axes.get_ylim()
+    shown = [t.get_text() for t in axes.get_yticklabels() if low <= t.get_position()[1] <= high]
+    plt.close(figure)
+    assert {"2", "3", "5"} <= set(shown)
+
+
+def test_sizes_stand_at_their_marks():
+    columns = {"bytes": ("bytes", [4, 2**20]), "busbw_gb_per_s": ("GB/s", [0.1, 20.0])}
+    drawing = draw(answer(Chart("lines", "bytes", ("busbw_gb_per_s",), log_x=True), columns))
+    shown = picture_bytes(drawing, "svg").decode()
+    assert all(f">{n}<" in shown for n in ("4 B", "1 KiB", "1 MiB"))
+    assert "1e-06" not in shown

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from tests.charts.answers import answer, every_kind, hostile, of_ranks
+
+from alltrace.charts import draw
+from alltrace.charts.words import size, sizes
+from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.trace.errors import UsageError
+
+
+def test_bars_are_in_a_unit_that_can_be_read_and_keep_their_numbers():
+    drawing = draw(of_ranks(3), title="breakdown")
+    assert (drawing.title, drawing.x.title, drawing.y.title) == ("breakdown", "rank", "time [ms]")
+    assert [(s.name, s.mark, s.x, s.y) for s in drawing.series] == [
+        ("compute", "stacked", (0, 1, 2), (1, 2, 3)),
+        ("idle", "stacked", (0, 1, 2), (2, 2, 2)),
+    ]
+
+
+def test_neighbouring_ranks_are_put_together_where_a_picture_has_no_room():
+    drawing = draw(of_ranks(3000))
+    assert len(drawing.series[0].x) == 1000
+    assert drawing.series[0].y[:2] == (0.002, 0.005)  # the means of 1, 2, 3 and of 4, 5, 6 ms, in s
+    assert drawing.notes == ("a bar is the mean of 3 neighbours",)
+    assert draw(of_ranks(1024)).notes == ()
+
+
+def test_equal_names_are_told_apart():
+    columns = {"rank": (None, [0, 0, 1]), "gpu": (None, ["A", "B", "A"]), "busy_ns": ("ns", [1, 2, 3])}
+    drawing = draw(answer(Chart("bars", "rank", ("busy_ns",), detail="gpu"), columns))
+    assert drawing.x.labels == ("0 · A", "0 · B", "1")
+    drawing = draw(answer(Chart("bars", "gpu", ("busy_ns",)), columns))
+    assert drawing.x.labels == ("A", "B", "A (2)")
+
+
+def test_only_the_first_things_are_shown_and_that_is_said():
+    columns = {"name": (None, [f"kernel {i}" for i in range(100)]), "total_ns": ("ns", list(range(100, 0, -1)))}
+    drawing = draw(answer(Chart("bars", "name", ("total_ns",)), columns))
+    assert len(drawing.series[0].x) == len(drawing.x.labels) == 40
+    assert drawing.lying
+    assert drawing.notes == ("the first 40 of 100",)
+
+
+def test_groups_are_summed_by_thing_and_the_smallest_are_one():
+    rows = [(r, f"op{g}", g + 1) for r in (0, 1) for g in range(12)]
+    columns = {"rank": (None, [r[0] for r in rows]), "op": (None, [r[1] for r in rows]), "calls": (None, [r[2] for r in rows])}
+    drawing = draw(answer(Chart("stacked_bars", "rank", ("calls",), "op"), columns))
+    assert [s.name for s in drawing.series] == [*(f"op{g}" for g in range(3, 12)), "other"]
+    assert drawing.series[-1].y == (6, 6)  # 1 + 2 + 3 of each rank
+
+
+def test_a_histogram_names_its_classes_by_where_they_begin():
+    drawing = draw(every_kind()["histogram"])
+    assert (drawing.x.title, drawing.x.labels) == ("size, from", ("0 bytes", "1 kB", "1 MB"))
+    assert {s.name: s.y for s in drawing.series} == {"a": (1, 2, 0), "b": (0, 3, 4)}
+
+
+def test_a_box_has_its_five_numbers():
+    (box,) = draw(every_kind()["box"]).series
+    assert (box.ends[1], box.low[1], box.y[1], box.high[1]) == ((2, 18), 4, 6, 8)
+
+
+def test_few_lines_are_lines_and_many_are_a_band_with_what_stands_out():
+    drawing = draw(every_kind()["lines"])
+    assert [(s.name, s.y) for s in drawing.series] == [("rank 0", (10, 20, 30)), ("rank 1", (11, 21, None))]
+    rows = [(s, r, 100 + r % 3 + (500 if r == 7 else 0)) for r in range(50) for s in range(3)]
+    columns = {n: (u, [r[i] for r in rows]) for i, (n, u) in enumerate((("step", None), ("rank", None), ("time_ns", "ns")))}
+    drawing = draw(answer(Chart("lines", "step", ("time_ns",), "rank"), columns))
+    assert [s.name for s in drawing.series] == ["all", "middle half", "median", "rank 7"]
+    band, middle, median, _ = drawing.series
+    assert (band.low[0], middle.low[0], median.y[0], middle.high[0], band.high[0]) == (100, 100, 101, 102, 601)
+    assert drawing.notes == ("50 lines as a band",)
+
+
+def test_points_that_lie_on_each_other_are_drawn_once():
+    columns = {"start_ns": ("ns", [i % 50 for i in range(9000)]), "duration_ns": ("ns", [i % 2 for i in range(9000)])}
+    drawing = draw(answer(Chart("scatter", "start_ns", ("duration_ns",)), columns))
+    assert len(drawing.series[0].x) == 50
+    assert drawing.notes == ("50 of 9,000 points, the others lie under them",)
+
+
+def test_what_is_not_above_zero_has_no_place_on_a_logarithmic_axis():
+    columns = {"bytes": ("bytes", [0, 10, 100]), "time_ns": ("ns", [1, 0, 3])}
+    (points,) = draw(answer(Chart("scatter", "bytes", ("time_ns",), log_x=True, log_y=True), columns)).series
+    assert (points.x, points.y) == ((100,), (3,))
+
+
+def test_a_heat_map_has_a_row_for_each_rank_in_order_and_says_what_it_put_together():
+    heat = draw(every_kind()["heatmap"]).heat
+    assert (heat.rows, heat.edges) == (("0", "1"), (0, 1, 2, 3))
+    assert heat.values[0] == (10, 20, 30)
+    assert heat.values[1][:2] == (11, 21)
+    assert heat.values[1][2] != heat.values[1][2]
+    ranks = list(range(2100))
+    columns = {"rank": (None, ranks), "start_ns": ("ns", [0] * 2100), "busy_percent": ("%", [r % 3 * 50.0 for r in ranks])}
+    drawing = draw(answer(Chart("heatmap", "start_ns", ("busy_percent",), "rank"), columns))
+    assert (len(drawing.heat.rows), drawing.heat.low, drawing.heat.high) == (700, 0, 100)
+    assert {v for row in drawing.heat.values for v in row} == {50.0}
+    assert drawing.notes == ("a row is the mean of 3 neighbours",)
+
+
+def test_ceilings_of_a_roofline_meet_at_the_ridge():
+    dram, fp16, *points = draw(every_kind()["roofline"]).series
+    assert (dram.x[1], dram.y[1]) == (20, 60)
+    assert (fp16.x[0], fp16.y) == (20, (60, 60))
+    assert [(p.name, p.x, p.y) for p in points] == [("gemm", (8,), (30,)), ("gemv", (0.5,), (1,))]
+
+
+def test_an_answer_without_rows_is_an_empty_drawing():
+    some = of_ranks(1)
+    assert draw(type(some)(some.table.slice(0, 0), some.columns, chart=some.chart)).empty
+    assert not draw(some).empty
+
+
+def test_an_answer_without_a_picture_or_its_column_is_refused():
+    some = of_ranks(1)
+    with pytest.raises(UsageError, match="a table without a picture"):
+        draw(type(some)(some.table, some.columns))
+    with pytest.raises(UsageError, match="needs the column 'gone'"):
+        draw(some, Chart("bars", "rank", ("gone",)))
+
+
+def test_names_are_one_line_of_printable_text():
+    assert all(t.isprintable() for t in draw(hostile()).x.labels)
+
+
+@pytest.mark.parametrize(
+    ("given", "marks"),
+    [
+        ([1, 100], ["1 B", "2 B", "4 B", "8 B", "16 B", "32 B", "64 B", "128 B"]),
+        ([4, 2**30], ["4 B", "16 B", "64 B", "256 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB",
+                      "64 MiB", "256 MiB", "1 GiB"]),
+        ([8, 2**60], ["1 B", "32 B", "1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB", "32 GiB", "1 TiB", "32 TiB", "1 PiB", "32 PiB",
+                      "1 EiB"]),
+        ([0, -5, float("inf"), float("nan")], []),
+        ([4096], ["4 KiB"]),
+    ],
+)  # fmt: skip
+def test_sizes_have_marks_with_binary_prefixes(given, marks):
+    found = sizes(given)
+    assert [name for _, name in found] == marks
+    powers = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "PiB": 50, "EiB": 60}
+    assert [place for place, _ in found] == [float(n.split()[0]) * 2 ** powers[n.split()[1]] for n in marks]
+
+
+def test_a_logarithmic_axis_of_sizes_keeps_bytes():
+    table = pa.table({"bytes": [4, 2**20, 3 * 2**30], "busbw_gb_per_s": [0.1, 20.0, 40.0], "time_ns": [10, 20, 30]})
+    columns = (AnswerColumn("bytes", "bytes", "."), AnswerColumn("busbw_gb_per_s", "GB/s", "."), AnswerColumn("time_ns", "ns", "."))
+    for kind in ("scatter", "lines"):
+        drawing = draw(Answer(table, columns, chart=Chart(kind, "bytes", ("busbw_gb_per_s",), log_x=True)))
+        assert drawing.series[0].x == (4.0, 2.0**20, 3 * 2.0**30)
+        assert (drawing.x.unit, drawing.x.ticks[0]) == ("bytes", (4.0, "4 B"))
+        assert drawing.y.ticks == ()
+    drawing = draw(Answer(table, columns, chart=Chart("scatter", "time_ns", ("bytes",), log_y=True)))
+    assert (drawing.y.ticks[-1], drawing.series[0].y[1]) == ((2.0**32, "4 GiB"), 2.0**20)
+    assert draw(Answer(table, columns, chart=Chart("lines", "bytes", ("busbw_gb_per_s",)))).x.unit == "GB"
+
+
+@pytest.mark.parametrize(
+    ("given", "called"), [(0, "0 B"), (1023, "1023 B"), (65536, "64 KiB"), (3 * 2**19, "1.5 MiB"), (2**70, "1024 EiB")]
+)
+def test_a_size_is_called_by_its_binary_prefix(given, called):
+    assert size(given) == called
