@@ -1,0 +1,263 @@
+"""What a report holds: sections, each the answer of a recipe, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from alltrace.charts import draw, figure
+from alltrace.recipes.ask import ask
+from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.registry import find
+from alltrace.trace.errors import AlltraceError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from alltrace.api import OpenRun
+
+_RANK_ROWS = 100
+_ROWS = 20
+_CLOCKS = (
+    AnswerColumn("host", None, "host"),
+    AnswerColumn("offset_ns", "ns", "how far its clock is ahead of the first host's"),
+    AnswerColumn("drift_ppm", "ppm", "how much faster it runs"),
+    AnswerColumn("residual_ns", "ns", "typical error that remains; none without evidence"),
+    AnswerColumn("evidence", None, "collectives that it rests on"),
+    AnswerColumn("component", None, "hosts of one number were connected by evidence, others by their UTC stamps alone"),
+)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A section to make.
+
+    Attributes:
+        key: Its anchor.
+        title: Its heading.
+        recipe: The recipe asked.
+        options: Its options.
+        shown: The columns of its table, in this order; empty for no table.
+        rows: The most rows of its table.
+        views: Columns of which the picture shows one at a time; empty for a picture as the recipe has it.
+        drawn: Options under which the recipe is asked once more for the picture; None for the same answer.
+    """
+
+    key: str
+    title: str
+    recipe: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
+    rows: int = _ROWS
+    views: tuple[str, ...] = ()
+    drawn: Mapping[str, Any] | None = None
+
+
+ASKS: tuple[Ask, ...] = (
+    Ask("findings", "What costs time", "diagnose"),
+    Ask(
+        "activity",
+        "What devices do over time",
+        "activity",
+        views=("compute_percent", "busy_percent", "communication_percent", "exposed_percent", "idle_percent", "waiting_percent"),
+    ),
+    Ask(
+        "breakdown",
+        "Where each device's time went",
+        "breakdown",
+        shown=(
+            *("rank", "host", "gpu", "span_ns", "compute_percent"),
+            *("exposed_communication_percent", "exposed_copy_percent", "idle_percent"),
+        ),
+        rows=_RANK_ROWS,
+    ),
+    Ask(
+        "overlap",
+        "Communication under compute",
+        "overlap",
+        shown=(
+            "rank",
+            "host",
+            "gpu",
+            "communication_ns",
+            "overlapped_ns",
+            "exposed_ns",
+            "overlap_percent",
+            "copy_ns",
+            "copy_overlap_percent",
+        ),
+        rows=_RANK_ROWS,
+    ),
+    Ask(
+        "stragglers",
+        "Who waits for whom",
+        "stragglers",
+        shown=("rank", "host", "waited_ns", "caused_ns", "caused_percent", "last_percent", "path_blame_ns", "cause", "pattern"),
+        rows=_RANK_ROWS,
+    ),
+    Ask(
+        "steps",
+        "Steps",
+        "steps",
+        {"per_step": True},
+        shown=("step", "kind", "ranks", "duration_ns", "slowest_rank", "slowest_ns", "spread_ns", "device_span_ns"),
+        rows=_RANK_ROWS,
+        drawn={},
+    ),
+    Ask("efficiency", "Efficiency", "efficiency", drawn={"per": "step"}),
+    Ask(
+        "kernels",
+        "Kernels with most time",
+        "kernels",
+        {"names": "short"},
+        shown=("name", "kind", "ranks", "count", "total_ns", "time_percent", "median_ns", "min_ns", "max_ns"),
+    ),
+    Ask(
+        "collectives",
+        "Collectives by communicator and size",
+        "collectives",
+        shown=(
+            *("communicator", "op", "bytes", "group_size", "instances", "skew_median_ns", "skew_p95_ns"),
+            *("transfer_median_ns", "busbw_gb_per_s", "wait_ns"),
+        ),
+    ),
+    Ask("gaps", "Longest gaps", "gaps", shown=("rank", "gpu", "start_ns", "duration_ns", "before", "after")),
+    Ask(
+        "ranks",
+        "Ranks and clocks",
+        "info",
+        shown=("rank", "local_rank", "host", "process", "devices", "rank_source", "start_ns", "end_ns"),
+        rows=_RANK_ROWS,
+    ),
+)
+"""The sections, in order."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a report.
+
+    Attributes:
+        ask: What was asked.
+        answer: The answer, or None where there is none.
+        problem: Why there is none, or empty.
+        notes: What a reader must know, less what an earlier section said.
+        figures: Pictures in plotly's format, by what they show.
+    """
+
+    ask: Ask
+    answer: Answer | None
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def table(self) -> Any:
+        """The rows and columns to show, as a `pyarrow.Table`; None for none."""
+        if self.answer is None or not self.ask.shown:
+            return None
+        return self.answer.table.select([c for c in self.ask.shown if c in self.answer.table.column_names]).slice(0, self.ask.rows)
+
+    def column(self, name: str) -> AnswerColumn:
+        """What a column of the answer means."""
+        columns = self.answer.columns if self.answer is not None else ()
+        return next(c for c in columns if c.name == name)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report, not yet written.
+
+    Attributes:
+        name: What the run is called.
+        facts: Ranks, hosts, devices and span of the run.
+        selection: Which steps and ranks were asked, in words; empty for all.
+        sections: Its sections.
+    """
+
+    name: str
+    facts: Mapping[str, int]
+    selection: str
+    sections: tuple[Section, ...]
+
+
+def gather(
+    run: OpenRun,
+    name: str,
+    *,
+    ranks: Sequence[int] | None = None,
+    steps: str | None = None,
+    skip_warmup: bool = False,
+    jobs: int | None = None,
+    pictures: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Ask all that a report holds. A recipe that cannot answer costs its section alone, which says why.
+
+    Args:
+        run: The run.
+        name: What it is called.
+        ranks: The ranks to ask; None for all.
+        steps: The steps to count (see `alltrace.recipes.window.select`); None for the whole run.
+        skip_warmup: Leave out warm-up steps.
+        jobs: The most processes; None lets the number of rows decide.
+        pictures: Whether figures are wanted.
+        progress: Called with the title of each section before it is asked.
+
+    Raises:
+        UsageError: There is no such rank or step.
+    """
+    from alltrace.recipes.window import select
+
+    sections: list[Section] = []
+    said: set[str] = set()
+    for wanted in ASKS:
+        if progress is not None:
+            progress(wanted.title)
+        windowed = find(wanted.recipe).windowed
+        about: dict[str, Any] = {"ranks": ranks, "jobs": jobs, **({"steps": steps, "skip_warmup": skip_warmup} if windowed else {})}
+        try:
+            answer = ask(run, wanted.recipe, wanted.options, **about)
+            figures = _figures(run, wanted, answer, about) if pictures else {}
+        except AlltraceError as error:
+            # ranks and steps that are not there are found by the first that is asked
+            if isinstance(error, UsageError) and not sections:
+                raise
+            sections.append(Section(wanted, None, str(error)))
+            continue
+        notes = tuple(n for n in answer.notes if n not in said)
+        said.update(notes)
+        sections.append(Section(wanted, answer, "" if answer.table.num_rows else "There is nothing to show.", notes, figures))
+        if wanted.recipe == "info":
+            sections.append(_clocks(answer, pictures=pictures))
+    selection = str(select(steps, skip_warmup=skip_warmup))
+    return Report(
+        name, run.facts(), " ".join([selection, *(["of some ranks"] if ranks is not None else [])]).strip(), tuple(sections)
+    )
+
+
+def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The pictures of a section; none where there is nothing to draw."""
+    drawn = answer if wanted.drawn is None else ask(run, wanted.recipe, wanted.drawn, **about)
+    if drawn.chart is None or not drawn.table.num_rows:
+        return {}
+    charts = {"": drawn.chart}
+    if wanted.views:
+        charts = {v.removesuffix("_percent"): replace(drawn.chart, y=(v,)) for v in wanted.views}
+    made = {word: draw(drawn, replace(chart, title="")) for word, chart in charts.items()}
+    return {word: figure(drawing) for word, drawing in made.items() if not drawing.empty}
+
+
+def _clocks(info: Answer, *, pictures: bool) -> Section:
+    """The clocks that stand beside the ranks in `info`, as a section of its own."""
+    import pyarrow as pa
+
+    rows = [dict(r) for r in info.extra.get("clocks", ())]
+    kinds = {"host": pa.string(), "drift_ppm": pa.float64()}
+    table = pa.Table.from_pylist(rows, pa.schema([(c.name, kinds.get(c.name, pa.int64())) for c in _CLOCKS]))
+    chart = Chart("bars", "host", ("residual_ns",), title="")
+    answer = Answer(table, _CLOCKS, chart=chart)
+    wanted = Ask("clocks", "Clocks of the hosts", "info", shown=tuple(c.name for c in _CLOCKS), rows=_RANK_ROWS)
+    known = any(r.get("residual_ns") is not None for r in rows)
+    figures = {"": figure(draw(answer))} if pictures and known else {}
+    return Section(wanted, answer, "" if rows else "There is nothing to show.", (), figures)

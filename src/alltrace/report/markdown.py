@@ -1,0 +1,98 @@
+"""A report as Markdown, for pull requests and chats: findings first, tables folded."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+from alltrace.charts.words import amount
+from alltrace.report.words import FACTORS, cell, facts, heading, ranks, sentence
+from alltrace.trace.errors import printable
+
+if TYPE_CHECKING:
+    from alltrace.report.content import Report, Section
+
+_ROWS = 10
+_TABLES = ("stragglers", "breakdown", "steps", "kernels", "collectives")
+
+
+def to_markdown(report: Report) -> str:
+    """The report's findings, efficiencies and first tables in GitHub's Markdown; text from a trace is no markup."""
+    lines = [
+        f"# alltrace: {literal(report.name)}",
+        "",
+        ", ".join(f"{n} {what}" for n, what in facts(report)) + (f"; {literal(report.selection)}" if report.selection else ""),
+        "",
+    ]
+    for section in report.sections:
+        if section.ask.key == "findings":
+            lines += _findings(section)
+        elif section.ask.key == "efficiency":
+            lines += _efficiency(section)
+        elif section.ask.key in _TABLES:
+            lines += _folded(section)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _findings(section: Section) -> list[str]:
+    lines = [f"## {section.ask.title}", ""]
+    rows = section.answer.table.to_pylist() if section.answer is not None else []
+    if rows:
+        lines += ["| finding | severity | lost | where | who | advice |", "|---|---|---:|---|---|---|"]
+        for row in rows:
+            share = "" if row["lost_share"] is None else f" ({100 * row['lost_share']:.1f} %)"
+            cells = (
+                *(row["kind"], row["severity"], f"{amount(row['lost_ns'], 'ns')}{share}", _words(row["where"])),
+                *(ranks(row["ranks"] or []), sentence(row["advice"])),
+            )
+            lines.append("| " + " | ".join(literal(c) for c in cells) + " |")
+    else:
+        lines.append("No finding." if not section.problem or section.answer is not None else literal(section.problem))
+    return [*lines, "", *_notes(section)]
+
+
+def _efficiency(section: Section) -> list[str]:
+    lines = [f"## {section.ask.title}", ""]
+    rows = section.answer.table.to_pylist() if section.answer is not None else []
+    for row in rows:
+        lines += [f"- {row['side']}"]
+        lines += [
+            f"{'  ' * (depth + 1)}- {name.replace('_', ' ')}: {100 * row[name]:.1f} %"
+            for depth, name in FACTORS.get(row["side"], ())
+            if row[name] is not None
+        ]
+    return [*(lines if rows else [*lines, literal(section.problem)]), "", *_notes(section)]
+
+
+def _folded(section: Section) -> list[str]:
+    lines = ["<details>", f"<summary>{html.escape(section.ask.title)}</summary>", ""]
+    table = section.table
+    if table is None or not table.num_rows:
+        lines.append(literal(section.problem))
+    else:
+        columns = [section.column(n) for n in table.column_names]
+        lines.append("| " + " | ".join(literal(heading(c)) for c in columns) + " |")
+        lines.append("|" + "|".join("---" if c.unit is None else "---:" for c in columns) + "|")
+        lines += [
+            "| " + " | ".join(literal(cell(row[c.name], c)) for c in columns) + " |" for row in table.slice(0, _ROWS).to_pylist()
+        ]
+        left = (section.answer.table.num_rows if section.answer is not None else 0) - min(table.num_rows, _ROWS)
+        if left:
+            lines += ["", f"{left} more: `alltrace {section.ask.recipe}`"]
+    return [*lines, "", *_notes(section), "</details>", ""]
+
+
+def _notes(section: Section) -> list[str]:
+    return [*(f"- {literal(n)}" for n in section.notes), ""] if section.notes else []
+
+
+def _words(value: object) -> str:
+    """A text of an answer; nothing for None."""
+    return "" if value is None else amount(str(value), None)
+
+
+def literal(text: str) -> str:
+    """Text as it is: nothing in it is taken for markup, HTML, a mention or a link."""
+    shown = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(printable(text), quote=False))
+    return shown.replace("@", "@&#8203;").replace("://", ":&#8203;//")

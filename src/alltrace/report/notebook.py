@@ -1,0 +1,136 @@
+"""A Jupyter notebook that opens a run by the library and draws what its recipes answer; written as plain JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from alltrace.report.markdown import literal
+from alltrace.report.words import described
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from alltrace.recipes.base import Recipe
+    from alltrace.run.store import Run
+
+FIRST = (
+    "diagnose",
+    "activity",
+    "breakdown",
+    "overlap",
+    "stragglers",
+    "critical-path",
+    "steps",
+    "efficiency",
+    "kernels",
+    "collectives",
+)
+"""The recipes that come first, in this order; others follow by name."""
+
+_SETUP = """from pathlib import Path
+
+import duckdb
+import plotly.graph_objects as go
+
+import alltrace
+from alltrace.trace.errors import AlltraceError
+
+run = alltrace.open({inputs})
+
+
+def show(name, rows=10, **options):
+    \"\"\"Print a recipe's first rows and notes; the figure that comes back is drawn where it is the last line of a cell.\"\"\"
+    try:
+        result = run.recipe(name, **options)
+    except AlltraceError as error:
+        print(error)
+        return None
+    table = result.to_arrow()
+    if table.num_columns:
+        duckdb.from_arrow(table.slice(0, rows)).show(max_width=200)
+    for note in result.notes:
+        print("note:", note)
+    if result.answer.chart is None or not table.num_rows:
+        return None
+    return go.Figure(result.figure())
+
+
+run.facts()"""
+
+_SQL = """run.connect().sql(
+    'select rank, kind, count(*) as kernels, sum("end" - start) as ns from kernels group by all order by all limit 20'
+).show()"""
+
+
+def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_dir: str | None = None) -> str:
+    """The text of a notebook (format 4.5).
+
+    Args:
+        inputs: What `alltrace.open` opens; written into the notebook as Python literals, whatever characters they have.
+        name: What the run is called.
+        recipes: The recipes that it asks, in this order.
+        cache_dir: Where imported reports are kept; None for the user's cache folder.
+    """
+    given = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
+    cells = [
+        _markdown(
+            f"# {literal(name)}\n\nEvery cell asks the run one question. Change options, or ask others: `alltrace recipe --list`."
+        ),
+        _code(_SETUP.replace("{inputs}", ", ".join(given))),
+    ]
+    for recipe in recipes:
+        cells += [_markdown(f"## {recipe.name}\n\n{described(recipe)}"), _code(f"show({recipe.name!r})")]
+    cells += [_markdown("## SQL\n\nThe tables of all ranks, to be asked anything."), _code(_SQL)]
+    made = {
+        "cells": [{**cell, "id": hashlib.sha256(f"{n}".encode()).hexdigest()[:12]} for n, cell in enumerate(cells)],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(made, indent=1, ensure_ascii=True) + "\n"
+
+
+def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Recipe]:
+    """The recipes that a notebook of the run asks: those whose tables some rank has and that need no option.
+
+    Args:
+        run: The run.
+        wanted: Names of recipes; None for all that can be asked.
+
+    Raises:
+        UsageError: There is no such recipe, or one that needs an option.
+    """
+    from alltrace.recipes.registry import find, names
+
+    if wanted is not None:
+        chosen = [find(n) for n in wanted]
+        for recipe in chosen:
+            needed = [o.name for o in recipe.options if o.required]
+            if needed:
+                raise UsageError(f"{recipe.name} needs --{needed[0].replace('_', '-')}, so it cannot be asked by a notebook's cell")
+        return chosen
+    known = names()
+    order = [*(n for n in FIRST if n in known), *(n for n in known if n not in FIRST)]
+    return [r for r in map(find, order) if _can_ask(run, r)]
+
+
+def _can_ask(run: Run, recipe: Recipe) -> bool:
+    if any(o.required for o in recipe.options):
+        return False
+    tables = recipe.requires or tuple(recipe.tables)
+    # what is derived over all ranks is there only once it was asked for
+    return not tables or "collectives" in tables or any(run.has(rank, t) for rank in run.ranks for t in tables)
+
+
+def _markdown(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": text}
+
+
+def _code(text: str) -> dict[str, Any]:
+    return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text}

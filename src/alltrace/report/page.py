@@ -1,0 +1,235 @@
+"""A report as one HTML file that needs no network: text and tables as they are, charts drawn by plotly, which travels inside."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace import __version__
+from alltrace.charts.words import amount
+from alltrace.report import words
+from alltrace.trace.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from alltrace.report.content import Report, Section
+
+
+def check_plotly() -> Path:
+    """The script of the installed plotly, which draws the charts; asked before the work is done.
+
+    Raises:
+        UsageError: plotly is not installed.
+    """
+    spec = find_spec("plotly")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        script = Path(folder) / "package_data" / "plotly.min.js"
+        if script.is_file():
+            return script
+    raise UsageError(
+        "the charts of a report are drawn by plotly, which is not installed; pip install plotly, or ask for --format md"
+    )
+
+
+def to_html(report: Report) -> str:
+    """The report as a page.
+
+    The browser loads nothing from anywhere: a content security policy in the page forbids it, and allows two scripts only, the
+    page's own by its hash and plotly's from the page. Names from a trace are text in tables and in charts.
+
+    Raises:
+        UsageError: plotly is not installed.
+    """
+    plotly = check_plotly().read_bytes()
+    style, script = (_asset(n) for n in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    figures = {f"{s.ask.key}:{w}": f for s in report.sections for w, f in s.figures.items()}
+    body = [_head(report), _contents(report), "<main>", *(_section(s) for s in report.sections), "</main>", _foot()]
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="referrer" content="no-referrer">',
+            f"<title>{_text(report.name)} · alltrace</title>",
+            f"<style>{style}</style>",
+            "</head>",
+            "<body>",
+            *body,
+            _packed("figures", json.dumps(figures, allow_nan=False, separators=(",", ":")).encode()),
+            _packed("plotly", plotly),
+            f"<script>{script}</script>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def _asset(name: str) -> str:
+    return files("alltrace.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _packed(name: str, data: bytes) -> str:
+    """Bytes as a block that the page unpacks and the browser does not run: base64 has no character that ends it."""
+    packed = base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
+    return f'<script type="application/gzip" id="{name}">{packed}</script>'
+
+
+def _text(text: object) -> str:
+    """Text as it is."""
+    return html.escape(printable(str(text)))
+
+
+def _head(report: Report) -> str:
+    shown = "".join(f"<li><b>{_text(v)}</b> {_text(k)}</li>" for v, k in words.facts(report))
+    selection = f'<p class="selection">Asked: {_text(report.selection)}</p>' if report.selection else ""
+    return (
+        f'<header><p class="brand">alltrace</p><h1>{_text(report.name)}</h1>{selection}<ul class="facts">{shown}</ul>'
+        '<button type="button" id="theme">Light or dark</button></header>'
+        "<noscript><p>The charts need scripts; the tables do not.</p></noscript>"
+    )
+
+
+def _contents(report: Report) -> str:
+    links = "".join(f'<li><a href="#{s.ask.key}">{_text(s.ask.title)}</a></li>' for s in report.sections)
+    return f'<nav aria-label="Sections"><ol>{links}</ol></nav>'
+
+
+def _foot() -> str:
+    return (
+        f"<footer><p>Written by alltrace {_text(__version__)}. Times are on the run's aligned clock; intervals are half-open. "
+        "Drag in a chart to zoom, double-click to see it whole.</p></footer>"
+    )
+
+
+def _section(section: Section) -> str:
+    key = section.ask.key
+    parts = [f'<section id="{key}"><h2>{_text(section.ask.title)}</h2>', f'<p class="about">{_code(words.about(section))}</p>']
+    empty = section.answer is None or not section.answer.table.num_rows
+    if key == "findings" and section.answer is not None:
+        parts.append(_findings(section))
+    elif key == "efficiency" and not empty:
+        parts.append(_efficiency(section))
+    if section.problem and key != "findings":
+        parts.append(f'<p class="nothing">{_text(section.problem)}</p>')
+    if section.notes:
+        parts.append('<ul class="notes">' + "".join(f"<li>{_text(n)}</li>" for n in section.notes) + "</ul>")
+    if section.figures:
+        parts.append(_charts(section))
+    if section.ask.shown and not empty:
+        parts.append(_table(section))
+    parts.append(_definitions(section))
+    return "\n".join([*parts, "</section>"])
+
+
+def _code(text: str) -> str:
+    """A recipe's documentation: what stands in backticks is code."""
+    pieces = text.split("`")
+    return "".join(f"<code>{_text(p)}</code>" if i % 2 else _text(p) for i, p in enumerate(pieces))
+
+
+def _charts(section: Section) -> str:
+    key, views = section.ask.key, list(section.figures)
+    title = _text(section.ask.title)
+    chooser = ""
+    if len(views) > 1:
+        options = "".join(f'<option value="{key}:{_text(v)}">{_text(v)}</option>' for v in views)
+        chooser = f'<label class="view">Show <select data-chart="{key}">{options}</select></label>'
+    height = section.figures[views[0]].get("layout", {}).get("height", 400)
+    return (
+        f'<figure>{chooser}<div class="chart" id="chart-{key}" data-figure="{key}:{_text(views[0])}" role="group" '
+        f'aria-label="{title}" style="min-height:{int(height)}px"></div></figure>'
+    )
+
+
+def _findings(section: Section) -> str:
+    answer = section.answer
+    rows = answer.table.to_pylist() if answer is not None else []
+    if not rows:
+        return '<p class="nothing">Nothing was found that costs much time.</p>'
+    return "".join(_finding(row) for row in rows)
+
+
+def _finding(row: dict[str, Any]) -> str:
+    share = "" if row["lost_share"] is None else f", {100 * row['lost_share']:.1f} % of the judged time"
+    lost = f'<p class="lost"><b>{_text(amount(row["lost_ns"], "ns"))}</b>{_text(share)}</p>' if row["lost_ns"] else ""
+    where = [w for w in (words.ranks(row["ranks"] or []), words.hosts(row["hosts"] or []), row["where"]) if w]
+    facts = "".join(f"<dt>{_text(n)}</dt><dd>{_text(v)}</dd>" for n, v in words.evidence(row["evidence"]))
+    grave = _text(row["severity"])
+    return (
+        f'<article class="finding {grave}"><h3>{_text(row["kind"])} <span class="badge">{grave}</span></h3>'
+        f'{lost}<p class="where">{_text(" · ".join(words.sentence(w) for w in where))}</p>'
+        f"<p>{_text(words.sentence(row['advice']))}</p>"
+        f"<details><summary>Evidence</summary><dl>{facts}<dt>confidence</dt><dd>{row['confidence']:.2f}</dd></dl></details></article>"
+    )
+
+
+def _efficiency(section: Section) -> str:
+    """The tree of factors, each with a bar as long as it is."""
+    rows = section.answer.table.to_pylist() if section.answer is not None else []
+    parts = ['<div class="trees">']
+    for row in rows:
+        parts.append(f'<div class="tree"><h3>{_text(row["side"])}s: {row["count"]}</h3>')
+        for depth, name in words.FACTORS.get(row["side"], ()):
+            value = row[name]
+            if value is None:
+                continue
+            parts.append(
+                f'<div class="factor d{depth}"><span>{_text(name.replace("_", " "))}</span>'
+                f'<meter min="0" max="1" value="{value:.4f}"></meter><b>{100 * value:.1f} %</b></div>'
+            )
+        parts.append("</div>")
+    return "".join([*parts, "</div>"])
+
+
+def _table(section: Section) -> str:
+    table = section.table
+    columns = [section.column(n) for n in table.column_names]
+    right = [c.unit is not None or str(f.type) in ("int32", "int64", "double") for c, f in zip(columns, table.schema, strict=True)]
+    sides = [' class="n"' if r else "" for r in right]
+    head = "".join(f'<th scope="col"{s}>{_text(words.heading(c))}</th>' for c, s in zip(columns, sides, strict=True))
+    rows = []
+    for row in table.to_pylist():
+        cells = (f"<td{s}>{_text(words.cell(row[c.name], c))}</td>" for c, s in zip(columns, sides, strict=True))
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    whole = section.answer.table.num_rows if section.answer is not None else 0
+    left = whole - table.num_rows
+    more = f'<p class="more">{left:,} more rows: <code>alltrace {_text(section.ask.recipe)}</code></p>' if left else ""
+    opened = " open" if table.num_rows <= 24 else ""
+    body = f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
+    return f"<details{opened}><summary>Table, {table.num_rows} of {whole:,} rows</summary>{body}</details>"
+
+
+def _definitions(section: Section) -> str:
+    rows = "".join(
+        f"<dt><code>{_text(name)}</code>{f' [{_text(unit)}]' if unit else ''}</dt><dd>{_code(doc)}</dd>"
+        for name, unit, doc in words.definitions(section)
+    )
+    page, recipe = "recipes.md", section.ask.recipe
+    url = words.docs_url()
+    place = f"docs/{page}#{recipe}"
+    link = f'<a href="{html.escape(f"{url}/{page}#{recipe}")}" rel="noreferrer">{place}</a>' if url else f"<code>{place}</code>"
+    command = " ".join(
+        [
+            f"alltrace recipe {recipe} RUN",
+            *(f"--{k.replace('_', '-')}" + ("" if v is True else f" {v}") for k, v in section.ask.options.items()),
+        ]
+    )
+    return (
+        f"<details><summary>What the numbers mean</summary><dl>{rows}</dl>"
+        f"<p>More in {link}; all rows with <code>{_text(command)} --format csv</code>.</p></details>"
+    )

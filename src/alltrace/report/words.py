@@ -1,0 +1,148 @@
+"""What reports of all formats say in the same words: cells, findings, definitions, links to the documentation."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, metadata
+from typing import TYPE_CHECKING, Any
+
+from alltrace.charts.words import amount, label
+from alltrace.charts.words import text as shortened
+from alltrace.recipes.registry import find
+from alltrace.trace.errors import printable
+
+if TYPE_CHECKING:
+    from alltrace.recipes.base import AnswerColumn, Recipe
+    from alltrace.report.content import Report, Section
+
+FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
+    "device": (
+        (0, "parallel_efficiency"),
+        (1, "load_balance"),
+        (1, "communication_efficiency"),
+        (1, "orchestration_efficiency"),
+    ),
+    "host": (
+        (0, "parallel_efficiency"),
+        (1, "mpi_parallel_efficiency"),
+        (2, "load_balance"),
+        (2, "communication_efficiency"),
+        (1, "offload_efficiency"),
+    ),
+}
+"""The tree of efficiencies of each side: depth and column; a factor is the product of those one level below it."""
+
+NAMING = frozenset({"rank", "local_rank", "slowest_rank", "process", "step", "component"})
+"""Columns whose numbers name something, so that they are written without commas."""
+
+_ADVICE_LENGTH = 400
+_HOSTS = 4
+_GROUPED = 10_000
+_PLACES = frozenset({"start_ns", "end_ns"})
+
+__all__ = [
+    "FACTORS",
+    "NAMING",
+    "about",
+    "cell",
+    "definitions",
+    "described",
+    "docs_url",
+    "evidence",
+    "facts",
+    "heading",
+    "hosts",
+    "ranks",
+    "sentence",
+]
+
+
+def cell(value: Any, column: AnswerColumn) -> str:
+    """A cell of a table."""
+    if column.name in NAMING and value is not None:
+        return str(value)
+    if column.name in _PLACES and value is not None:
+        return f"{value / 1e9:.6f} s"
+    if isinstance(value, list):
+        return shortened(", ".join(map(str, value)))
+    return amount(value, column.unit)
+
+
+def heading(column: AnswerColumn) -> str:
+    """What stands above a column: its name in words."""
+    return f"{label(column)} %" if column.unit == "%" else label(column)
+
+
+def ranks(numbers: list[int]) -> str:
+    """`rank 3`, `ranks 0-15,17`; nothing for none."""
+    from alltrace.run.store import number_ranges
+
+    if not numbers:
+        return ""
+    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {number_ranges(numbers)}"
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """How many ranks, hosts and devices the run has and how long it is, as (number, what)."""
+    counts = [(report.facts[k], k) for k in ("ranks", "hosts", "devices")]
+    shown = [(str(n) if n < _GROUPED else f"{n:,}", k.removesuffix("s") if n == 1 else k) for n, k in counts]
+    return [*shown, (amount(report.facts["span_ns"], "ns"), "from first to last event")]
+
+
+def hosts(names: list[str]) -> str:
+    """`host a`, `hosts a, b`, the first four of more; nothing for none."""
+    if not names:
+        return ""
+    left = f" and {len(names) - _HOSTS} more" if len(names) > _HOSTS else ""
+    return f"host{'s' if len(names) > 1 else ''} {', '.join(names[:_HOSTS])}{left}"
+
+
+def evidence(found: Any) -> list[tuple[str, str]]:
+    """The numbers that a finding rests on, with units."""
+    rows = []
+    for name, value in (found or {}).items():
+        if value is None:
+            continue
+        unit = next(
+            (u for ending, u in (("_ns_per_step", "ns"), ("_ns", "ns"), ("gb_per_s", "GB/s")) if name.endswith(ending)), None
+        )
+        whole = isinstance(value, float) and value == int(value)
+        label = name.removesuffix("_gb_per_s").replace("_ns_per_step", " per step").removesuffix("_ns").replace("_", " ")
+        rows.append((label, amount(int(value) if whole else value, unit)))
+    return rows
+
+
+def sentence(text: object) -> str:
+    """A sentence from an answer on one line."""
+    return printable(str(text or ""))[:_ADVICE_LENGTH]
+
+
+def about(section: Section) -> str:
+    """The first paragraph of what the section's recipe says of itself."""
+    if section.ask.key == "clocks":
+        return "Each host has its own clock; collectives that end together on all ranks tell how far they are apart."
+    return described(find(section.ask.recipe))
+
+
+def described(recipe: Recipe) -> str:
+    """The first paragraph of a recipe's documentation, on one line."""
+    lines = [line.strip() for line in (recipe.__doc__ or "").strip().splitlines()]
+    return " ".join(lines[: lines.index("")] if "" in lines else lines)
+
+
+def definitions(section: Section) -> list[tuple[str, str, str]]:
+    """Name, unit and meaning of every number that the section shows or draws."""
+    if section.answer is None:
+        return []
+    columns = section.answer.columns
+    shown = set(section.ask.shown) or {c.name for c in columns}
+    return [(c.name, c.unit or "", c.doc) for c in columns if c.name in shown]
+
+
+def docs_url() -> str | None:
+    """Where the package says that its documentation is; None where it does not."""
+    try:
+        urls = metadata("alltrace").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return None
+    named = dict(u.split(", ", 1) for u in urls if ", " in u)
+    return next((url.rstrip("/") for name, url in named.items() if name.lower() == "documentation"), None)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+from tests.making import copy, kernel, make_run
+
+from alltrace.recipes.registry import find
+from alltrace.report.content import ASKS, gather
+from alltrace.trace.errors import AlltraceError, UsageError
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=lambda a: a.key)
+def test_every_section_shows_columns_that_its_recipe_has(ask):
+    recipe = find(ask.recipe)
+    columns = {c.name for c in recipe.answer_columns({o.name: ask.options.get(o.name, o.default) for o in recipe.options})}
+    assert {*ask.shown, *ask.views} <= columns
+
+
+def sections(report):
+    return {s.ask.key: s for s in report.sections}
+
+
+def test_answers_are_those_of_the_recipes(hostile_run):
+    report = gather(hostile_run, "a run")
+    found = sections(report)
+    assert list(found) == [*(a.key for a in ASKS), "clocks"]
+    assert found["breakdown"].answer.table.equals(hostile_run.recipe("breakdown").to_arrow())
+    assert list(found["activity"].figures) == ["compute", "busy", "communication", "exposed", "idle", "waiting"]
+    assert report.facts == {"ranks": 4, "hosts": 1, "devices": 4, "span_ns": 69 * MS}
+
+
+def test_what_was_said_once_is_not_said_again(hostile_run):
+    notes = [n for s in gather(hostile_run, "a run").sections for n in s.notes]
+    assert notes.count("rank 4: no report") == 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {},
+        {0: {}},
+        {0: {"kernels": [kernel(5, 5)]}},
+        {0: {"kernels": [kernel(0, 8)]}},
+        {3: {"copies": [copy(0, 8)]}},
+        {0: {"ranges": [{"start": 0, "end": 9, "name": "a"}]}},
+    ],
+    ids=["no rank", "no event", "no length", "one kernel", "one copy", "no device"],
+)
+def test_a_section_without_an_answer_says_so(rows, tmp_path):
+    report = gather(make_run(tmp_path, rows), "a run")
+    assert len(report.sections) == len(ASKS) + 1
+    for section in report.sections:
+        assert section.problem or section.answer.table.num_rows
+
+
+def test_a_recipe_that_refuses_costs_its_section_alone(hostile_run, monkeypatch):
+    def refuse(*_arguments):
+        raise AlltraceError("no replay of this run")
+
+    monkeypatch.setattr("alltrace.recipes.gaps.Gaps.map", refuse)
+    found = sections(gather(hostile_run, "a run"))
+    assert (found["gaps"].answer, found["gaps"].problem) == (None, "no replay of this run")
+    assert found["kernels"].answer.table.num_rows
+
+
+def test_steps_and_ranks_that_are_not_there_are_refused(hostile_run):
+    with pytest.raises(UsageError, match="needs steps"):
+        gather(hostile_run, "a run", steps="3:4")
+    with pytest.raises(UsageError, match="rank 9"):
+        gather(hostile_run, "a run", ranks=[9])
