@@ -1,0 +1,147 @@
+"""Asks recipes of large runs in a process of its own, so that the memory that they take is given back."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import AlltraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from alltrace.recipes.base import Answer
+    from alltrace.ui.session import Session
+
+_pools: set[Any] = set()
+
+LARGE_ROWS = 20_000_000
+"""From so many rows on starting a process costs little beside the question."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to a run, see `alltrace.recipes.ask.ask`."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    ranks: tuple[int, ...] | None = None
+    steps: str | None = None
+    skip_warmup: bool = False
+    jobs: int | None = None
+
+
+def answer(session: Session, question: Question) -> Answer:
+    """The answer to a question.
+
+    Raises:
+        UsageError: There is no such recipe, option, rank or step.
+        AlltraceError: The run cannot be read, or memory ran out.
+    """
+    run = session.run
+    if session.partial or _rows(session) < LARGE_ROWS:
+        return _ask(run, question)
+    return _there(_ask_there, _source(session), question)
+
+
+def comparison(first: Session, second: Session, question: Question) -> Answer:
+    """What differs between two runs, see `alltrace.recipes.comparing.compare`; the question's name is not looked at.
+
+    Raises:
+        UsageError: There is no such thing, rank or step.
+        AlltraceError: A run cannot be read, or memory ran out.
+    """
+    if first.partial or second.partial or _rows(first) + _rows(second) < LARGE_ROWS:
+        return _compare(first.run, second.run, question)
+    return _there(_compare_there, _source(first), _source(second), question)
+
+
+def _rows(session: Session) -> int:
+    return sum(sum(r.rows.values()) for r in session.run.ranks)
+
+
+def _source(session: Session) -> tuple[Path, Path | None]:
+    """A run's folder and that of its alignment, from which another process opens it."""
+    overlay = session.run.overlay
+    return session.path, None if overlay is None else overlay.folder
+
+
+def _there(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_start) as pool:
+        _pools.add(pool)
+        try:
+            return pool.submit(function, *arguments).result()
+        except BrokenProcessPool as error:
+            why = "the process that was asked was killed, most often because memory ran out"
+            raise AlltraceError(f"{why}; ask fewer ranks") from error
+        finally:
+            _pools.discard(pool)
+
+
+def stop() -> None:
+    """End what is still being asked; nobody waits for it any more."""
+    for pool in list(_pools):
+        for process in list((pool._processes or {}).values()):  # noqa: SLF001  an executor has no other way to end a task
+            process.terminate()
+
+
+def _start() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends this
+    threading.Thread(target=_end_with_server, daemon=True).start()
+
+
+def _end_with_server() -> None:
+    server = multiprocessing.parent_process()
+    if server is not None:
+        server.join()
+        os._exit(1)
+
+
+def _ask(run: Any, question: Question) -> Answer:
+    from alltrace.recipes.ask import ask
+
+    return ask(
+        run,
+        question.name,
+        question.options,
+        ranks=question.ranks,
+        steps=question.steps,
+        skip_warmup=question.skip_warmup,
+        jobs=question.jobs,
+    )
+
+
+def _compare(first: Any, second: Any, question: Question) -> Answer:
+    from alltrace.recipes.comparing import compare
+
+    return compare(
+        first,
+        second,
+        **question.options,
+        ranks=question.ranks,
+        steps=question.steps,
+        skip_warmup=question.skip_warmup,
+        jobs=question.jobs,
+    )
+
+
+def _opened(source: tuple[Path, Path | None]) -> Any:
+    from alltrace.run.store import Run
+
+    return Run(source[0], align=source[1])
+
+
+def _ask_there(source: tuple[Path, Path | None], question: Question) -> Answer:
+    return _ask(_opened(source), question)
+
+
+def _compare_there(first: tuple[Path, Path | None], second: tuple[Path, Path | None], question: Question) -> Answer:
+    return _compare(_opened(first), _opened(second), question)

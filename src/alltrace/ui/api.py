@@ -1,0 +1,298 @@
+"""The data that the page asks for, by path; each a question to recipes or tiles."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from alltrace.tiles.cancel import CancelledError, Token
+from alltrace.trace.errors import AlltraceError, UsageError, printable
+from alltrace.ui import facts
+from alltrace.ui.apart import Question, answer, comparison
+from alltrace.ui.asking import Asked
+from alltrace.ui.plain import plain, plain_answer
+from alltrace.ui.session import GoneError, NotReadyError, Session, understandable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from alltrace.ui.kernels import KernelReports
+
+    Handler = Callable[[Session, Asked, Token], Response]
+
+SQL_SECONDS = 10.0
+SQL_MEMORY_BYTES = 512 << 20
+SQL_ROWS = 5000
+
+_BINARY = "application/octet-stream"
+_NOBODY_WAITS = 499
+_one_recipe = threading.Lock()
+_one_query = threading.Lock()
+
+
+def routes(session: Session, other: Session | None = None) -> list[Route]:
+    """The paths of one run, and what compares it with another."""
+    compared = [Route("/diff", _endpoint(session, partial(_diff, other)), methods=["POST"])] if other is not None else []
+    return compared + [
+        Route(f"/{name}", _endpoint(session, handler), methods=["POST" if name in _POSTED else "GET"])
+        for name, handler in _HANDLERS.items()
+    ]
+
+
+def _endpoint(session: Session, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def respond(request: Request) -> Response:
+        try:
+            asked = await Asked.of(request)
+            return await _in_thread(request, partial(handler, session, asked))
+        except CancelledError:
+            return Response(status_code=_NOBODY_WAITS)
+        except (AlltraceError, OSError) as found:
+            error = understandable(session, found)
+            return JSONResponse({"error": printable(str(error))}, _status(error))
+
+    return respond
+
+
+def _status(error: AlltraceError) -> int:
+    if isinstance(error, NotReadyError):
+        return 503
+    if isinstance(error, GoneError):
+        return 410
+    return 400 if isinstance(error, UsageError) else 500
+
+
+async def _in_thread(request: Request, work: Callable[[Token], Response]) -> Response:
+    """`work` in a thread; once the browser has gone its token says so."""
+    import anyio
+    import anyio.to_thread
+
+    token = Token()
+
+    def outcome(asked: Token) -> Response | AlltraceError | OSError:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        try:
+            response = work(asked)
+            took = 1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu)
+            response.headers["server-timing"] = f"wall;dur={took[0]:.1f}, cpu;dur={took[1]:.1f}"
+            return response
+        except (AlltraceError, OSError) as error:
+            return error  # raised here, it would come out of the group as a group of errors
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        token.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        found = await anyio.to_thread.run_sync(outcome, token)
+        group.cancel_scope.cancel()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001  all handlers are called alike
+    session.check_there()
+    session.reopen()
+    return Response(facts.facts_as_json(session), media_type="application/json")
+
+
+def _findings(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    _ = session.view
+    return JSONResponse(session.kept("findings", lambda: facts.findings(session)))
+
+
+def _by_rank(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    _ = session.view
+    return JSONResponse(session.kept("by_rank", lambda: facts.by_rank(session)))
+
+
+def _recipes(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    return JSONResponse({"recipes": facts.recipes()})
+
+
+def _heat(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    found = session.view.heat(asked.text("metric"), asked.number("level"), asked.number("index", least=0))
+    header = {"x-alltrace-rows": str(found.shape[0]), "x-alltrace-bins": str(found.shape[1])}
+    return Response(found.astype("<u2").tobytes(), media_type=_BINARY, headers=header)
+
+
+def _fine(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.fine import fine_heat
+
+    view, ranks = session.view, asked.ranks() or []
+    with view.ahead.asked():
+        found = fine_heat(view, asked.text("metric"), asked.number("level"), asked.number("index", least=0), ranks, token)
+    return Response(found.astype("<u2").tobytes(), media_type=_BINARY, headers={"x-alltrace-bins": str(found.shape[1])})
+
+
+def _tracks(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.labels import labelled
+
+    ranks = asked.ranks() or []
+    found = {}
+    for rank in ranks[:256]:
+        token.check()
+        found[str(rank)] = labelled(session.view, rank)
+    return JSONResponse({"tracks": found})
+
+
+def _tiles(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.view import pack
+
+    tracks = []
+    for text in asked.texts("tracks"):
+        rank, _, key = text.partition("/")
+        if not rank.isdigit() or not rank.isascii() or len(rank) > 9:
+            raise UsageError(f"there is no track {text!r}; expected a rank, a slash and a key")
+        tracks.append((int(rank), key))
+    level, first, count = (asked.number(n, least=0) for n in ("level", "first", "count"))
+    tiles, names = session.view.tiles(tracks, level, first, count, token)
+    return Response(pack(tiles, names, {"level": level}), media_type=_BINARY)
+
+
+def _event(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    from alltrace.tiles.details import event_details, instance_of
+
+    reader, rank = session.view.events, asked.number("rank", least=0)
+    found = event_details(reader, rank, asked.text("table"), asked.number("row", least=0))
+    if "collective" in found:
+        found["instance"] = instance_of(reader, rank, found["collective"])
+    return JSONResponse(plain(found))
+
+
+def _neighbour(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    from alltrace.tiles.details import neighbour
+
+    where = asked.number("rank", least=0), asked.text("table"), asked.number("row", least=0)
+    return JSONResponse({"event": plain(neighbour(session.view.events, *where, forward=asked.flag("forward")))})
+
+
+def _search(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.window import search
+
+    found = search(session.view.events, asked.text("pattern", most=1000), _chosen(session, asked), token=token)
+    return JSONResponse(plain(found))
+
+
+def _window(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.window import summary
+
+    reader = session.view.events
+    found = summary(reader, _chosen(session, asked), asked.number("start"), asked.number("end"), token)
+    return JSONResponse(plain(found))
+
+
+def _events(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.window import events_between
+
+    found = events_between(
+        session.view.events,
+        _chosen(session, asked),
+        asked.texts("tables"),
+        asked.number("start"),
+        asked.number("end"),
+        track=asked.maybe("track"),
+        pattern=asked.maybe("pattern", 1000),
+        least_ns=asked.number("least_ns", 0),
+        token=token,
+    )
+    return JSONResponse(plain(found))
+
+
+def _chosen(session: Session, asked: Asked) -> list[int]:
+    ranks = asked.ranks()
+    return [r.rank for r in session.run.ranks] if ranks is None else ranks
+
+
+def _recipe(session: Session, asked: Asked, token: Token) -> Response:
+    _ = session.view
+    ranks = asked.ranks()
+    question = Question(
+        asked.text("name", most=200),
+        asked.options("options"),
+        None if ranks is None else tuple(ranks),
+        asked.maybe("steps", 50),
+        asked.flag("skip_warmup"),
+        session.jobs,
+    )
+    with _one_recipe:  # each uses all processors
+        token.check()
+        found = answer(session, question)
+    told = plain_answer(found)
+    if found.chart is not None:
+        from alltrace.charts import draw, figure
+
+        told["figure"] = plain(figure(draw(found)))
+    return JSONResponse(told)
+
+
+def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.recipes.durations import chosen
+
+    _ = session.view, other.view
+    what, ranks = asked.maybe("what"), asked.ranks()
+    chosen({"what": what})
+    known = None if ranks is None else tuple(ranks)
+    question = Question("diff", {"what": what}, known, asked.maybe("steps", 50), asked.flag("skip_warmup"), session.jobs)
+    with _one_recipe:
+        token.check()
+        found = comparison(session, other, question)
+    return JSONResponse(plain_answer(found))
+
+
+def _roofline(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    return JSONResponse(session.kept("roofline", _kernels(session).roofline))
+
+
+def _weighed(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    kernels, _ = _kernels(session), session.view
+    with _one_recipe:
+        token.check()
+        return JSONResponse(session.kept("weighed", lambda: kernels.weighed(answer(session, Question("launch-configurations")))))
+
+
+def _kernels(session: Session) -> KernelReports:
+    if session.kernels is None:
+        raise UsageError("there are no reports of kernels; start `alltrace ui RUN --ncu REPORT`")
+    return session.kernels
+
+
+def _sql(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.recipes.sql import Limits, query
+
+    _ = session.view
+    with _one_query:
+        token.check()
+        found = query(session.run, asked.text("query", most=100_000), Limits(SQL_SECONDS, SQL_MEMORY_BYTES, SQL_ROWS))
+    return JSONResponse(plain_answer(found))
+
+
+_HANDLERS: dict[str, Handler] = {
+    "run": _run,
+    "findings": _findings,
+    "by-rank": _by_rank,
+    "recipes": _recipes,
+    "heat": _heat,
+    "heat-fine": _fine,
+    "tracks": _tracks,
+    "tiles": _tiles,
+    "event": _event,
+    "neighbour": _neighbour,
+    "search": _search,
+    "window": _window,
+    "events": _events,
+    "recipe": _recipe,
+    "sql": _sql,
+    "roofline": _roofline,
+    "weighed": _weighed,
+}
+_POSTED = frozenset({"heat-fine", "tracks", "tiles", "search", "window", "events", "recipe", "sql"})

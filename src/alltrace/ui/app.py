@@ -1,0 +1,81 @@
+"""The server's application: the page's files, and the data of one run or two."""
+
+from __future__ import annotations
+
+import mimetypes
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from alltrace.ui.api import routes
+from alltrace.ui.security import Guard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+
+    from alltrace.ui.session import Session
+
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+
+
+def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -> Guard:
+    """The application.
+
+    Args:
+        sessions: One run, or two to compare; the second one's data lies under `/api/b/`.
+        token: What must be shown.
+        host: The address that is listened on.
+        port: The port.
+    """
+    pages = _pages()
+
+    async def page(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in pages:  # only what was listed is ever opened
+            return JSONResponse({"error": "there is no such page"}, 404)
+        content, kind = pages[name]
+        return Response(content, media_type=kind)
+
+    async def library(request: Request) -> Response:  # noqa: ARG001
+        found = _plotly()
+        if found is None:
+            return JSONResponse({"error": "pictures need plotly; install alltrace[ui]"}, 404)
+        return Response(found, media_type="text/javascript", headers={"cache-control": "private, max-age=86400"})
+
+    async def runs(request: Request) -> Response:  # noqa: ARG001
+        return JSONResponse({"runs": [{"name": s.path.name, "state": s.state} for s in sessions]})
+
+    mounts: list[Any] = [Mount("/api/b", routes=routes(sessions[1]))] if len(sessions) > 1 else []
+    app = Starlette(
+        routes=[
+            Route("/", page),
+            Route("/static/{name}", page),
+            Route("/library/plotly.js", library),
+            Route("/api/runs", runs),
+            *mounts,
+            Mount("/api", routes=routes(*sessions[:2])),
+        ]
+    )
+    return Guard(app, token=token, host=host, port=port)
+
+
+def _pages() -> dict[str, tuple[bytes, str]]:
+    found = {}
+    for entry in files("alltrace.ui").joinpath("static").iterdir():
+        suffix = "." + entry.name.rpartition(".")[2]
+        if suffix in _TYPES:
+            kind = _TYPES.get(suffix) or mimetypes.guess_type(entry.name)[0] or "text/plain"
+            found[entry.name] = (entry.read_bytes(), f"{kind}; charset=utf-8")
+    return found
+
+
+def _plotly() -> bytes | None:
+    try:
+        return files("plotly").joinpath("package_data").joinpath("plotly.min.js").read_bytes()
+    except (ModuleNotFoundError, FileNotFoundError):
+        return None

@@ -1,0 +1,191 @@
+"""What the page is told of a run: its ranks, steps, findings; each finding with the place and time to look at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.ui.apart import Question, answer
+from alltrace.ui.plain import plain, plain_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alltrace.ui.session import Session
+
+MOST_STEPS = 5000
+
+
+def run_facts(session: Session) -> dict[str, Any]:
+    """The run's facts, and as much as is known by now of what is made from it."""
+    run = session.run
+    zero = run.span_ns[0]
+    facts: dict[str, Any] = {
+        "alltrace": 1,
+        "verb": "ui",
+        "run": run.facts(),
+        "name": session.path.name,
+        "state": session.state,
+        "ranks": [
+            {
+                "rank": r.rank,
+                "local_rank": r.local_rank,
+                "host": r.host,
+                "devices": [d.name or "GPU" for d in r.devices],
+                "rows": sum(r.rows.values()),
+                "tables": sorted(t for t, n in r.rows.items() if n),
+            }
+            for r in run.ranks
+        ],
+        "clocks": [
+            {
+                "host": c.host,
+                "offset_ns": c.offset_ns,
+                "drift_ppm": c.drift_ppm,
+                "residual_ns": c.residual_ns,
+                "evidence": c.evidence,
+            }
+            for c in run.manifest.clocks
+        ],
+        "missing_ranks": list(run.manifest.missing_ranks),
+        "notes": list(run.manifest.notes),
+        "origin_ns": zero,
+        "kernel_reports": [] if session.kernels is None else session.kernels.names,
+    }
+    if session.state["ready"]:
+        view = session.view
+        facts["grid"] = {"level": view.grid.level, "span_ns": view.grid.span_ns}
+        facts["metrics"] = [{"name": m, "scale": view.scales.get(m)} for m in view.metrics]
+        facts["broken"] = {str(k): v for k, v in view.broken.items()}
+        facts["steps"] = session.kept("steps", lambda: _steps(session, zero))
+        aligned = session.aligned
+        if aligned is not None:
+            facts["notes"] += list(aligned.notes)
+            facts["communicators"] = [{"name": g.name, "ranks": list(g.ranks)} for g in aligned.groups]
+    found: dict[str, Any] = plain(facts)
+    return found
+
+
+def facts_as_json(session: Session) -> bytes:
+    """`run_facts` as the page gets them; of thousands of ranks they take a while to write, so those of a whole run are kept."""
+    import json
+
+    def made() -> bytes:
+        return json.dumps(run_facts(session), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+    if session.partial or not session.state["ready"]:
+        return made()
+    kept: bytes = session.kept("run", made)
+    return kept
+
+
+def _steps(session: Session, zero: int) -> list[dict[str, Any]]:
+    """The steps, each from its first start on any rank to its last end."""
+    if session.aligned is None:
+        return []
+    import pyarrow.compute as pc
+
+    table = session.aligned.steps
+    if not table.num_rows:
+        return []
+    ends = pc.max_element_wise(table.column("end"), table.column("device_end"))
+    grouped = (
+        table.select(["step", "start", "kind"])
+        .set_column(2, "kind", table.column("kind").cast("string"))
+        .append_column("end", ends)
+        .append_column("length", pc.subtract(table.column("end"), table.column("start")))
+        .group_by("step")
+        .aggregate([("start", "min"), ("end", "max"), ("kind", "min"), ("length", "mean"), ("length", "max")])
+        .sort_by("step")
+    )
+    names = ("step", "start_min", "end_max", "kind_min", "length_mean", "length_max")
+    rows = zip(*(grouped.column(c).to_pylist() for c in names), strict=True)
+    return [
+        {"step": step, "start": start - zero, "end": end - zero, "kind": kind, "mean_ns": mean, "longest_ns": longest}
+        for step, start, end, kind, mean, longest in list(rows)[:MOST_STEPS]
+    ]
+
+
+def findings(session: Session) -> dict[str, Any]:
+    """What `diagnose` found; beside each row the `place` to look at: ranks and a range of time, where one is known."""
+    found_out = answer(session, Question("diagnose", jobs=session.jobs))
+    found = plain_answer(found_out)
+    rows = found_out.table.to_pylist()
+    found["places"] = [_place(session, row) for row in rows]
+    return found
+
+
+def _place(session: Session, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where a finding can be seen: the ranks, and a range of time around the event that shows it most."""
+    from alltrace.tiles.waits import worst_wait
+    from alltrace.tiles.window import longest_named
+
+    ranks = [int(r) for r in row.get("ranks") or []]
+    known = {r.rank for r in session.run.ranks}
+    ranks = [r for r in ranks if r in known] or ([session.run.ranks[0].rank] if session.run.ranks else [])
+    if not ranks:
+        return None
+    span = None
+    if row.get("kind") in ("straggler", "imbalance", "slow-communicator"):
+        span = worst_wait(session.run, ranks[0])
+    elif row.get("where"):
+        span = longest_named(session.view.events, ranks[0], str(row["where"]))
+    if span is None:
+        whole = session.view.grid.span_ns
+        span = (0, whole)
+    else:
+        room = max((span[1] - span[0]) // 2, 1000)
+        span = (max(span[0] - room, 0), span[1] + room)
+    return {"ranks": ranks[:16], "start": span[0], "end": span[1]}
+
+
+def by_rank(session: Session) -> dict[str, Any]:
+    """What ranks can be sorted by: for each rank what it waited and caused, ns, and the mean share of each metric, %."""
+    import numpy as np
+
+    from alltrace.tiles.files import NO_DATA
+    from alltrace.tiles.waits import waited_and_caused
+
+    view = session.view
+    waits = waited_and_caused(session.run)
+    columns: dict[str, list[Any]] = {"rank": [r.rank for r in session.run.ranks]}
+    if waits:
+        columns["waited_ns"] = [waits.get(r, (0, 0))[0] for r in columns["rank"]]
+        columns["caused_ns"] = [waits.get(r, (0, 0))[1] for r in columns["rank"]]
+    for metric in view.metrics:
+        values = view.whole(metric)
+        known = values != NO_DATA
+        sums, counts = np.where(known, values, 0).sum(axis=1, dtype=np.int64), known.sum(axis=1)
+        columns[metric] = [
+            round(100 * s / c / 65534, 2) if c else None for s, c in zip(sums.tolist(), counts.tolist(), strict=True)
+        ]
+    return {"columns": columns}
+
+
+def recipes() -> list[dict[str, Any]]:
+    """The recipes with what each answers and its options."""
+    from alltrace.recipes.registry import find, names
+    from alltrace.recipes.stats import REPORTS
+
+    found = []
+    for name in [*names(), *(f"stats:{r}" for r in REPORTS)]:
+        recipe = find(name)
+        text = (recipe.__doc__ or "").strip()
+        found.append(
+            {
+                "name": name,
+                "summary": text.splitlines()[0] if text else "",
+                "windowed": recipe.windowed,
+                "options": [
+                    {
+                        "name": o.name,
+                        "type": o.type.__name__,
+                        "default": o.default,
+                        "help": o.help,
+                        "choices": None if o.choices is None else list(o.choices),
+                        "required": o.required,
+                    }
+                    for o in recipe.options
+                ],
+            }
+        )
+    return found

@@ -1,0 +1,63 @@
+"""Reports of Nsight Compute beside a run: their roofline, advice, and what each launch stands for in the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.ui.plain import plain, plain_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.base import Answer
+    from alltrace.recipes.ncu.tables import Profiled
+
+
+class KernelReports:
+    """Launches that were measured.
+
+    Args:
+        profiled: The launches, each with the name of its report.
+        notes: What a reader must know of the reports.
+    """
+
+    def __init__(self, profiled: Sequence[Profiled], notes: Sequence[str] = ()) -> None:
+        self._profiled = list(profiled)
+        self._notes = list(notes)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the reports."""
+        return list(dict.fromkeys(p.report for p in self._profiled))
+
+    def roofline(self) -> dict[str, Any]:
+        """`launches`, `points` and `advice`, answers of the views of `ncu`; `ceilings` of each device; `notes`."""
+        from alltrace.recipes.ncu import advice, launches, roofline
+
+        points = roofline.answer(self._profiled, self._notes)
+        return {
+            "launches": plain_answer(launches.answer(self._profiled, ())),
+            "points": plain_answer(points),
+            "advice": plain_answer(advice.answer(self._profiled, ())),
+            "ceilings": plain(points.extra["ceilings"]),
+            "notes": list(points.notes),
+        }
+
+    def weighed(self, configurations: Answer) -> dict[str, Any]:
+        """What the launches stand for in a run.
+
+        Args:
+            configurations: The answer of the recipe `launch-configurations`.
+
+        Returns:
+            The answer of `ncu --run`, and `of`: for each launch the number of its row there, None where the run has no such launch.
+        """
+        from alltrace.recipes.ncu import weigh
+        from alltrace.recipes.ncu.tables import sizes
+        from alltrace.trace.launches import plain_name
+
+        found = weigh.answer(self._profiled, configurations.table.to_pylist(), configurations.notes)
+        columns = [found.table.column(c).to_pylist() for c in ("name", "grid", "block")]
+        row_of = {(plain_name(n), g, b): i for i, (n, g, b) in enumerate(zip(*columns, strict=True))}
+        keys = [(plain_name(p.launch.name), sizes(p.launch.grid), sizes(p.launch.block)) for p in self._profiled]
+        return plain_answer(found) | {"of": [row_of.get(k) for k in keys]}

@@ -1,0 +1,144 @@
+"""Who may ask the server: whoever has its token, under a name that is the server's, and nobody else's page.
+
+The token is compared in constant time. A browser shows it once, in the URL, and then has it as a cookie that scripts cannot
+read and other sites cannot send. The Host header is checked, so that a name that an attacker makes point here (DNS rebinding)
+is refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import socket
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from starlette.responses import JSONResponse, RedirectResponse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"  # the library of charts fills an empty one by script
+
+POLICY = (
+    f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY_STYLE}; img-src 'self' data: blob:; connect-src 'self'; "
+    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The content security policy: nothing but the server's own files, no script or style inside a page, no evaluated text."""
+
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def new_token() -> str:
+    """A token that cannot be guessed: 256 random bits."""
+    return secrets.token_urlsafe(32)
+
+
+class Guard:
+    """Lets through only requests with the token and a Host of the server; puts the protecting headers on every answer.
+
+    Args:
+        app: What is protected.
+        token: The token.
+        host: The address that the server listens on.
+        port: Its port.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str, host: str, port: int) -> None:
+        self._app = app
+        self._token = token
+        self._host = host
+        self._cookie = f"alltrace-{port}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = {k for k, _ in message["headers"]}
+                message["headers"] = [
+                    *message["headers"],
+                    *((k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in own),
+                ]
+            await send(message)
+
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        if not host_allowed(headers.get("host", ""), self._host):
+            await _refusal(421, "this server is not known by that name")(scope, receive, protected)
+            return
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if given and self._is_token(given):
+            if scope["path"] == "/":
+                response = RedirectResponse("/", 303)
+                response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
+                await response(scope, receive, protected)
+                return
+        elif not self._is_token(self._cookie_of(headers)) and not self._is_token(_bearer(headers)):
+            await _refusal(403, "the token is missing or wrong; open the address that the command printed")(
+                scope, receive, protected
+            )
+            return
+        await self._app(scope, receive, protected)
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+
+    def _cookie_of(self, headers: dict[str, str]) -> str:
+        try:
+            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return ""
+        return "" if found is None else found.value
+
+
+def _bearer(headers: dict[str, str]) -> str:
+    kind, _, value = headers.get("authorization", "").partition(" ")
+    return value if kind.lower() in ("token", "bearer") else ""
+
+
+def _refusal(status: int, why: str) -> JSONResponse:
+    return JSONResponse({"error": why}, status)
+
+
+def host_allowed(header: str, listening: str) -> bool:
+    """Whether a Host header names this server.
+
+    Args:
+        header: The header.
+        listening: The address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every address of a
+            machine is allowed, but no name besides this machine's own.
+    """
+    name = header.strip().lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") <= 1:
+        name = name.partition(":")[0]
+    if name in _LOOPBACK or name == listening.lower():
+        return True
+    if listening in _LOOPBACK:
+        return False
+    if name in (socket.gethostname().lower(), socket.getfqdn().lower()):
+        return True
+    if listening not in ("0.0.0.0", "::"):  # noqa: S104  compared with, not bound to
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

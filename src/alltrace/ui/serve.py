@@ -1,0 +1,90 @@
+"""Runs the server until it is stopped."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import AlltraceError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from alltrace.ui.kernels import KernelReports
+
+
+def serve(
+    paths: Sequence[Path],
+    *,
+    host: str,
+    port: int,
+    browser: bool,
+    jobs: int | None,
+    tell: Callable[[str], None],
+    kernels: KernelReports | None = None,
+) -> None:
+    """Serve one run or two until interrupted.
+
+    Args:
+        paths: The run directories.
+        host: The address to listen on.
+        port: The port; 0 for any that is free.
+        browser: Whether to open the page in a browser.
+        jobs: The most processes for what is made on first use.
+        tell: Called with the page's address once it can be opened.
+        kernels: Reports of Nsight Compute, to show with the first run.
+
+    Raises:
+        UsageError: The address cannot be listened on.
+        AlltraceError: The libraries of the page are not installed.
+    """
+    try:
+        import uvicorn
+
+        from alltrace.ui.app import make_app
+        from alltrace.ui.security import new_token
+    except ImportError as error:
+        raise AlltraceError(f"the page needs the package {error.name}; install alltrace[ui]") from error
+    from alltrace.ui.apart import stop
+    from alltrace.ui.session import Session
+
+    listening = _listen(host, port)
+    number = listening.getsockname()[1]
+    token = new_token()
+    with tempfile.TemporaryDirectory(prefix="alltrace-ui-") as scratch, listening:
+        sessions = [Session(p, Path(scratch, str(n)), jobs, kernels if n == 0 else None) for n, p in enumerate(paths)]
+        app: Any = make_app(sessions, token=token, host=host, port=number)
+        for session in sessions:
+            session.start()
+        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host  # noqa: S104
+        address = f"http://{shown}:{number}/?token={token}"
+        tell(address)
+        if browser:
+            import webbrowser
+
+            webbrowser.open(address)
+        config = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=1)
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        # asyncio sends small answers at once only on sockets that say they are TCP
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    except OSError as error:
+        raise UsageError(f"--host is {host!r}, which is no address of this machine ({error.strerror})") from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"port {port} of {host} cannot be listened on ({why}); name another with --port") from error
+    return listening

@@ -1,0 +1,128 @@
+// @ts-check
+/** Colours of classes, names and shares, for light and dark. */
+
+export const dark = () => document.documentElement.dataset.theme === "dark";
+
+/** Hue, saturation, light ranges by class, as `CLASSES` of the server numbers them. */
+const HUES = [
+  [205, 62], // compute
+  [28, 85], // communication
+  [145, 45], // copy
+  [262, 38], // api
+  [188, 40], // range
+  [330, 48], // mpi
+  [90, 25], // host
+  [18, 70], // collective
+];
+
+/** @type {Map<string, string>} */
+const known = new Map();
+
+/**
+ * The colour of a slice: the hue of its class, the shade of its name.
+ * @param {number} code
+ * @param {string} name
+ */
+export function sliceColor(code, name) {
+  const key = `${dark() ? "d" : "l"}${code}${name}`;
+  let color = known.get(key);
+  if (!color) {
+    let hash = 2166136261;
+    for (let i = 0; i < name.length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 16777619);
+    const [hue, saturation] = HUES[code] ?? [0, 0];
+    const turn = ((hash >>> 8) % 37) - 18;
+    const light = dark() ? 42 + ((hash >>> 16) % 18) : 62 + ((hash >>> 16) % 20);
+    color = `hsl(${hue + turn} ${saturation}% ${light}%)`;
+    if (known.size > 20_000) known.clear();
+    known.set(key, color);
+  }
+  return color;
+}
+
+/**
+ * The colour of a class of a share.
+ * @param {string} name
+ */
+export function classColor(name) {
+  const shades = /** @type {Record<string, [string, string]>} */ ({
+    compute: ["#2f77b5", "#4a95d6"],
+    communication: ["#e07b1a", "#ee9440"],
+    "exposed communication": ["#d1495b", "#e8687a"],
+    copy: ["#3f8f5b", "#58b377"],
+    "exposed copy": ["#3f8f5b", "#58b377"],
+    idle: ["#d9dee3", "#2b343d"],
+    api: ["#8d7ab8", "#a391d1"],
+    ranges: ["#4f9aa8", "#62b3c2"],
+    mpi: ["#b65b8c", "#cf75a5"],
+  });
+  return (shades[name] ?? ["#7f8b73", "#98a58b"])[dark() ? 1 : 0];
+}
+
+/** @type {Record<string, Uint32Array>} */
+const tables = {};
+
+/** 256 colours from nothing to all, and what stands for no data at 256, as pixels. */
+export function shades() {
+  const theme = dark() ? "dark" : "light";
+  tables[theme] ??= scale(
+    theme === "dark"
+      ? ["#161c22", "#1d3a57", "#2b6c8f", "#5aa57f", "#d9c24a", "#fff3b0"]
+      : ["#f7fafc", "#c9dff0", "#82b6da", "#3c82b9", "#1d4f83", "#0a2342"],
+    theme === "dark" ? "#2a2230" : "#ece4e4",
+  );
+  return tables[theme];
+}
+
+/**
+ * @param {string[]} stops
+ * @param {string} none
+ */
+function scale(stops, none) {
+  const rgb = stops.map((s) => [1, 3, 5].map((i) => parseInt(s.slice(i, i + 2), 16)));
+  const table = new Uint32Array(257);
+  for (let i = 0; i < 256; i++) {
+    const at = (i / 255) * (rgb.length - 1);
+    const low = Math.min(Math.floor(at), rgb.length - 2);
+    const [r, g, b] = rgb[low].map((v, c) => Math.round(v + (rgb[low + 1][c] - v) * (at - low)));
+    table[i] = (255 << 24) | (b << 16) | (g << 8) | r;
+  }
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(none.slice(i, i + 2), 16));
+  table[256] = (255 << 24) | (b << 16) | (g << 8) | r;
+  return table;
+}
+
+/** @typedef {{back: string, panel: string, line: string, text: string, soft: string, link: string, mark: string, high: string}} Theme */
+
+/** @type {Record<string, Theme>} */
+const themes = {};
+
+/**
+ * The page's own colours, as the style sheet has them; read once for light and once for dark.
+ * @returns {Theme}
+ */
+export function theme() {
+  const name = document.documentElement.dataset.theme ?? "light";
+  if (!themes[name]) {
+    const style = getComputedStyle(document.documentElement);
+    const of = (/** @type {string} */ variable) => style.getPropertyValue(variable).trim();
+    themes[name] = { back: of("--back"), panel: of("--panel"), line: of("--line"), text: of("--text"), soft: of("--soft"), link: of("--link"), mark: of("--mark"), high: of("--high") };
+  }
+  return themes[name];
+}
+
+/** @type {Map<string, number>} */
+const pixels = new Map();
+
+/**
+ * A colour `#rrggbb` as a pixel of a picture's data.
+ * @param {string} color
+ */
+export function pixel(color) {
+  let found = pixels.get(color);
+  if (found === undefined) {
+    const [r, g, b] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
+    found = ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+    pixels.set(color, found);
+  }
+  return found;
+}

@@ -1,0 +1,124 @@
+// @ts-check
+import { TABLES } from "./draw.js";
+import { tip, typing } from "./dom.js";
+import { duration, exact } from "./units.js";
+
+/** @typedef {import("./timeline.js").Timeline} Timeline */
+
+/**
+ * Let pointer, wheel and keys move a timeline.
+ * @param {Timeline} timeline
+ * @returns {() => void} what ends it
+ */
+export function listen(timeline) {
+  const box = timeline.tracksBox;
+  box.addEventListener("pointerdown", (e) => {
+    const { x, y } = timeline.at(e);
+    if (e.button !== 0 || x < timeline.left || x > box.clientWidth) return;
+    box.setPointerCapture(e.pointerId);
+    timeline.drag = { x, y, start: { ...timeline.span }, pan: e.shiftKey, moved: false };
+  });
+  box.addEventListener("pointermove", (e) => {
+    const { x, y, ns } = timeline.at(e);
+    timeline.pointer = ns;
+    if (timeline.drag) {
+      timeline.drag.moved ||= Math.abs(x - timeline.drag.x) > 3;
+      if (!timeline.drag.moved) return;
+      const from = timeline.drag.start.start + (timeline.drag.x - timeline.left) * timeline.perPixel;
+      if (timeline.drag.pan) {
+        const by = (x - timeline.drag.x) * timeline.perPixel;
+        timeline.look(timeline.drag.start.start - by, timeline.drag.start.end - by);
+      } else {
+        timeline.range = { start: Math.max(0, Math.min(from, ns)), end: Math.min(timeline.whole, Math.max(from, ns)) };
+        timeline.draw();
+      }
+      return;
+    }
+    const hit = timeline.hit(x, y);
+    if (!hit) return tip.hide();
+    const { start, length, count, name } = hit.tile.arrays;
+    const many = count[hit.item] > 1;
+    const lines = [hit.tile.names[name[hit.item]] ?? "", `${duration(length[hit.item])} from ${exact(start[hit.item])}`];
+    tip.show(e.clientX, e.clientY, many ? [`${count[hit.item]} events, the longest of them:`, ...lines] : lines);
+  });
+  box.addEventListener("pointerleave", () => tip.hide());
+  box.addEventListener("pointerup", (e) => {
+    const drag = timeline.drag;
+    timeline.drag = null;
+    if (!drag) return;
+    if (drag.moved) {
+      if (!drag.pan) timeline.selectRange(timeline.range);
+      return;
+    }
+    const { x, y } = timeline.at(e);
+    const hit = timeline.hit(x, y);
+    const row = timeline.visible().find((r) => r.y - box.scrollTop <= y && y < r.y + r.height - box.scrollTop);
+    if (row) timeline.trackChosen = row.id;
+    if (hit) void timeline.choose({ rank: hit.rank, table: TABLES[hit.tile.arrays.table[hit.item]], row: hit.tile.arrays.row[hit.item] });
+    else timeline.draw();
+  });
+  box.addEventListener(
+    "wheel",
+    (e) => {
+      const { x, ns } = timeline.at(e);
+      if (x < timeline.left && !e.ctrlKey) return; // over the labels it scrolls
+      e.preventDefault();
+      if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) timeline.pan((e.deltaX || e.deltaY) / 800);
+      else timeline.zoom(Math.exp(Math.max(-200, Math.min(200, e.deltaY)) / 350), ns);
+    },
+    { passive: false },
+  );
+  timeline.labels.addEventListener("click", (e) => {
+    const button = /** @type {HTMLElement} */ (e.target).closest("button");
+    if (button?.dataset.act === "fold") timeline.fold(Number(button.dataset.rank));
+    if (button?.dataset.act === "pin") timeline.pin(button.dataset.id ?? "");
+  });
+  const onKey = (/** @type {KeyboardEvent} */ e) => key(timeline, e);
+  document.addEventListener("keydown", onKey);
+  return () => document.removeEventListener("keydown", onKey);
+}
+
+/**
+ * @param {Timeline} timeline
+ * @param {KeyboardEvent} e
+ */
+function key(timeline, e) {
+  if (typing() || e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
+  const middle = (timeline.span.start + timeline.span.end) / 2;
+  const around = timeline.pointer >= timeline.span.start && timeline.pointer <= timeline.span.end ? timeline.pointer : middle;
+  /** @type {Record<string, () => void>} */
+  const acts = {
+    w: () => timeline.zoom(0.6, around),
+    s: () => timeline.zoom(1 / 0.6, around),
+    a: () => timeline.pan(-0.2),
+    d: () => timeline.pan(0.2),
+    ArrowLeft: () => timeline.pan(-0.1),
+    ArrowRight: () => timeline.pan(0.1),
+    ArrowUp: () => void (timeline.tracksBox.scrollTop -= 60),
+    ArrowDown: () => void (timeline.tracksBox.scrollTop += 60),
+    Home: () => timeline.look(0, timeline.whole),
+    0: () => timeline.look(0, timeline.whole),
+    "/": () => timeline.find.querySelector("input")?.focus(),
+    "]": () => void timeline.onTrack(true),
+    "[": () => void timeline.onTrack(false),
+    ".": () => void timeline.sameName(true),
+    ",": () => void timeline.sameName(false),
+    t: () => timeline.nextTrack(1),
+    T: () => timeline.nextTrack(-1),
+    o: () => timeline.trackChosen && timeline.fold(Number(timeline.trackChosen.split("/")[0])),
+    p: () => timeline.trackChosen && timeline.pin(timeline.trackChosen),
+    m: () => timeline.mark(around),
+    r: () => timeline.selectRange({ ...timeline.span }),
+    f: () => {
+      const found = timeline.range ?? timeline.facts?.columns;
+      if (found) timeline.look(found.start - (found.end - found.start) * 0.1 - 5, found.end + (found.end - found.start) * 0.1 + 5);
+    },
+    Escape: () => timeline.clear(),
+  };
+  const act = acts[e.key] ?? (e.key.length === 1 && e.key !== "T" ? acts[e.key.toLowerCase()] : undefined);
+  if (!act) return;
+  const scrolls = e.target instanceof Element && e.target.closest(".details") && e.key.startsWith("Arrow");
+  if (scrolls) return;
+  e.preventDefault();
+  act();
+}

@@ -1,0 +1,383 @@
+// @ts-check
+import { shades, theme } from "./colors.js";
+import { fit, h, tip } from "./dom.js";
+import { FineHeat } from "./heatfine.js";
+import { drawRuler } from "./ruler.js";
+import { exact } from "./units.js";
+
+/** @typedef {import("./types.js").Run} Run */
+/** @typedef {import("./types.js").Span} Span */
+/** @typedef {{values: Uint16Array, rows: number, bins: number, picture: HTMLCanvasElement|null, drawn: string}} HeatTile */
+/** @typedef {{name: string, ranks: number[]}} Group */
+
+const TILE = 512;
+const GUTTER = 96;
+const MOST_HEIGHT = 2600;
+const NO_DATA = 65535;
+
+/** The heat map: a row per rank, time from left to right. */
+export class HeatMap {
+  /**
+   * @param {import("./api.js").Api} api
+   * @param {Run} run
+   * @param {{moved?: (span: Span) => void, opened?: (rank: number, ns: number, perPixel: number) => void, failed: (error: any) => void, painted?: () => void, most?: number, extent?: number}} calls `painted`: called once when the first tile is there or cannot be had; `most`: pixels of height; `extent`: ns that can be shown, the run's span where it is not given
+   */
+  constructor(api, run, calls) {
+    this.api = api;
+    this.run = run;
+    this.calls = calls;
+    this.metric = run.metrics[0]?.name ?? "busy";
+    /** @type {Span} */
+    this.span = { start: 0, end: run.grid.span_ns };
+    /** @type {Group[]} */
+    this.groups = [{ name: "", ranks: run.ranks.map((r) => r.rank) }];
+    /** @type {Map<string, HeatTile|null>} */
+    this.tiles = new Map();
+    this.canvas = h("canvas", { tabindex: "0", role: "img" });
+    this.ruler = h("canvas", { "aria-hidden": "true" });
+    this.element = h("div", { class: "heat" }, this.ruler);
+    this.rowOf = new Map(run.ranks.map((r, i) => [r.rank, i]));
+    /** @type {number[]} */
+    this.shown = [];
+    this.wanted = 0;
+    /** @type {{x: number, y: number, to: number}|null} */
+    this.drag = null;
+    this.fine = new FineHeat(api, run, { arrived: () => this.draw(), failed: (e) => calls.failed(e) });
+    this.scroll = h("div", { class: "heat-scroll" }, this.canvas);
+    this.scroll.addEventListener("scroll", () => this.#finer && this.draw());
+    this.element.append(this.scroll);
+    this.#listen();
+    this.watcher = new ResizeObserver(() => this.draw());
+    this.watcher.observe(this.element);
+  }
+
+  close() {
+    this.fine.close();
+    this.watcher.disconnect();
+    cancelAnimationFrame(this.wanted);
+    tip.hide();
+  }
+
+  /** @param {Group[]} groups */
+  arrange(groups) {
+    this.groups = groups;
+    for (const tile of [...this.tiles.values(), ...this.fine.tiles.values()]) if (tile) tile.drawn = "";
+    this.draw();
+  }
+
+  /** @param {Span} span */
+  look(span) {
+    const whole = this.calls.extent ?? this.run.grid.span_ns;
+    const length = Math.max(64, Math.min(span.end - span.start, whole));
+    const start = Math.max(0, Math.min(span.start, whole - length));
+    this.span = { start, end: start + length };
+    this.calls.moved?.(this.span);
+    this.draw();
+  }
+
+  draw() {
+    cancelAnimationFrame(this.wanted);
+    this.wanted = requestAnimationFrame(() => this.#paint());
+  }
+
+  /** @param {number} x */
+  #time(x) {
+    return this.span.start + ((x - GUTTER) / Math.max(this.width - GUTTER, 1)) * (this.span.end - this.span.start);
+  }
+
+  get width() {
+    return Math.max(this.element.clientWidth - 12, 200);
+  }
+
+  get rowHeight() {
+    const rows = Math.max(this.run.ranks.length, 1);
+    const fits = Math.min((this.calls.most ?? 560) / rows, 22);
+    return fits >= 1 ? Math.floor(fits) : rows <= MOST_HEIGHT ? 1 : MOST_HEIGHT / rows;
+  }
+
+  #paint() {
+    const [width, rows, high] = [this.width, this.groups.flatMap((g) => g.ranks), this.rowHeight];
+    this.shown = rows;
+    const height = Math.max(rows.length * high, 12);
+    const colors = theme();
+    const context = fit(this.canvas, width, height);
+    context.fillStyle = colors.back;
+    context.fillRect(0, 0, width, height);
+    const perPixel = (this.span.end - this.span.start) / (width - GUTTER);
+    const asked = Math.ceil(Math.log2(Math.max(perPixel, 1)));
+    const level = Math.max(this.run.grid.level, asked);
+    const tileNs = 2 ** level * TILE;
+    context.save();
+    context.beginPath();
+    context.rect(GUTTER, 0, width - GUTTER, height);
+    context.clip();
+    context.imageSmoothingEnabled = high < 1;
+    for (let i = Math.floor(this.span.start / tileNs); i * tileNs < Math.min(this.span.end, this.run.grid.span_ns); i++) {
+      const tile = this.#tile(level, i);
+      if (!tile) continue;
+      const x = GUTTER + (i * tileNs - this.span.start) / perPixel;
+      context.drawImage(this.#picture(tile), 0, 0, tile.bins, rows.length, x, 0, (tile.bins * 2 ** level) / perPixel, rows.length * high);
+    }
+    if (this.#finer) this.#paintFine(context, asked, perPixel, high);
+    context.strokeStyle = colors.soft;
+    context.globalAlpha = 0.35;
+    if (this.run.steps.length < (width - GUTTER) / 6) {
+      for (const step of this.run.steps) {
+        const x = Math.round(GUTTER + (step.start - this.span.start) / perPixel) + 0.5;
+        if (x > GUTTER && x < width) line(context, x, 0, x, height);
+      }
+    }
+    context.restore();
+    this.#labels(context, width, high, colors);
+    if (this.drag && Math.abs(this.drag.to - this.drag.x) > 3) {
+      context.fillStyle = colors.link;
+      context.globalAlpha = 0.25;
+      context.fillRect(Math.min(this.drag.x, this.drag.to), 0, Math.abs(this.drag.to - this.drag.x), height);
+      context.globalAlpha = 1;
+    }
+    drawRuler(this.ruler, width, GUTTER, this.span, this.run.steps);
+    this.canvas.setAttribute("aria-label", `heat map of ${this.metric}: ${rows.length} ranks from ${exact(this.span.start)} to ${exact(this.span.end)}`);
+  }
+
+  /** Whether the view is finer than what is kept of all ranks, and the metric can be asked of events. */
+  get #finer() {
+    const perPixel = (this.span.end - this.span.start) / (this.width - GUTTER);
+    return Math.ceil(Math.log2(Math.max(perPixel, 1))) < this.run.grid.level && !this.run.metrics.find((m) => m.name === this.metric)?.scale;
+  }
+
+  /**
+   * Finer tiles over the coarse ones, as far as they are there.
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} level
+   * @param {number} perPixel
+   * @param {number} high
+   */
+  #paintFine(context, level, perPixel, high) {
+    const tileNs = 2 ** level * TILE;
+    const end = Math.min(this.span.end, this.run.grid.span_ns);
+    if (end <= this.span.start) return;
+    const [first, last] = [Math.floor(this.span.start / tileNs), Math.ceil(end / tileNs) - 1];
+    for (let i = first; i <= last; i++) {
+      const tile = this.fine.get(this.metric, level, i);
+      if (!tile) continue;
+      const x = GUTTER + (i * tileNs - this.span.start) / perPixel;
+      context.drawImage(this.#picture(tile, tile.have), 0, 0, tile.bins, this.shown.length, x, 0, (tile.bins * 2 ** level) / perPixel, this.shown.length * high);
+    }
+    const top = Math.floor(this.scroll.scrollTop / high);
+    const rows = this.shown.slice(top, top + Math.ceil(this.scroll.clientHeight / high) + 1);
+    this.fine.want(this.metric, level, first, last, rows);
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} width
+   * @param {number} high
+   * @param {ReturnType<typeof theme>} colors
+   */
+  #labels(context, width, high, colors) {
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    let at = 0;
+    let free = 0; // no label covers the one above it
+    for (const group of this.groups) {
+      const size = group.ranks.length * high;
+      if (group.name) {
+        const narrow = size < 12;
+        context.strokeStyle = narrow ? colors.line : colors.text;
+        if (at) line(context, 0, Math.round(at) + 0.5, narrow ? GUTTER : width, Math.round(at) + 0.5);
+        if (size >= 11) {
+          context.fillStyle = colors.soft;
+          context.fillText(group.name.slice(0, 10), 2, at + Math.min(size / 2, 8), 58);
+        }
+      }
+      const every = Math.max(1, Math.ceil(12 / high));
+      context.fillStyle = colors.text;
+      context.textAlign = "right";
+      for (let i = 0; i < group.ranks.length; i += every) {
+        const y = at + i * high + Math.max(high / 2, 6);
+        if (y < free || ((i + 0.5) * high + 5 > size && i > 0)) continue;
+        context.fillText(String(group.ranks[i]), GUTTER - 4, y);
+        free = y + 11;
+      }
+      context.textAlign = "left";
+      at += size;
+    }
+  }
+
+  /**
+   * @param {number} level
+   * @param {number} index
+   */
+  #tile(level, index) {
+    const key = `${this.metric}/${level}/${index}`;
+    const found = this.tiles.get(key);
+    if (found !== undefined) return found;
+    this.tiles.set(key, null);
+    this.api.heat(this.metric, level, index).then(
+      (tile) => {
+        this.tiles.set(key, { ...tile, picture: null, drawn: "" });
+        if (this.tiles.size > 160) this.tiles.delete(/** @type {string} */ (this.tiles.keys().next().value));
+        this.draw();
+        this.#first();
+      },
+      (error) => {
+        this.tiles.delete(key);
+        this.calls.failed(error);
+        this.#first();
+      },
+    );
+    return null;
+  }
+
+  #first() {
+    const told = this.calls.painted;
+    this.calls.painted = undefined;
+    if (told) requestAnimationFrame(() => setTimeout(told));
+  }
+
+  /**
+   * @param {HeatTile|import("./heatfine.js").FineTile} tile
+   * @param {Uint8Array} [have] which rows there are; the others are left open
+   */
+  #picture(tile, have) {
+    const want = document.documentElement.dataset.theme ?? "light";
+    if (tile.picture && tile.drawn === want) return tile.picture;
+    const picture = tile.picture ?? h("canvas");
+    [picture.width, picture.height] = [Math.max(tile.bins, 1), Math.max(this.shown.length, 1)];
+    const context = picture.getContext("2d");
+    if (context && tile.bins) {
+      const image = context.createImageData(picture.width, picture.height);
+      const pixels = new Uint32Array(image.data.buffer);
+      const table = shades();
+      let to = 0;
+      for (const rank of this.shown) {
+        const row = this.rowOf.get(rank) ?? 0;
+        const from = row * tile.bins;
+        if (have && !have[row]) {
+          pixels.fill(0, to, (to += tile.bins));
+          continue;
+        }
+        for (let b = 0; b < tile.bins; b++) {
+          const value = tile.values[from + b];
+          pixels[to++] = table[value === NO_DATA ? 256 : value >> 8];
+        }
+      }
+      context.putImageData(image, 0, 0);
+    }
+    tile.picture = picture;
+    tile.drawn = want;
+    return picture;
+  }
+
+  /**
+   * The share under a point, 0 to 1; null where nothing is known.
+   * @param {number} rank
+   * @param {number} ns
+   */
+  value(rank, ns) {
+    const perPixel = (this.span.end - this.span.start) / (this.width - GUTTER);
+    const asked = Math.ceil(Math.log2(Math.max(perPixel, 1)));
+    const row = this.rowOf.get(rank) ?? 0;
+    const at = Math.floor(ns / 2 ** asked);
+    const fine = asked < this.run.grid.level ? this.fine.get(this.metric, asked, Math.floor(at / TILE)) : undefined;
+    if (fine?.have[row]) {
+      const share = fine.values[row * fine.bins + (at % TILE)];
+      return share === undefined || share === NO_DATA ? null : share / 65534;
+    }
+    const level = Math.max(this.run.grid.level, asked);
+    const bin = Math.floor(ns / 2 ** level);
+    const tile = this.tiles.get(`${this.metric}/${level}/${Math.floor(bin / TILE)}`);
+    const value = tile?.values[row * tile.bins + (bin % TILE)];
+    return value === undefined || value === NO_DATA ? null : value / 65534;
+  }
+
+  #listen() {
+    const at = (/** @type {MouseEvent} */ e) => {
+      const box = this.canvas.getBoundingClientRect();
+      return { x: e.clientX - box.left, y: e.clientY - box.top };
+    };
+    const rankAt = (/** @type {number} */ y) => this.shown[Math.floor(y / this.rowHeight)];
+    this.canvas.addEventListener("pointerdown", (e) => {
+      const { x, y } = at(e);
+      if (e.button !== 0 || x < GUTTER) return;
+      this.canvas.setPointerCapture(e.pointerId);
+      this.drag = { x, y, to: x };
+    });
+    this.canvas.addEventListener("pointermove", (e) => {
+      const { x, y } = at(e);
+      if (this.drag) {
+        this.drag.to = Math.max(GUTTER, Math.min(x, this.width));
+        this.draw();
+      }
+      const rank = rankAt(y);
+      if (rank === undefined || x < GUTTER) return tip.hide();
+      const [ns, facts] = [this.#time(x), this.run.ranks[this.rowOf.get(rank) ?? 0]];
+      tip.show(e.clientX, e.clientY, [`rank ${rank} on ${facts.host}`, exact(ns), `${this.metric}: ${this.told(this.value(rank, ns))}`]);
+    });
+    this.canvas.addEventListener("pointerleave", () => tip.hide());
+    this.canvas.addEventListener("pointerup", (e) => {
+      const drag = this.drag;
+      this.drag = null;
+      if (!drag) return;
+      if (Math.abs(drag.to - drag.x) > 3) {
+        this.look({ start: this.#time(Math.min(drag.x, drag.to)), end: this.#time(Math.max(drag.x, drag.to)) });
+      } else {
+        const rank = rankAt(at(e).y);
+        if (rank !== undefined) this.calls.opened?.(rank, this.#time(drag.x), (this.span.end - this.span.start) / (this.width - GUTTER));
+      }
+    });
+    this.canvas.addEventListener("dblclick", () => this.look({ start: 0, end: this.run.grid.span_ns }));
+    this.canvas.addEventListener(
+      "wheel",
+      (e) => {
+        if (!e.ctrlKey && !e.metaKey) return;
+        e.preventDefault();
+        this.zoom(Math.exp(e.deltaY / 300), this.#time(at(e).x));
+      },
+      { passive: false },
+    );
+    this.canvas.addEventListener("keydown", (e) => {
+      const length = this.span.end - this.span.start;
+      const middle = (this.span.start + this.span.end) / 2;
+      if (e.ctrlKey || e.metaKey || e.altKey) return;
+      if (e.key === "w") this.zoom(0.7, middle);
+      else if (e.key === "s") this.zoom(1 / 0.7, middle);
+      else if (e.key === "a" || e.key === "ArrowLeft") this.look({ start: this.span.start - length / 6, end: this.span.end - length / 6 });
+      else if (e.key === "d" || e.key === "ArrowRight") this.look({ start: this.span.start + length / 6, end: this.span.end + length / 6 });
+      else if (e.key === "Home" || e.key === "0") this.look({ start: 0, end: this.run.grid.span_ns });
+      else if (e.key === "Enter") this.calls.opened?.(this.shown[0], middle, length / (this.width - GUTTER));
+      else return;
+      e.preventDefault();
+    });
+  }
+
+  /**
+   * @param {number} factor
+   * @param {number} around
+   */
+  zoom(factor, around) {
+    this.look({ start: around - (around - this.span.start) * factor, end: around + (this.span.end - around) * factor });
+  }
+
+  /** @param {number|null} share */
+  told(share) {
+    if (share === null) return "no data";
+    const scale = this.run.metrics.find((m) => m.name === this.metric)?.scale;
+    if (scale) return (scale[0] + share * (scale[1] - scale[0])).toLocaleString("en", { maximumSignificantDigits: 4 });
+    return `${(100 * share).toFixed(1)} %`;
+  }
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {number} x0
+ * @param {number} y0
+ * @param {number} x1
+ * @param {number} y1
+ */
+export function line(context, x0, y0, x1, y1) {
+  context.beginPath();
+  context.moveTo(x0, y0);
+  context.lineTo(x1, y1);
+  context.stroke();
+}

@@ -1,0 +1,94 @@
+// @ts-check
+import { theme } from "./colors.js";
+import { arrow, LANE } from "./draw.js";
+import { line } from "./heatmap.js";
+import { exact } from "./units.js";
+
+/**
+ * What lies over the tracks: steps, the selected range, arrows, cursors.
+ * @param {import("./timeline.js").Timeline} timeline
+ * @param {CanvasRenderingContext2D} context
+ * @param {ReturnType<typeof theme>} colors
+ * @param {number} scrolled
+ * @param {number} height
+ */
+export function overlay(timeline, context, colors, scrolled, height) {
+  context.save();
+  context.beginPath();
+  context.rect(timeline.left, 0, timeline.width - timeline.left, height);
+  context.clip();
+  if (timeline.ctx.run.steps.length * timeline.perPixel * 40 < timeline.span.end - timeline.span.start || timeline.perPixel < timeline.whole / 4000) {
+    context.strokeStyle = colors.soft;
+    context.globalAlpha = 0.3;
+    for (const step of timeline.ctx.run.steps) {
+      const x = Math.round(timeline.x(step.start)) + 0.5;
+      if (x > timeline.left && x < timeline.width) line(context, x, 0, x, height);
+    }
+    context.globalAlpha = 1;
+  }
+  if (timeline.range) {
+    context.fillStyle = colors.link;
+    context.globalAlpha = 0.16;
+    context.fillRect(timeline.x(timeline.range.start), 0, Math.max((timeline.range.end - timeline.range.start) / timeline.perPixel, 1), height);
+    context.globalAlpha = 1;
+  }
+  arrows(timeline, context, colors, scrolled);
+  timeline.cursors.forEach((ns, i) => {
+    const x = Math.round(timeline.x(ns)) + 0.5;
+    context.strokeStyle = i ? colors.high : colors.link;
+    context.setLineDash([4, 3]);
+    line(context, x, 0, x, height);
+    context.setLineDash([]);
+    context.fillStyle = context.strokeStyle;
+    context.fillText(`${i + 1}: ${exact(ns)}`, x + 4, height - 6 - 13 * i);
+  });
+  context.restore();
+}
+
+/**
+ * The frame of the chosen event, the arrow from its call, and those from who was last to all others.
+ * @param {import("./timeline.js").Timeline} timeline
+ * @param {CanvasRenderingContext2D} context
+ * @param {ReturnType<typeof theme>} colors
+ * @param {number} scrolled
+ */
+function arrows(timeline, context, colors, scrolled) {
+  const found = timeline.facts;
+  if (!found) return;
+  const rowOf = (/** @type {number} */ rank, /** @type {string} */ key) => timeline.rows.find((r) => r.rank === rank && r.key === key && !r.head) ?? timeline.rows.find((r) => r.rank === rank && r.head);
+  const middle = (/** @type {import("./timeline.js").Row} */ r) => r.y - scrolled + Math.min(r.height / 2, LANE / 2 + 1);
+  const own = timeline.rows.filter((r) => r.rank === found.rank && r.key === found.track);
+  context.strokeStyle = colors.high;
+  context.fillStyle = colors.high;
+  context.lineWidth = 2;
+  const { start, end } = found.columns;
+  for (const row of own) {
+    const hit = timeline.hits.find((b) => b.track === row.id && b.tile.arrays.row[b.item] === found.row && b.y >= row.y - scrolled - 1 && b.y < row.y - scrolled + row.height);
+    context.strokeRect(timeline.x(start), hit ? hit.y - 1 : row.y - scrolled + 1, Math.max((end - start) / timeline.perPixel, 2), LANE);
+  }
+  context.lineWidth = 1.2;
+  const here = own[0] ?? rowOf(found.rank, found.track);
+  if (here && found.call) {
+    const call = rowOf(found.rank, found.call.track);
+    if (call && !call.head) arrow(context, timeline.x(found.call.columns.start), middle(call), timeline.x(start), middle(here));
+  }
+  for (const work of found.launched ?? []) {
+    const there = rowOf(found.rank, work.track);
+    if (here && there && !there.head) arrow(context, timeline.x(start), middle(here), timeline.x(work.start), middle(there));
+  }
+  const members = found.instance?.members ?? [];
+  const last = members.find((/** @type {any} */ m) => m.rank === found.instance.last_rank);
+  const key = found.table === "collectives" ? found.track : timeline.collectiveKey(found.rank, found.track);
+  const origin = last && rowOf(last.rank, key);
+  if (!origin) return;
+  context.globalAlpha = 0.7;
+  const [top, bottom] = [scrolled - 40, scrolled + timeline.height + 40];
+  for (const m of members) {
+    const there = m.certain ? rowOf(m.rank, key) : null; // what the clocks cannot tell is not drawn
+    if (there && ((there.y > top && there.y < bottom) || (origin.y > top && origin.y < bottom))) arrow(context, timeline.x(last.start), middle(origin), timeline.x(found.instance.last_arrival), middle(there));
+    if (there) {
+      context.fillRect(timeline.x(m.start), middle(there) + 4, Math.max(m.wait_ns / timeline.perPixel, 0.5), 3);
+    }
+  }
+  context.globalAlpha = 1;
+}

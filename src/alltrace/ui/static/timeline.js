@@ -1,0 +1,560 @@
+// @ts-check
+import { theme } from "./colors.js";
+import { Details } from "./details.js";
+import { listen } from "./controls.js";
+import { drawTile, LANE, TABLES } from "./draw.js";
+import { entry, fit, h, tip } from "./dom.js";
+import { overlay } from "./overlay.js";
+import { drawRuler } from "./ruler.js";
+import { TILE_BINS, TileStore } from "./tiles.js";
+import { duration, exact, moment, parseRanks, parseTime, rankText } from "./units.js";
+import { keep } from "./url.js";
+
+/** @typedef {import("./main.js").Context} Context */
+/** @typedef {import("./types.js").Track} Track */
+/** @typedef {import("./types.js").Span} Span */
+/** @typedef {import("./types.js").EventId} EventId */
+/** @typedef {{id: string, rank: number, key: string, label: string, y: number, height: number, head: boolean, pinned: boolean}} Row */
+
+const HEAD = 20;
+const LEAST_NS = 20;
+
+export class Timeline {
+  /**
+   * @param {Context} ctx
+   * @param {Record<string, string>} values
+   */
+  constructor(ctx, values) {
+    this.ctx = ctx;
+    this.whole = ctx.run.grid.span_ns;
+    /** @type {Span} */
+    this.span = { start: 0, end: this.whole };
+    /** @type {number[]} */
+    this.ranks = [];
+    /** @type {Set<number>} */
+    this.open = new Set();
+    /** @type {Set<string>} */
+    this.pins = new Set();
+    /** @type {Map<number, Track[]>} */
+    this.tracks = new Map();
+    /** @type {Set<number>} */
+    this.asked = new Set();
+    /** @type {Map<string, number>} */
+    this.lanes = new Map();
+    /** @type {Row[]} */
+    this.rows = [];
+    /** @type {number[]} */
+    this.cursors = [];
+    /** @type {Span|null} */
+    this.range = null;
+    /** @type {EventId|null} */
+    this.chosen = null;
+    /** @type {any} */
+    this.facts = null;
+    this.trackChosen = "";
+    this.pattern = "";
+    /** @type {Set<string>|null} */
+    this.lit = null;
+    /** @type {import("./draw.js").Hit[]} */
+    this.hits = [];
+    this.pointer = NaN;
+    /** @type {{x: number, y: number, start: Span, pan: boolean, moved: boolean}|null} */
+    this.drag = null;
+    this.frame = 0;
+    this.spent = 0;
+    this.labelled = "";
+    this.left = 200;
+    this.width = 1000;
+    this.height = 500;
+    this.scrolled = 0;
+    this.store = new TileStore(ctx.api, { arrived: () => this.draw(), failed: ctx.failed });
+    this.details = new Details(ctx, this);
+    ctx.main.className = "full";
+    this.canvas = h("canvas", { "aria-hidden": "true" });
+    this.rulerCanvas = h("canvas", { "aria-hidden": "true" });
+    this.labels = h("div", { class: "labels" });
+    this.space = h("div", { class: "space" }, this.labels);
+    this.tracksBox = h("div", { class: "tracks", tabindex: "0", role: "application", "aria-label": "timeline; ? shows its keys" }, this.canvas, this.space);
+    this.rankEntry = entry("ranks", "", (v) => this.setRanks(parseRanks(v, ctx.run.ranks.map((r) => r.rank))), { "aria-label": "ranks shown, such as 0-7,64 or all" });
+    this.from = entry("from", "", (v) => this.#typed(v, "start"));
+    this.to = entry("to", "", (v) => this.#typed(v, "end"));
+    this.find = entry("search", "", (v) => void this.search(v), { class: "wide", placeholder: "regular expression (/)", "aria-label": "search names by regular expression" });
+    this.told = h("span", { class: "muted", role: "status" });
+    const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ act) => h("button", { type: "button", title, on: { click: act } }, text);
+    const bar = h(
+      "div",
+      { class: "bar" },
+      this.rankEntry,
+      button("all ranks", "show every rank, folded", () => this.setRanks(ctx.run.ranks.map((r) => r.rank))),
+      button("fold", "fold all ranks", () => (this.open.clear(), this.layout())),
+      this.from,
+      this.to,
+      button("+", "zoom in (W)", () => this.zoom(0.6)),
+      button("-", "zoom out (S)", () => this.zoom(1 / 0.6)),
+      button("whole run", "Home", () => this.look(0, this.whole)),
+      button("range", "breakdown of what is shown (R)", () => this.selectRange({ ...this.span })),
+      this.find,
+      this.told,
+    );
+    const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox);
+    ctx.main.append(bar, box, this.details.element);
+    this.tracksBox.addEventListener("scroll", () => this.draw());
+    this.watcher = new ResizeObserver(() => this.draw());
+    this.watcher.observe(this.tracksBox);
+    this.unlisten = listen(this);
+    this.changed(values);
+  }
+
+  /** Read from the page what drawing needs of it; asking it more often costs layouts. */
+  measure() {
+    this.left = parseInt(getComputedStyle(document.documentElement).getPropertyValue("--labels"), 10) || 200;
+    this.width = Math.max(this.tracksBox.clientWidth, this.left + 50);
+    this.height = this.tracksBox.clientHeight;
+    this.scrolled = this.tracksBox.scrollTop;
+  }
+
+  get perPixel() {
+    return (this.span.end - this.span.start) / (this.width - this.left);
+  }
+
+  close() {
+    this.watcher.disconnect();
+    cancelAnimationFrame(this.frame);
+    this.unlisten();
+    this.store.close();
+    this.details.close();
+    tip.hide();
+  }
+
+  themed() {
+    this.draw();
+  }
+
+  /**
+   * Show what a URL says.
+   * @param {Record<string, string>} values
+   */
+  changed(values) {
+    const known = this.ctx.run.ranks.map((r) => r.rank);
+    const number = (/** @type {string|undefined} */ v, /** @type {number} */ other) => (v !== undefined && v !== "" && Number.isFinite(Number(v)) ? Number(v) : other);
+    this.span = this.#bounded(number(values.start, 0), number(values.end, this.whole));
+    this.open = new Set(parseRanks(values.open || "-", known));
+    this.pins = new Set((values.pin ?? "").split(",").filter(Boolean));
+    this.cursors = (values.cursors ?? "").split(",").filter(Boolean).map(Number).filter(Number.isFinite).slice(0, 2);
+    this.setRanks(values.ranks ? parseRanks(values.ranks, known) : known.slice(0, 16));
+    if (values.open === undefined && this.ranks.length && !values.ranks) this.open.add(this.ranks[0]);
+    const event = /^(\d+)\/(\w+)\/(\d+)$/.exec(values.event ?? "");
+    if (event) void this.choose({ rank: Number(event[1]), table: event[2], row: Number(event[3]) });
+    const range = /^(\d+)-(\d+)$/.exec(values.range ?? "");
+    if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) });
+    if (values.search) void this.search(values.search);
+    this.layout();
+    return true;
+  }
+
+  remember() {
+    const { chosen, range } = this;
+    keep("timeline", {
+      start: Math.round(this.span.start),
+      end: Math.round(this.span.end),
+      ranks: this.ranks.length === this.ctx.run.ranks.length ? "all" : rankText(this.ranks),
+      open: rankText([...this.open]) || "-",
+      pin: [...this.pins].join(","),
+      event: chosen ? `${chosen.rank}/${chosen.table}/${chosen.row}` : "",
+      range: range ? `${Math.round(range.start)}-${Math.round(range.end)}` : "",
+      cursors: this.cursors.map(Math.round).join(","),
+      search: this.pattern,
+    });
+  }
+
+  /** @param {number[]} ranks */
+  setRanks(ranks) {
+    this.ranks = ranks;
+    const input = this.rankEntry.querySelector("input");
+    if (input) input.value = ranks.length === this.ctx.run.ranks.length ? "all" : rankText(ranks);
+    this.layout();
+  }
+
+  /**
+   * @param {string} text
+   * @param {"start"|"end"} which
+   */
+  #typed(text, which) {
+    const ns = parseTime(text);
+    if (ns !== null) this.look(which === "start" ? ns : this.span.start, which === "end" ? ns : this.span.end);
+  }
+
+  /**
+   * @param {number} start
+   * @param {number} end
+   * @returns {Span}
+   */
+  #bounded(start, end) {
+    const length = Math.max(LEAST_NS, Math.min(end - start, this.whole * 1.02 + LEAST_NS));
+    const from = Math.max(-length * 0.5, Math.min(start, this.whole - length * 0.5));
+    return { start: from, end: from + length };
+  }
+
+  /**
+   * @param {number} start
+   * @param {number} end
+   */
+  look(start, end) {
+    this.span = this.#bounded(start, end);
+    this.draw();
+  }
+
+  /**
+   * @param {number} factor
+   * @param {number} [around]
+   */
+  zoom(factor, around = (this.span.start + this.span.end) / 2) {
+    this.look(around - (around - this.span.start) * factor, around + (this.span.end - around) * factor);
+  }
+
+  /** @param {number} share */
+  pan(share) {
+    const by = (this.span.end - this.span.start) * share;
+    this.look(this.span.start + by, this.span.end + by);
+  }
+
+  /** Ask for the tracks of ranks that are open. */
+  async #need() {
+    const ranks = [...new Set([...this.open, ...[...this.pins].map((p) => Number(p.split("/")[0]))])].filter((r) => !this.asked.has(r));
+    if (!ranks.length) return;
+    for (const r of ranks) this.asked.add(r);
+    try {
+      const { tracks } = await this.ctx.api.post("tracks", { ranks });
+      for (const [rank, found] of Object.entries(tracks)) this.tracks.set(Number(rank), found);
+      this.layout();
+    } catch (error) {
+      this.ctx.failed(error);
+    }
+  }
+
+  /** Where every row is. */
+  layout() {
+    void this.#need();
+    const rows = /** @type {Row[]} */ ([]);
+    let y = 0;
+    const add = (/** @type {number} */ rank, /** @type {string} */ key, /** @type {string} */ label, head = false, pinned = false) => {
+      const id = `${rank}/${key}`;
+      const height = head ? HEAD : Math.max(LANE + 3, (this.lanes.get(id) ?? 1) * LANE + 3);
+      rows.push({ id, rank, key, label, y, height, head, pinned });
+      y += height;
+    };
+    for (const pin of this.pins) {
+      const at = pin.indexOf("/");
+      const [rank, key] = [Number(pin.slice(0, at)), pin.slice(at + 1)];
+      const track = this.tracks.get(rank)?.find((t) => t.key === key);
+      if (track || key === "summary") add(rank, key, `${rank}: ${track?.label ?? "devices"}`, false, true);
+    }
+    for (const rank of this.ranks) {
+      const host = this.ctx.run.ranks.find((r) => r.rank === rank)?.host ?? "";
+      add(rank, "summary", `rank ${rank} · ${host}`, true);
+      if (this.open.has(rank)) {
+        const found = (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary");
+        for (const t of found) add(rank, t.key, t.label);
+        if (this.tracks.has(rank) && !found.length) add(rank, "summary", "no events on any track");
+      }
+    }
+    this.rows = rows;
+    this.space.style.height = `${Math.max(y, 1)}px`;
+    this.draw();
+  }
+
+  draw() {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => {
+      const before = performance.now();
+      this.#paint();
+      this.spent = performance.now() - before;
+    });
+  }
+
+  /** The rows on the screen; the first is found by halving, there may be many thousands. */
+  visible() {
+    const [top, bottom] = [this.scrolled, this.scrolled + this.height];
+    let [low, high] = [0, this.rows.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.rows[middle].y + this.rows[middle].height <= top) low = middle + 1;
+      else high = middle;
+    }
+    const found = [];
+    for (let i = low; i < this.rows.length && this.rows[i].y < bottom; i++) found.push(this.rows[i]);
+    return found;
+  }
+
+  /** @param {number} ns */
+  x(ns) {
+    return this.left + (ns - this.span.start) / this.perPixel;
+  }
+
+  #paint() {
+    this.measure();
+    const { width, height, left } = this;
+    const context = fit(this.canvas, width, height);
+    if (this.canvas.dataset.height !== `${height}`) this.canvas.style.marginBottom = `${-height}px`;
+    this.canvas.dataset.height = `${height}`;
+    const colors = theme();
+    context.fillStyle = colors.back;
+    context.fillRect(0, 0, width, height);
+    context.font = "11px system-ui, sans-serif";
+    const frame = { left, width, start: this.span.start, scale: 1 / this.perPixel };
+    const level = Math.max(0, Math.min(52, Math.floor(Math.log2(Math.max(this.perPixel, 1)))));
+    const tileNs = 2 ** level * TILE_BINS;
+    const [first, last] = [Math.max(0, Math.floor(this.span.start / tileNs)), Math.max(0, Math.floor(Math.min(this.span.end, this.whole - 1) / tileNs))];
+    const rows = this.visible();
+    const { scrolled } = this;
+    const style = { text: document.documentElement.dataset.theme === "dark" ? "#f2f5f8" : "#101820", soft: colors.soft, lit: this.lit, mark: colors.mark };
+    this.hits = [];
+    let grown = false;
+    for (const row of rows) {
+      const y = row.y - scrolled;
+      if (row.head) {
+        context.fillStyle = colors.panel;
+        context.fillRect(left, y, width - left, row.height);
+      }
+      const drawn = new Set();
+      for (let i = first; i <= last; i++) {
+        const tile = this.store.best(row.id, level, i);
+        if (!tile) continue;
+        if (tile.lanes > (this.lanes.get(row.id) ?? 1)) {
+          this.lanes.set(row.id, tile.lanes);
+          grown = true;
+        }
+        if (drawn.has(tile)) continue;
+        drawn.add(tile);
+        const wide = 2 ** tile.level * TILE_BINS;
+        // a coarser tile stands in only where finer ones are missing
+        const from = tile.level === level ? tile.index * wide : i * tileNs;
+        let to = tile.level === level ? from + wide : from + tileNs;
+        for (let k = i + 1; tile.level !== level && k <= last && this.store.best(row.id, level, k) === tile; k++) to = (k + 1) * tileNs;
+        const [x0, x1] = [Math.max(left, Math.round(this.x(from))), Math.min(width, Math.round(this.x(to)))];
+        drawTile(context, tile, frame, x0, x1, y, row.height, style, this.hits);
+      }
+      context.fillStyle = colors.line;
+      context.globalAlpha = 0.5;
+      context.fillRect(left, Math.round(y + row.height) - 0.5, width - left, 0.5);
+      context.globalAlpha = 1;
+    }
+    overlay(this, context, colors, scrolled, height);
+    this.#labelRows(rows);
+    drawRuler(this.rulerCanvas, width, left, this.span, this.ctx.run.steps);
+    for (const [label, ns] of /** @type {[HTMLElement, number][]} */ ([[this.from, this.span.start], [this.to, this.span.end]])) {
+      const input = label.querySelector("input");
+      if (input && input !== document.activeElement) input.value = moment(Math.round(ns), this.perPixel);
+    }
+    this.told.textContent = `${duration(this.span.end - this.span.start)} shown${this.#measured()}`;
+    this.store.want(rows.map((r) => r.id), level, first, last);
+    this.remember();
+    if (grown) this.layout();
+  }
+
+  #measured() {
+    if (this.cursors.length < 2) return this.cursors.length ? `, cursor at ${exact(this.cursors[0])}` : "";
+    return `, cursors ${duration(Math.abs(this.cursors[1] - this.cursors[0]))} apart`;
+  }
+
+  /**
+   * @param {number} rank
+   * @param {string} other
+   */
+  collectiveKey(rank, other) {
+    return this.tracks.get(rank)?.find((t) => t.group === "collectives")?.key ?? other;
+  }
+
+  /** @param {Row[]} rows */
+  #labelRows(rows) {
+    const now = rows.map((r) => `${r.id} ${r.y} ${r.height} ${this.open.has(r.rank)} ${this.pins.has(r.id)} ${r.id === this.trackChosen} ${r.label}`).join();
+    if (now === this.labelled) return;
+    this.labelled = now;
+    const made = rows.map((row) => {
+      const open = this.open.has(row.rank);
+      const label = h("div", { class: `label${row.head ? " rank" : ""}${row.id === this.trackChosen ? " chosen" : ""}`, title: row.label });
+      label.style.top = `${row.y}px`;
+      label.style.height = `${row.height}px`;
+      if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": open, "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
+      label.append(h("span", {}, row.label));
+      const pinned = this.pins.has(row.id);
+      label.append(h("button", { type: "button", "data-act": "pin", "data-id": row.id, "aria-pressed": pinned, "aria-label": `pin ${row.label}`, title: "pin to the top" }, pinned ? "★" : "☆"));
+      return label;
+    });
+    const held = /** @type {HTMLElement|null} */ (document.activeElement);
+    const [act, of] = [held?.dataset?.act, held?.dataset?.rank ?? held?.dataset?.id];
+    this.labels.replaceChildren(...made);
+    if (act && of !== undefined) /** @type {HTMLElement|null} */ (this.labels.querySelector(`[data-act="${act}"][data-${act === "pin" ? "id" : "rank"}="${CSS.escape(of)}"]`))?.focus();
+  }
+
+  /** @param {Span|null} range */
+  selectRange(range) {
+    this.range = range;
+    if (range) {
+      this.facts = this.chosen = null;
+      range.start = Math.max(0, Math.floor(range.start));
+      range.end = Math.min(this.whole, Math.ceil(range.end));
+      if (range.end > range.start) void this.details.range(range, this.ranks);
+      else this.range = null;
+    } else if (!this.chosen) {
+      this.details.empty();
+    }
+    this.draw();
+  }
+
+  /**
+   * @param {EventId} event
+   * @param {boolean} [go] whether to go where it is
+   */
+  async choose(event, go = false) {
+    this.chosen = event;
+    this.range = null;
+    const facts = await this.details.event(event);
+    if (!facts || this.chosen !== event) return;
+    this.facts = facts;
+    this.trackChosen = `${event.rank}/${facts.track}`;
+    if (go) this.reveal(facts);
+    this.draw();
+  }
+
+  /** @param {any} facts */
+  reveal(facts) {
+    const { start, end } = facts.columns;
+    const length = this.span.end - this.span.start;
+    if (!this.ranks.includes(facts.rank)) this.setRanks([...this.ranks, facts.rank].sort((a, b) => a - b));
+    if (!this.open.has(facts.rank) && ![...this.pins].includes(`${facts.rank}/${facts.track}`)) {
+      this.open.add(facts.rank);
+      this.layout();
+    }
+    if (end - start > length * 0.8 || end - start < length / 2000) {
+      const room = Math.max((end - start) * 2, 200);
+      this.look(start - room, end + room);
+    } else if (start < this.span.start || end > this.span.end) {
+      this.look((start + end - length) / 2, (start + end + length) / 2);
+    }
+    const row = this.rows.find((r) => r.id === `${facts.rank}/${facts.track}`);
+    const { scrollTop, clientHeight } = this.tracksBox;
+    if (row && (row.y < scrollTop || row.y + row.height > scrollTop + clientHeight)) this.tracksBox.scrollTop = row.y - clientHeight / 3;
+  }
+
+  clear() {
+    this.chosen = this.facts = this.range = null;
+    this.cursors = [];
+    this.lit = null;
+    this.pattern = "";
+    const input = this.find.querySelector("input");
+    if (input) input.value = "";
+    this.details.empty();
+    this.draw();
+  }
+
+  /** @param {string} pattern */
+  async search(pattern) {
+    this.pattern = pattern;
+    const input = this.find.querySelector("input");
+    if (input && input.value !== pattern) input.value = pattern;
+    if (!pattern) {
+      this.lit = null;
+      this.details.empty();
+      return this.draw();
+    }
+    const found = await this.details.search(pattern, this.ranks);
+    if (found && this.pattern === pattern) {
+      this.lit = new Set(found.names.map((/** @type {string} */ n) => n.slice(0, 200)));
+      this.draw();
+    }
+  }
+
+  /** @param {boolean} forward */
+  async sameName(forward) {
+    if (!this.chosen) return;
+    try {
+      const { event } = await this.ctx.api.get("neighbour", { ...this.chosen, forward });
+      if (event) await this.choose({ rank: event.rank, table: event.table, row: event.row }, true);
+      else this.ctx.tell("there is no other event of that name in that direction");
+    } catch (error) {
+      this.ctx.failed(error);
+    }
+  }
+
+  /** @param {boolean} forward */
+  async onTrack(forward) {
+    const rows = this.rows.filter((r) => !r.head);
+    this.trackChosen = rows.some((r) => r.id === this.trackChosen) ? this.trackChosen : rows[0]?.id ?? "";
+    const at = this.trackChosen.indexOf("/");
+    const [rank, key] = [Number(this.trackChosen.slice(0, at)), this.trackChosen.slice(at + 1)];
+    const tables = { gpu: TABLES.slice(0, 3) }[key.split("/")[0]] ?? [key.split("/")[0]];
+    if (!TABLES.includes(tables[0])) return;
+    const from = this.facts && this.chosen ? this.facts.columns.start : forward ? this.span.start : this.span.end;
+    const reach = Math.max(this.span.end - this.span.start, 1000);
+    for (const far of [1, 50, 1e9]) {
+      const [start, end] = forward ? [from, from + reach * far] : [from - reach * far, from + 1];
+      const bounds = { start: Math.round(Math.max(start, -1)), end: Math.round(Math.min(end, this.whole + 1)) };
+      const found = await this.ctx.api.post("events", { ranks: [rank], tables, track: key, ...bounds }).catch(this.ctx.failed);
+      if (!found) return;
+      const places = found.start.map((/** @type {number} */ s, /** @type {number} */ i) => ({ s, i }));
+      const own = this.chosen ? this.chosen.row : -1;
+      const good = places.filter((/** @type {{s: number, i: number}} */ p) => found.row[p.i] !== own && (forward ? p.s >= from : p.s <= from));
+      const pick = forward ? good[0] : good[good.length - 1];
+      if (pick) return this.choose({ rank, table: found.table[pick.i], row: found.row[pick.i] }, true);
+    }
+  }
+
+  /** @param {number} by */
+  nextTrack(by) {
+    const rows = this.rows.filter((r) => !r.head || !this.open.has(r.rank));
+    const at = rows.findIndex((r) => r.id === this.trackChosen);
+    const row = rows[Math.max(0, Math.min(rows.length - 1, at + by))];
+    if (!row) return;
+    this.trackChosen = row.id;
+    if (row.y < this.tracksBox.scrollTop || row.y > this.tracksBox.scrollTop + this.tracksBox.clientHeight - 40) this.tracksBox.scrollTop = row.y - 60;
+    this.draw();
+  }
+
+  /** @param {string} id */
+  pin(id) {
+    if (!this.pins.delete(id)) this.pins.add(id);
+    this.layout();
+  }
+
+  /** @param {number} rank */
+  fold(rank) {
+    if (!this.open.delete(rank)) this.open.add(rank);
+    this.layout();
+  }
+
+  /** @param {number} ns */
+  mark(ns) {
+    this.cursors = [...this.cursors, Math.round(ns)].slice(-2);
+    this.draw();
+  }
+
+  /** @param {MouseEvent} e */
+  at(e) {
+    const box = this.tracksBox.getBoundingClientRect();
+    const x = e.clientX - box.left;
+    return { x, y: e.clientY - box.top, ns: this.span.start + (x - this.left) * this.perPixel };
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  hit(x, y) {
+    let best;
+    for (const b of this.hits) {
+      if (x >= b.x - 1 && x <= b.x + b.w + 1 && y >= b.y && y <= b.y + b.h && (!best || Math.abs(b.x + b.w / 2 - x) < Math.abs(best.x + best.w / 2 - x))) best = b;
+    }
+    return best;
+  }
+}
+
+/**
+ * @param {Context} ctx
+ * @param {Record<string, string>} values
+ */
+export function show(ctx, values) {
+  const timeline = new Timeline(ctx, values);
+  Object.assign(window, { alltraceTimeline: timeline }); // for measuring
+  return timeline;
+}

@@ -1,0 +1,43 @@
+// @ts-check
+/** What is shown stands in the URL behind #, so that the URL shows it again: `#timeline?start=0&end=5000&ranks=0-7`. */
+
+/** @typedef {Record<string, string>} Values */
+
+/** @returns {{view: string, values: Values}} */
+export function read() {
+  const [view, query] = location.hash.slice(1).split("?", 2);
+  return { view: view || "overview", values: Object.fromEntries(new URLSearchParams(query ?? "")) };
+}
+
+/**
+ * The link to a view.
+ * @param {string} view
+ * @param {Record<string, string|number|null|undefined>} values empty ones are left out
+ */
+export function link(view, values = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== null && value !== undefined && value !== "") query.set(name, String(value));
+  }
+  const text = query.toString().replace(/%2C/g, ",").replace(/%2F/g, "/");
+  return `#${view}${text ? `?${text}` : ""}`;
+}
+
+let waiting = 0;
+
+/**
+ * Put the state of the current view into the URL, without a step in the history; not at every frame.
+ * @param {string} view
+ * @param {Record<string, string|number|null|undefined>} values
+ */
+export function keep(view, values) {
+  clearTimeout(waiting);
+  waiting = window.setTimeout(() => {
+    if (read().view === view) history.replaceState(null, "", link(view, values));
+  }, 150);
+}
+
+/** What `keep` still holds back is forgotten: another view is shown. */
+export function forget() {
+  clearTimeout(waiting);
+}

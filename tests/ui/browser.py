@@ -1,0 +1,76 @@
+"""Pages in a real browser: where tests find Chromium, how they serve runs, where they leave pictures of what they saw."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from tests.ui.conftest import TOKEN
+
+SCREENSHOTS = Path(__file__).resolve().parents[2] / "screenshots"
+
+
+def chromium() -> str:
+    """The path of Chromium; the test is skipped where there is none."""
+    found = os.environ.get("ALLTRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if not found:
+        pytest.skip("no Chromium: set ALLTRACE_CHROMIUM")
+    return found
+
+
+def served(paths, scratch, kernels=None):
+    """Serve runs; the address, and what stops it."""
+    import uvicorn
+
+    from alltrace.ui.app import make_app
+    from alltrace.ui.session import Session
+
+    listening = socket.socket(proto=socket.IPPROTO_TCP)
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    port = listening.getsockname()[1]
+    sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None) for n, p in enumerate(paths)]
+    for session in sessions:
+        session.prepare()
+    app = make_app(sessions, token=TOKEN, host="127.0.0.1", port=port)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+
+    def stop():
+        server.should_exit = True
+        thread.join(20)
+        listening.close()
+
+    return f"http://127.0.0.1:{port}/", stop
+
+
+def shot(page, name):
+    """Keep a picture of the page, and look at it now and then."""
+    SCREENSHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def go(page, hash_, shown):
+    page.goto(f"{page.base}{hash_}")
+    page.wait_for_selector(f"body[data-shown={shown}]")
+
+
+def wait_inked(page, selector, colors):
+    page.wait_for_function(
+        "([s, n]) => { const c = document.querySelector(s); return new Set(new Uint32Array("
+        "c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size > n }",
+        arg=[selector, colors],
+    )
+
+
+def state_of(page, name):
+    """A value in the URL behind #, once it has settled."""
+    page.wait_for_timeout(400)
+    found = re.search(rf"[?&]{name}=([^&]*)", page.url)
+    return None if found is None else found[1]

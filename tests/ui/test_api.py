@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+
+import pytest
+from tests.ui.conftest import HOSTILE
+
+US = 1000
+
+
+def test_the_runs_facts(client):
+    found = client.get("/api/run").json()
+    assert (found["alltrace"], found["verb"]) == (1, "ui")
+    assert found["run"] == {"ranks": 3, "hosts": 1, "devices": 3, "span_ns": 130 * US}
+    assert (found["state"]["ready"], found["state"]["partial"], found["state"]["error"]) == (True, False, None)
+    assert [r["rank"] for r in found["ranks"]] == [0, 1, 2]
+    assert found["ranks"][0]["devices"] == ["H200"]
+    assert (found["missing_ranks"], found["origin_ns"]) == ([3], -40 * US)
+    assert "rank 3: no report" in found["notes"]
+    assert {"name": "busy", "scale": None} in found["metrics"]
+    assert client.get("/api/runs").json()["runs"][0]["name"] == "run"
+
+
+def test_names_are_handed_on_as_text_and_cut_in_tiles_alone(client):
+    body = {"tracks": ["0/gpu/0/0/7"], "level": 9, "first": 0, "count": 1}
+    found = client.post("/api/tiles", json=body).content
+    header = json.loads(found[8 : 8 + struct.unpack("<I", found[4:8])[0]])
+    assert header["names"] == [HOSTILE, "k" * 200] or header["names"] == ["k" * 200, HOSTILE]
+    whole = client.get("/api/event", params={"rank": 0, "table": "kernels", "row": 1}).json()
+    assert whole["name"] == "k" * 300
+
+
+def test_the_heat_map_comes_as_numbers(client):
+    level = client.get("/api/run").json()["grid"]["level"]
+    found = client.get("/api/heat", params={"metric": "busy", "level": level + 10, "index": 0})
+    assert (found.headers["x-alltrace-rows"], found.headers["x-alltrace-bins"]) == ("3", "1")
+    values = struct.unpack("<3H", found.content)
+    assert values[0] == pytest.approx(65534 * 70 / 130, abs=40)
+    assert values[2] == 65535
+
+
+def test_tracks_have_names(client):
+    found = client.post("/api/tracks", json={"ranks": [0, 2]}).json()["tracks"]
+    assert [t["label"] for t in found["0"]] == [
+        "devices",
+        "GPU 0 stream 7",
+        "GPU 0 stream 20",
+        "GPU 0 stream 30",
+        *[t["label"] for t in found["0"] if t["group"] == "collectives"],
+        "ranges, main (4001)",
+        "CUDA API, main (4001)",
+    ]
+    assert [t["key"] for t in found["2"]] == ["summary"]
+
+
+def test_a_range_events_and_a_search(client):
+    found = client.post("/api/window", json={"ranks": None, "start": 0, "end": 130 * US}).json()
+    assert found["ranks_done"] == 3
+    assert found["breakdown"][0]["compute_ns"] == 50 * US
+    assert client.post("/api/window", json={"ranks": [], "start": 0, "end": 9}).json()["breakdown"] == []
+    events = client.post(
+        "/api/events", json={"ranks": [0], "tables": ["kernels"], "start": 0, "end": 200 * US, "pattern": "onerror"}
+    ).json()
+    assert events["name"] == [HOSTILE]
+    hits = client.post("/api/search", json={"pattern": "^k{300}$", "ranks": [0, 1]}).json()
+    assert hits["names"] == ["k" * 300]
+    near = client.get("/api/neighbour", params={"rank": 0, "table": "kernels", "row": 0, "forward": "true"}).json()
+    assert near == {"event": None}
+
+
+def test_recipes_answer_with_options_ranks_and_notes(client):
+    known = {r["name"]: r for r in client.get("/api/recipes").json()["recipes"]}
+    assert {"breakdown", "stragglers", "stats:cuda_gpu_kern_sum"} <= set(known)
+    assert known["breakdown"]["options"][0]["choices"] == ["device", "run"]
+    found = client.post("/api/recipe", json={"name": "breakdown", "options": {"span": "run"}, "ranks": [1, 2]}).json()
+    at = [c["name"] for c in found["columns"]].index("compute_ns")
+    assert [row[at] for row in found["rows"]] == [50 * US]
+    assert "rank 2: no kernels or copies or graphs" in found["notes"]
+
+
+def test_findings_have_places(client):
+    found = client.get("/api/findings").json()
+    assert len(found["places"]) == len(found["rows"])
+    assert found["columns"][0]["name"] == "kind"
+    assert client.get("/api/by-rank").json()["columns"]["rank"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("window", {"start": 5, "end": 5}, "empty"),
+        ("window", {"start": "x", "end": 5}, "start is 'x'; expected a whole number"),
+        ("window", {"start": 0, "end": 1 << 70}, "expected a whole number"),
+        ("window", {"start": 0, "end": 5, "ranks": [77]}, "rank 77 is not in the run"),
+        ("window", {"start": 0, "end": 5, "ranks": "all"}, "expected a list of ranks"),
+        ("tiles", {"tracks": ["0"], "level": 5, "first": 0, "count": 1}, "there is no track"),
+        ("tiles", {"tracks": ["0/summary"], "level": 5, "first": 0, "count": 10**6}, "expected 8192"),
+        ("tiles", {"tracks": "0/summary", "level": 5, "first": 0, "count": 1}, "expected a list of texts"),
+        ("events", {"tables": ["../names"], "start": 0, "end": 5}, "there is no table"),
+        ("search", {"pattern": "("}, "no regular expression"),
+        ("recipe", {"name": "../x"}, "there is no recipe"),
+        ("recipe", {"name": "breakdown", "options": {"span": "x"}}, "expected one of"),
+        ("recipe", {"name": "breakdown", "options": {"span": ["x"]}}, "plain values"),
+        ("sql", {}, "query is None"),
+    ],
+)
+def test_bad_requests_are_answered_in_one_sentence(client, path, body, message):
+    found = client.post(f"/api/{path}", json=body)
+    assert found.status_code == 400
+    assert message in found.json()["error"]
+
+
+@pytest.mark.parametrize("body", [b"[1]", b"{", b"\xff", b"[" * 100_000, b'"' + b"x" * (2 << 20)])
+def test_what_is_no_request_is_refused(client, body):
+    found = client.post("/api/window", content=body)
+    assert found.status_code == 400
+    assert "the request is" in found.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM ranks",
+        "SELECT 1; SELECT 2",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "COPY ranks TO 'x.csv'",
+        "SET memory_limit = '9GB'",
+        "ATTACH 'x.db'",
+    ],
+)
+def test_sql_reads_the_run_and_nothing_else(client, query):
+    assert client.post("/api/sql", json={"query": query}).status_code == 400
+
+
+def test_sql_has_limits(client, monkeypatch):
+    found = client.post("/api/sql", json={"query": "SELECT rank, count(*) AS n FROM kernels GROUP BY rank ORDER BY rank"}).json()
+    assert found["rows"] == [[0, 3], [1, 3]]
+    many = client.post("/api/sql", json={"query": "SELECT * FROM range(6000)"}).json()
+    assert len(many["rows"]) == 5000
+    assert "only the first 5000 rows are shown" in many["notes"]
+    exact = client.post("/api/sql", json={"query": "SELECT 9007199254740993 AS big, 'nan'::DOUBLE AS x"}).json()
+    assert exact["rows"] == [["9007199254740993", None]]
+    monkeypatch.setattr("alltrace.ui.api.SQL_SECONDS", 0.2)
+    slow = client.post(
+        "/api/sql", json={"query": "SELECT count(*) FROM range(10000000000) a, range(1000) b WHERE a.range * b.range = 7"}
+    )
+    assert (slow.status_code, "longer than 0.2 s" in slow.json()["error"]) == (400, True)
+    monkeypatch.setattr("alltrace.ui.api.SQL_SECONDS", 60)
+    monkeypatch.setattr("alltrace.ui.api.SQL_MEMORY_BYTES", 32 << 20)
+    wide = client.post("/api/sql", json={"query": "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(50000000))"})
+    assert "memory ran out" in wide.json()["error"]
+
+
+def test_a_run_that_is_removed_is_said_to_be(client):
+    shutil.rmtree(client.sessions[0].path)
+    for path, body in (
+        ("window", {"start": 0, "end": 9}),
+        ("tiles", {"tracks": ["0/ranges/0"], "level": 2, "first": 0, "count": 1}),
+    ):
+        found = client.post(f"/api/{path}", json=body)
+        assert found.status_code == 410
+        assert "was removed while it was looked at" in found.json()["error"]
+    assert client.get("/api/run").status_code == 410
