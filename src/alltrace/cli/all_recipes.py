@@ -1,0 +1,165 @@
+"""`recipe all`: every recipe that the run has data for, a file for each of their tables, and an index."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alltrace.cli.command import Parser, add_import_options, add_rank_option, open_from, parse_ranks
+from alltrace.cli.folder import Folder
+from alltrace.trace.errors import EXIT_DONE, UsageError, printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.ask_all import Reply
+    from alltrace.recipes.base import Recipe
+
+_EXAMPLE = "alltrace recipe all ./reports/ -o answers --format csv"
+
+
+def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
+    import argparse
+
+    from alltrace.recipes.nsys.filters import FILTERS, PROJECTED
+
+    parser = Parser(
+        prog="alltrace recipe all",
+        description="Ask every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
+        "index.md and index.json name them, and say what was skipped and why.",
+        epilog=f"example:\n  {_EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")
+    add_import_options(parser)
+    group = parser.add_argument_group("the questions")
+    group.add_argument("--recipes", metavar="NAMES", help="these recipes only, such as nvtx_sum,gpu_gaps")
+    add_rank_option(group)
+    # what a recipe cannot do without, and what many share
+    shared = {o.name: o for r in recipes for o in r.options if o.required} | {o.name: o for o in (*FILTERS, PROJECTED)}
+    for option in shared.values():
+        needed = ", ".join(r.name for r in recipes if any(o.name == option.name and o.required for o in r.options))
+        text = f"{option.help} For {needed}." if needed else option.help
+        group.add_argument(f"--{option.name.replace('_', '-')}", type=option.type, help=text.replace("%", "%%"))
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "-o", "--output", metavar="DIR", required=True, help="the folder to write to, or a URL such as s3://bucket/prefix"
+    )
+    output.add_argument(
+        "--format", choices=("parquet", "csv", "json", "md"), default="parquet", help="form of the tables; default: parquet"
+    )
+    return parser
+
+
+def ask_all_and_write(arguments: Sequence[str]) -> int:
+    """Ask every recipe and write what they answer, as the arguments after `recipe all` say."""
+    from alltrace.recipes.nsys.filters import FILTERS, PROJECTED
+    from alltrace.recipes.registry import find, names
+
+    recipes = [find(name) for name in names()]
+    args = _parser(recipes).parse_args(arguments)
+    chosen = _chosen(recipes, args.recipes)
+    folder = Folder(args.output, (args.format,))
+    ranks = parse_ranks(args.ranks)
+    given = {k: v for k, v in vars(args).items() if v is not None}
+    filters = {o.name for o in (*FILTERS, PROJECTED)}
+    # --name is for those that need one, not for those that may have one
+    questions = [
+        (r, {o.name: given[o.name] for o in r.options if o.name in given and (o.required or o.name in filters)}) for r in chosen
+    ]
+    _check(given)
+    from alltrace.cli.startup import keep_pandas_out, use_system_allocator
+
+    use_system_allocator()
+    keep_pandas_out()
+    run = open_from(args, None)
+    from alltrace.cli.progress import counting
+    from alltrace.recipes.ask_all import each_reply
+
+    asked = len(run.ranks) if ranks is None else len(ranks)
+    done: dict[int, _Done] = {}
+    with counting("asking", asked) as advance:
+        for number, reply in each_reply(run, questions, ranks=ranks, jobs=args.jobs, progress=advance):
+            done[number] = _written(folder, reply, run.facts())
+            del reply  # an answer is let go before the next one is made
+    replies = [done[number] for number in sorted(done)]
+    facts = run.facts()
+    written = {r.recipe.name: r.files for r in replies if r.skipped is None}
+    folder.write_text("index.json", f"{json.dumps(_index(replies, written, facts), ensure_ascii=False, indent=1)}\n")
+    folder.write_text("index.md", _page(replies, written, facts))
+    skipped = sum(r.skipped is not None for r in replies)
+    print(  # noqa: T201
+        f"alltrace: {len(written)} recipes, {sum(map(len, written.values()))} tables in {printable(args.output)}; "
+        f"{skipped} skipped, see index.md",
+        file=sys.stderr,
+    )
+    return EXIT_DONE
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What became of a question: the files and notes of its answer, or why it was skipped."""
+
+    recipe: Recipe
+    files: list[dict[str, Any]]
+    notes: tuple[str, ...]
+    skipped: str | None
+
+
+def _written(folder: Folder, reply: Reply, facts: Mapping[str, int]) -> _Done:
+    if reply.answer is None:
+        return _Done(reply.recipe, [], (), reply.skipped or "")
+    files = folder.write(reply.recipe.name, reply.answer, facts, within=reply.recipe.name)
+    return _Done(reply.recipe, files, reply.answer.notes, None)
+
+
+def _chosen(recipes: Sequence[Recipe], names: str | None) -> list[Recipe]:
+    if names is None:
+        return list(recipes)
+    known = {r.name: r for r in recipes}
+    wanted = [n.strip() for n in names.split(",") if n.strip()]
+    for name in wanted:
+        if name not in known:
+            raise UsageError.unknown("recipe", name, known)
+    if not wanted:
+        raise UsageError("--recipes names no recipe; `alltrace recipe --list` names them")
+    return [known[n] for n in dict.fromkeys(wanted)]
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    """Refuse filters that cannot be understood, before anything is imported."""
+    from alltrace.recipes.nsys.filters import given_filters
+
+    given_filters(given)
+
+
+def _index(replies: Sequence[_Done], written: Mapping[str, Any], facts: Mapping[str, int]) -> dict[str, Any]:
+    recipes = [
+        {"recipe": r.recipe.name, "tables": written[r.recipe.name], "notes": [printable(n) for n in r.notes]}
+        for r in replies
+        if r.skipped is None
+    ]
+    skipped = [{"recipe": r.recipe.name, "why": printable(r.skipped)} for r in replies if r.skipped is not None]
+    return {"alltrace": 1, "run": dict(facts), "recipes": recipes, "skipped": skipped}
+
+
+def _page(replies: Sequence[_Done], written: Mapping[str, Any], facts: Mapping[str, int]) -> str:
+    from alltrace.cli.asking import summary
+    from alltrace.cli.output import markdown_text
+
+    lines = ["# All recipes", "", f"{facts['ranks']} ranks on {facts['hosts']} hosts, {facts['devices']} devices.", ""]
+    lines += ["| recipe | table | rows | file |", "|---|---|---:|---|"]
+    for name, files in written.items():
+        lines += [f"| {name} | {f['table']} | {f['rows']:,} | [{f['file']}]({f['file']}) |" for f in files]
+    for reply in replies:
+        if reply.skipped is None:
+            lines += ["", f"## {reply.recipe.name}", "", summary(reply.recipe)]
+            lines += ["", *(f"* {markdown_text(n)}" for n in reply.notes)] if reply.notes else []
+    skipped = [r for r in replies if r.skipped is not None]
+    if skipped:
+        lines += ["", "## Skipped", "", *(f"* {r.recipe.name}: {markdown_text(r.skipped or '')}" for r in skipped)]
+    return "\n".join(lines) + "\n"

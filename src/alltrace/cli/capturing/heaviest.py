@@ -1,0 +1,37 @@
+"""`--top N RUN`: the filter for ncu from the kernels that took longest in a run."""
+
+from __future__ import annotations
+
+import re
+
+from alltrace.trace.errors import UsageError
+
+
+def checked_top(top: list[str] | None) -> tuple[int, str] | None:
+    """The two values of `--top`.
+
+    Raises:
+        UsageError: The first is no number.
+    """
+    if top is None:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,2}", top[0]):
+        raise UsageError(f"--top is {top[0]!r}; expected how many kernels, from 1 to 999, and a run, such as --top 5 run")
+    return int(top[0]), top[1]
+
+
+def heaviest(most: int, run: str) -> str:
+    """The filter that matches the compute kernels with the largest totals over all ranks of a run.
+
+    Args:
+        most: How many kernels.
+        run: A run directory, or reports.
+
+    Raises:
+        UsageError: The run has no compute kernel.
+    """
+    from alltrace.capture.profilers.ncu import filter_of
+    from alltrace.cli.command import open_named
+
+    answer = open_named(run, {"kernels"}).recipe("kernels", kind="compute", names="short").to_pylist()
+    return filter_of((row["name"] for row in answer if row["name"]), most)

@@ -1,0 +1,206 @@
+"""What a verb's module has to offer, and the options that many verbs share."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from alltrace.cli.engine import add_engine_options, start_engine
+from alltrace.cli.progress import watching
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from alltrace.api import OpenRun
+
+_MOST_RANKS = 1 << 20
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+FORMATS = ("table", "json", "csv", "md", "parquet")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one sentence, like all errors of the command line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong with the arguments as a UsageError."""
+        raise UsageError(f"{message}; `{self.prog} --help` shows what is expected")
+
+
+class Command(Protocol):
+    """A verb: declares its arguments and runs; imports what is heavy only when it runs."""
+
+    example: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the verb's arguments."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; returns the exit code."""
+        ...
+
+
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
+    """RUN, and how reports that stand in its place are imported."""
+    parser.add_argument(
+        "run",
+        nargs="+",
+        metavar="RUN",
+        help="a run directory; or reports, folders of reports, patterns or URLs, which are imported into the cache first",
+    )
+    add_import_options(parser)
+
+
+def add_import_options(parser: argparse.ArgumentParser) -> None:
+    """How reports are read."""
+    group = parser.add_argument_group("reading reports")
+    group.add_argument("--jobs", type=positive, metavar="N", help="the most processes; default: one for each processor")
+    add_engine_options(group)
+    group.add_argument(
+        "--strict", action="store_true", help="exit with 4 when a report cannot be read, instead of leaving its ranks out"
+    )
+    group.add_argument(
+        "--cache-dir",
+        type=Path,
+        metavar="DIR",
+        help="where imported reports are kept; default: ALLTRACE_CACHE_DIR or the user's cache folder",
+    )
+    group.add_argument(
+        "--kernel-rules",
+        type=Path,
+        metavar="FILE",
+        help="lines of `class regular-expression` that classify kernels before the built-in rules",
+    )
+
+
+def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False) -> None:
+    """How an answer is written; with `folders`, -o may also be a folder or a URL, and stays text."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--format", choices=FORMATS, default="table", help="default: table")
+    if folders:
+        group.add_argument(
+            "-o",
+            "--output",
+            metavar="PLACE",
+            help="write the answer to this file; or each of its tables to a file in this folder (DIR/) or URL, parquet by default",
+        )
+        group.add_argument("--table", metavar="NAME", help="of an answer with several tables, this one alone")
+        group.add_argument("--csv", action="store_true", help="write a folder, with each table also as CSV")
+    else:
+        group.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            metavar="FILE",
+            help="write the answer to FILE instead of standard output; needed for parquet",
+        )
+    group.add_argument("--limit", type=_not_negative, metavar="N", help="show only the first N rows")
+    group.add_argument(
+        "--picture", type=Path, metavar="FILE", help="also draw the answer into FILE, a .png or .svg; needs `alltrace[pictures]`"
+    )
+
+
+def add_rank_option(parser: argparse._ActionsContainer) -> None:
+    """Which ranks are asked."""
+    parser.add_argument("--ranks", metavar="LIST", help="ask these ranks only, such as 0-7,64")
+
+
+def open_from(
+    args: argparse.Namespace, tables: Collection[str] | None, aligning: Callable[[OpenRun], bool] | None = None
+) -> OpenRun:
+    """The run that the arguments name, imported first where reports stand in its place.
+
+    Args:
+        args: The parsed arguments, with those of `add_run_argument`.
+        tables: The event tables that will be asked for; None for all.
+        aligning: Whether the run will be aligned; then reports are imported with what that takes.
+    """
+    from alltrace.api import OpenRun
+    from alltrace.run.manifest import given_run
+
+    start_engine(args)
+    rules = None
+    if args.kernel_rules is not None:
+        from alltrace.trace.kernel_rules import read_rules
+
+        rules = read_rules(args.kernel_rules)
+    path = given_run(args.run)
+    if path is not None:
+        run = OpenRun(path)
+    else:
+        run = OpenRun(_imported(args, tables, rules))
+        if aligning is not None and tables is not None and aligning(run):
+            from alltrace.align.schema import SOURCES
+
+            run = OpenRun(_imported(args, {*tables, *SOURCES}, rules))
+        path = run.path
+    if rules is not None and run.manifest.kernel_rules != rules.fingerprint:
+        from alltrace.trace.errors import UsageError
+
+        raise UsageError(
+            f"the run {path} was imported with other kernel rules than {args.kernel_rules}; "
+            "import its reports again with --kernel-rules"
+        )
+    if args.strict and any(r.error for r in run.manifest.reports):
+        from alltrace.trace.errors import StrictError
+
+        raise StrictError(next(r.error for r in run.manifest.reports if r.error))
+    return run
+
+
+def _imported(args: argparse.Namespace, tables: Collection[str] | None, rules: Any) -> Path:
+    """The run directory in the cache made of the reports that the arguments name."""
+    from alltrace.run.cache import resolve  # it loads the readers
+
+    with watching() as watcher:
+        return resolve(
+            args.run, cache_dir=args.cache_dir, tables=tables, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher
+        )
+
+
+def open_named(run: str, tables: Collection[str]) -> OpenRun:
+    """The run at that place, imported into the cache first where reports are there.
+
+    Args:
+        run: A run directory, reports, a folder of reports, or a URL.
+        tables: The event tables that will be asked for.
+    """
+    parser = argparse.ArgumentParser()
+    add_run_argument(parser)
+    return open_from(parser.parse_args([run]), tables)
+
+
+def parse_ranks(text: str | None) -> list[int] | None:
+    """`0-7,64` as numbers; None for None.
+
+    Raises:
+        UsageError: The text is no list of ranks.
+    """
+    if text is None:
+        return None
+    ranks: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if last < first or last - first >= _MOST_RANKS:
+            raise UsageError(f"--ranks is {text!r}; expected numbers and spans such as 0-7,64")
+        ranks.update(range(first, last + 1))
+    return sorted(ranks)
+
+
+def positive(text: str) -> int:
+    """An argument that is a whole number from 1 up."""
+    return _whole(text, 1)
+
+
+def _not_negative(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not _NUMBER.fullmatch(text) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a whole number from {least} up")
+    return int(text)

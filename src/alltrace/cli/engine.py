@@ -1,0 +1,79 @@
+"""Where the work runs: this machine's processes, or a cluster that the arguments name."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+LASTING = ExitStack()
+"""What was entered for the whole command; `main` closes it."""
+
+
+def add_engine_options(group: argparse._ActionsContainer) -> None:
+    """Which cluster does the work."""
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="run on the workers of this Dask scheduler, tcp://host:8786; needs `alltrace[dask]`",
+    )
+    which.add_argument("--slurm", type=_count, metavar="N", help="run on N workers that Slurm starts; needs `alltrace[dask]`")
+    which.add_argument("--pbs", type=_count, metavar="N", help="run on N workers that PBS starts; needs `alltrace[dask]`")
+    group.add_argument(
+        "--cluster",
+        action="append",
+        metavar="KEY=VALUE",
+        help="with --slurm or --pbs: a setting of dask-jobqueue, such as queue=debug, account=me, walltime=00:30:00, memory=8GiB",
+    )
+
+
+def start_engine(args: argparse.Namespace) -> None:
+    """Use the engine that `args` name until the command ends.
+
+    Raises:
+        UsageError: Options contradict each other, or the cluster cannot be had.
+    """
+    system = next((s for s in ("slurm", "pbs") if getattr(args, s, None) is not None), None)
+    address = getattr(args, "dask", None)
+    settings = getattr(args, "cluster", None)
+    if settings and system is None:
+        raise UsageError(f"--cluster {settings[0]} has no meaning here; expected --slurm N or --pbs N with it")
+    if system is None and address is None:
+        return
+    if getattr(args, "jobs", None) is not None:
+        raise UsageError("--jobs counts processes of this machine; expected either it or a cluster")
+    from alltrace.engine.tasks import using
+
+    if system is None:
+        from alltrace.engine.cluster import dask_engine
+
+        LASTING.enter_context(using(LASTING.enter_context(dask_engine(str(address)))))
+        return
+    from alltrace.engine.cluster import queue_engine
+    from alltrace.run.cache import default_folder
+
+    logs = (getattr(args, "cache_dir", None) or default_folder()) / "jobs"
+    logs.mkdir(parents=True, exist_ok=True)
+    LASTING.enter_context(using(LASTING.enter_context(queue_engine(system, getattr(args, system), _settings(settings), logs))))
+
+
+def _settings(given: list[str] | None) -> dict[str, Any]:
+    """KEY=VALUE texts as settings; whole numbers are numbers."""
+    found: dict[str, Any] = {}
+    for text in given or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise UsageError(f"--cluster is {text!r}; expected KEY=VALUE, such as queue=debug")
+        found[key] = int(value) if value.isascii() and value.isdigit() else value
+    return found
+
+
+def _count(text: str) -> int:
+    from alltrace.cli.command import positive
+
+    return positive(text)

@@ -1,0 +1,121 @@
+"""A folder that answers are written to: on this machine, or at a URL that fsspec opens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import InputError, UsageError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alltrace.recipes.base import Answer
+
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_SAFE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def is_folder(place: str) -> bool:
+    """Whether an output place names a folder: a URL, a name that ends with a slash, or a folder that is there."""
+    return bool(_URL.match(place)) or place.endswith(("/", "\\")) or Path(place).is_dir()
+
+
+class Folder:
+    """Where tables are written, each file whole or not at all.
+
+    Args:
+        place: A path or a URL.
+        kinds: The forms of each table: `csv`, `json`, `md`, `parquet`.
+
+    Raises:
+        UsageError: Nothing can be written there.
+    """
+
+    def __init__(self, place: str, kinds: tuple[str, ...]) -> None:
+        self.kinds = kinds
+        self.place = place
+        self._system: Any = None
+        self._local = Path(place)
+        if _URL.match(place):
+            self._open(place)
+        elif not place or (self._local.exists() and not self._local.is_dir()):
+            raise UsageError(f"-o is {printable(place)!r}; expected a folder")
+
+    def _open(self, place: str) -> None:
+        import fsspec
+
+        try:
+            self._system, self._root = fsspec.core.url_to_fs(place)
+        except (ImportError, ValueError, OSError) as error:
+            raise UsageError(
+                f"-o is {printable(place)!r}, which cannot be opened ({printable(str(error))}); expected a URL that fsspec knows"
+            ) from error
+
+    def write(self, verb: str, answer: Answer, facts: Mapping[str, int], *, within: str = "") -> list[dict[str, Any]]:
+        """Write every table of `answer`; returns `table`, `file`, `rows` and `columns` of each file.
+
+        Args:
+            verb: What was asked.
+            answer: The answer.
+            facts: What the run is.
+            within: The folder inside this one.
+
+        Raises:
+            InputError: A file cannot be written.
+        """
+        from alltrace.cli.output import save_table
+
+        written = []
+        for name, table in answer.all_tables().items():
+            for kind in self.kinds:
+                file = "/".join(_SAFE.sub("_", part) for part in (*([within] if within else []), f"{name}.{kind}"))
+                self._put(file, lambda path, name=name, kind=kind: save_table(verb, answer.only(name), facts, kind, path))
+                columns = [{"name": c.name, "unit": c.unit} for c in table.columns]
+                written.append({"table": name, "file": file, "rows": table.table.num_rows, "columns": columns})
+        return written
+
+    def write_text(self, file: str, text: str) -> None:
+        """Write a text file.
+
+        Raises:
+            InputError: It cannot be written.
+        """
+        self._put(file, lambda path: _replace(path, text))
+
+    def _put(self, file: str, save: Any) -> None:
+        if self._system is None:
+            path = self._local / file
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(path.parent, found=f"it cannot be made ({error.strerror or error})") from error
+            save(path)
+            return
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as place:
+            draft = Path(place) / "draft"
+            save(draft)
+            target = f"{self._root.rstrip('/')}/{file}"
+            try:
+                self._system.makedirs(target.rpartition("/")[0], exist_ok=True)
+                # an object appears when it is whole
+                self._system.put_file(str(draft), target)
+            except Exception as error:  # file systems raise errors of their own
+                raise InputError(
+                    f"{self.place.rstrip('/')}/{file}",
+                    found=f"it cannot be written ({type(error).__name__}: {printable(str(error))})",
+                ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+        draft.replace(path)
+    except OSError as error:
+        raise InputError(path, found=f"it cannot be written ({error.strerror or error})") from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""The parts of the verb `logs`: one module for each kind of log."""

@@ -1,0 +1,45 @@
+"""`logs training`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import EXIT_DONE, InputError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+EXAMPLE = "alltrace logs training train_a.log train_b.log --steps 45:50"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The view and the steps."""
+    group = parser.add_argument_group("the question")
+    group.add_argument(
+        "--view", choices=("summary", "steps"), default="summary", help="each metric over the steps, or each step; default: summary"
+    )
+    group.add_argument("--steps", metavar="A:B", help="only these steps, both included")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the logs and answer."""
+    from alltrace.cli.output import write_answer
+    from alltrace.readers.training_log.read import read_training
+    from alltrace.recipes.logs.training import answer
+    from alltrace.run.log_files import read_files
+    from alltrace.run.nccl_logs import expand, parse_steps
+
+    span = parse_steps(args.steps)
+    logs = read_files(read_training, expand(args.files))
+    steps = [s[0] for log in logs for s in log.steps]
+    if not steps:
+        raise InputError(
+            logs[0].path if len(logs) == 1 else f"{logs[0].path} and {len(logs) - 1} more",
+            found=f"no step's line in {sum(log.lines for log in logs)} lines",
+            expected="the log of Megatron-LM, NeMo, TorchTitan, DeepSpeed, Lightning or Hugging Face",
+        )
+    if span is not None and not any(span[0] <= s <= span[1] for s in steps):
+        raise UsageError(f"--steps is {span[0]}:{span[1]}; the logs have steps {min(steps)} to {max(steps)}")
+    facts = {"ranks": 0, "hosts": 0, "devices": 0, "span_ns": 0}
+    write_answer("logs training", answer(logs, args.view, span), facts, args)
+    return EXIT_DONE

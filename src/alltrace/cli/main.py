@@ -1,0 +1,145 @@
+"""The entry point: picks the verb, and is the one place that turns errors into a sentence and an exit code."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from alltrace import __version__
+from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_USAGE, AlltraceError, UsageError, printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from alltrace.cli.command import Command
+    from alltrace.cli.kept import Question
+
+_INTERRUPTED = 130
+_DESCRIPTION = "Every rank, one trace: merges the profiler reports of a distributed GPU run and says where the time went."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code (see the table in docs/cli.md)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks is shown escaped
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return _run(arguments)
+    except AlltraceError as error:
+        print(f"alltrace: {printable(str(error))}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("alltrace: interrupted; what was imported is kept, and the same command goes on from there", file=sys.stderr)  # noqa: T201
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has seen enough
+        _drop_output()
+        return EXIT_DONE
+    except OSError as error:
+        _drop_output()
+        what = printable(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
+        print(f"alltrace: {what}; check the disk, the permissions and the limits, then run it again", file=sys.stderr)  # noqa: T201
+        return EXIT_INPUT
+    except MemoryError:
+        print("alltrace: memory ran out; ask fewer ranks with --ranks, or use fewer processes with --jobs", file=sys.stderr)  # noqa: T201
+        return EXIT_INPUT
+
+
+def command() -> NoReturn:
+    """The command line as a process of its own."""
+    from alltrace.cli.startup import leave
+
+    leave(main())
+
+
+def _drop_output() -> None:
+    """Leave nothing for the interpreter to flush, which would fail again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _overview().print_help()
+        return EXIT_DONE if arguments else EXIT_USAGE
+    if arguments[0] in ("-V", "--version"):
+        print(f"alltrace {__version__}")  # noqa: T201
+        return EXIT_DONE
+    from alltrace.cli.kept import question
+
+    asked = question(arguments)
+    known = asked.answer() if asked is not None else None
+    if known is not None:
+        sys.stdout.write(known[0])
+        sys.stdout.flush()
+        sys.stderr.write(known[1])
+        return EXIT_DONE
+    return _run_verb(arguments, asked)
+
+
+def _run_verb(arguments: list[str], asked: Question | None) -> int:
+    import argparse
+    from importlib import import_module
+
+    from alltrace.cli.command import Parser
+    from alltrace.cli.engine import LASTING
+    from alltrace.cli.registry import VERBS
+
+    verb = next((v for v in VERBS if v.name == arguments[0]), None)
+    if verb is None:
+        raise _unknown(arguments[0])
+    if verb.name != "capture":  # what it starts is the user's, with the user's environment
+        from alltrace.cli.startup import load_lightly
+
+        load_lightly()
+    command: Command = import_module(verb.module).COMMAND
+    parser = Parser(
+        prog=f"alltrace {verb.name}",
+        description=f"{verb.help[0].upper()}{verb.help[1:]}.",
+        epilog=f"example:\n  {command.example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.configure(parser)
+    try:
+        # some verbs read their last arguments with a parser of their own
+        with LASTING:
+            return command.run(parser.parse_args(arguments[1:], argparse.Namespace(kept=asked)))
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+
+
+def _unknown(verb: str) -> UsageError:
+    """What to do about a word that is no verb; most recipes are none."""
+    from alltrace.cli.registry import VERBS
+    from alltrace.recipes.registry import names
+
+    if verb in names():
+        return UsageError(f"there is no verb {verb!r}; it is a recipe: `alltrace recipe {verb} RUN`")
+    return UsageError.unknown("verb", verb, (v.name for v in VERBS))
+
+
+def _overview() -> argparse.ArgumentParser:
+    import argparse
+
+    from alltrace.cli.registry import VERBS
+
+    width = max(len(v.name) for v in VERBS)
+    verbs = "\n".join(f"  {v.name:<{width}}  {v.help}" for v in VERBS)
+    parser = argparse.ArgumentParser(
+        prog="alltrace",
+        usage="alltrace VERB ...",
+        description=_DESCRIPTION,
+        epilog=f"verbs:\n{verbs}\n\n`alltrace VERB --help` tells more, with an example.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-V", "--version", action="store_true", help="show the version and exit")
+    return parser
+
+
+if __name__ == "__main__":
+    command()

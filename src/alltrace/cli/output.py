@@ -1,0 +1,462 @@
+"""Writes an answer: as a table for people, or as JSON, CSV, Markdown or Parquet for programs.
+
+Text from a trace is shown as text and nothing else: control characters are escaped in tables, and the file formats quote.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import InputError, UsageError, printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from alltrace.cli.kept import Question
+    from alltrace.recipes.base import Answer, Chart
+
+ENVELOPE_VERSION = 1
+_NAME_WIDTH = 100
+_CSV_ROWS = 65_536
+_NAMING = frozenset({"process", "pid", "tid", "corrid", "rank", "device", "strm", "ctx", "line", "op_count", "tag"})
+_MOST_DECIMAL = 1e30
+
+
+def check_output(args: argparse.Namespace) -> None:
+    """Whether an answer can be written as `args` say; asked before the work is done.
+
+    Raises:
+        UsageError: Parquet without a file to write to, or an output that is no file.
+    """
+    if args.format == "parquet" and args.output is None:
+        raise UsageError("--format parquet is not text; expected -o FILE with it")
+    if args.output is not None and (not args.output.name or args.output.is_dir()):
+        raise UsageError(f"-o is {printable(str(args.output))!r}; expected the name of a file")
+
+
+def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> None:
+    """Whether the answer that is asked for has a picture, where `args` want one; asked before the work is done.
+
+    Raises:
+        UsageError: It has none.
+    """
+    if args.picture is not None and chart is None:
+        raise UsageError(f"{what} is a table without a picture; ask for it without --picture")
+    if args.picture is not None:
+        from alltrace.charts.files import check_picture
+
+        check_picture(args.picture)
+
+
+def write_answer(
+    verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace, kept: Question | None = None
+) -> None:
+    """Write `answer` as `args.format` to `args.output` or standard output, its first `args.limit` rows.
+
+    Args:
+        verb: The verb that was asked.
+        answer: The answer.
+        facts: What the run is: ranks, hosts, devices, span_ns.
+        args: The arguments of `add_answer_options`.
+        kept: Keeps what is written, for the next time that this is asked; None to keep nothing.
+
+    Raises:
+        UsageError: Parquet without a file to write to, an output that is no file, or a picture of what has none.
+        InputError: The file cannot be written.
+    """
+    check_output(args)
+    check_drawable(verb, answer.chart, args)
+    said = []
+    if args.format in ("csv", "parquet"):
+        if answer.further:
+            said.append(f"alltrace: the answer has further tables: {', '.join(answer.further)}; --table NAME writes one")
+        said += [f"alltrace: {printable(note)}" for note in answer.notes]
+    table = answer.table if args.limit is None else answer.table.slice(0, args.limit)
+    if args.format == "parquet":
+        _write_parquet(table, args.output)
+    else:
+        pieces = _pieces(verb, answer, table, facts, args)
+        emit(pieces if kept is None else kept.copying(pieces), args.output)
+    for line in said:
+        print(line, file=sys.stderr)  # noqa: T201
+    if kept is not None:
+        kept.keep(said)
+    if args.picture is not None:
+        write_picture(verb, replace(answer, table=table), args.picture)
+
+
+def _pieces(verb: str, answer: Answer, table: Any, facts: Mapping[str, int], args: argparse.Namespace) -> Iterable[str]:
+    """The text of an answer, of which `table` is to be shown."""
+    if args.format == "json":
+        return [to_json(verb, answer, table, facts)]
+    if args.format == "csv":
+        return csv_pieces(table)
+    if args.format == "md":
+        return [to_markdown(answer, table)]
+    cut = answer.table.num_rows - table.num_rows
+    return [to_text(answer, table, cut, width=None if args.output is None and sys.stdout.isatty() else 0)]
+
+
+def write_picture(verb: str, answer: Answer, path: Path) -> None:
+    """Draw `answer` into the file `path`.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    from alltrace.charts import draw, picture_bytes
+
+    picture = picture_bytes(draw(answer, title=verb), path.suffix.lower().lstrip("."))
+    save(path, lambda place: place.write_bytes(picture))
+
+
+def to_json(verb: str, answer: Answer, table: Any, facts: Mapping[str, int]) -> str:
+    """The envelope of DESIGN 5: version, verb, run, columns with units, rows, notes, and what goes beside them."""
+    head: dict[str, Any] = {
+        "alltrace": ENVELOPE_VERSION,
+        "verb": verb,
+        "run": dict(facts),
+        "columns": [{"name": c.name, "unit": c.unit} for c in answer.columns],
+    }
+    lists: dict[str, Sequence[Any]] = {"rows": _rows(table), "notes": list(answer.notes), **answer.extra}
+    entries = [f" {_json(name)}: {_json(value)}" for name, value in head.items()]
+    for name, items in lists.items():
+        # a row a line, so that the output can be read and compared line by line
+        body = ",\n".join(f"  {_json(item)}" for item in items)
+        entries.append(f" {_json(name)}: [\n{body}\n ]" if items else f" {_json(name)}: []")
+    if answer.further:
+        entries.append(f' "further": {{\n{_json_tables(answer)}\n }}')
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
+def _json_tables(answer: Answer) -> str:
+    tables = []
+    for name, further in answer.further.items():
+        columns = _json([{"name": c.name, "unit": c.unit} for c in further.columns])
+        body = ",\n".join(f"   {_json(row)}" for row in _rows(further.table))
+        tables.append(f'  {_json(name)}: {{"columns": {columns}, "rows": [\n{body}\n  ]}}')
+    return ",\n".join(tables)
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    """The rows; an object of a column whose Arrow field has the metadata `sparse` has only the fields that are not null."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for name in (f.name for f in table.schema if _is_sparse(f)):
+        for row in rows:
+            row[name] = {k: v for k, v in row[name].items() if v is not None}
+    return rows
+
+
+def _is_sparse(field: Any) -> bool:
+    return b"sparse" in (field.metadata or {})
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=_json_plain)
+
+
+def _json_plain(value: Any) -> Any:
+    """What JSON has no word for: a decimal is a number, whole where it has no fraction; bytes are hex; a date is its text."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return _words(value)
+
+
+def to_csv(table: Any) -> str:
+    """RFC 4180 with a header line and LF line ends: null is empty, a text is quoted where it must be.
+
+    A column whose Arrow field has the metadata `decimals` has so many decimals; other numbers have as many as they need.
+    """
+    return "".join(csv_pieces(table))
+
+
+def csv_pieces(table: Any) -> Iterator[str]:
+    """The text of `to_csv` in pieces of some thousand rows, so that a trace of millions is never a text of gigabytes."""
+    head = io.StringIO()
+    csv.writer(head, lineterminator="\n").writerow(table.column_names)
+    yield head.getvalue()
+    for first in range(0, table.num_rows, _CSV_ROWS):
+        part = table.slice(first, _CSV_ROWS)
+        yield _csv_rows([_csv_column(part.column(i), part.schema.field(i)) for i in range(part.num_columns)])
+
+
+def _csv_rows(columns: Sequence[Any]) -> str:
+    """Rows of text columns without nulls, joined by commas, a line each: by Arrow's kernels, not row by row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # a line with nothing on it is no row, so an only cell that is empty is quoted
+    single = len(columns) == 1
+    lines = pc.replace_substring_regex(columns[0], "^$", '""') if single else pc.binary_join_element_wise(*columns, ",")
+    whole = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
+    return f"{whole[0].as_py()}\n"
+
+
+def _csv_column(column: Any, field: Any) -> Any:
+    """A column as text cells, quoted where RFC 4180 asks for it; null is empty."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], field.type)
+    if pa.types.is_dictionary(field.type):
+        return pc.fill_null(_quoted(column.dictionary.cast(pa.string())).take(column.indices), "")
+    decimals = (field.metadata or {}).get(b"decimals")
+    if pa.types.is_floating(field.type):
+        column = pc.if_else(pc.is_finite(column), column, None)
+        if decimals is not None and not pc.any(pc.greater(pc.abs(column), _MOST_DECIMAL)).as_py():
+            column = pc.round(column, int(decimals)).cast(pa.decimal128(38, int(decimals)))
+        elif decimals is not None:
+            column = pa.array(_column_cells(column, field, grouped=False), pa.string())
+    elif not (_is_number(field) or pa.types.is_string(field.type) or pa.types.is_null(field.type)):
+        column = pa.array(_column_cells(column, field, grouped=False), pa.string())
+    text = column.cast(pa.string())
+    return pc.fill_null(text if _is_number(field) else _quoted(text), "")
+
+
+def _quoted(text: Any) -> Any:
+    import pyarrow.compute as pc
+
+    special = pc.match_substring_regex(text, '[",\\r\\n]')
+    if not pc.any(special).as_py():
+        return text
+    return pc.if_else(special, pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', ""), text)
+
+
+def to_markdown(answer: Answer, table: Any) -> str:
+    """A pipe table, and the notes below it."""
+    numeric = [_is_number(f) for f in table.schema]
+    lines = ["| " + " | ".join(markdown_text(n) for n in table.column_names) + " |"]
+    lines.append("|" + "|".join("---:" if right else "---" for right in numeric) + "|")
+    lines += ["| " + " | ".join(markdown_text(c) for c in row) + " |" for row in zip(*cells(table), strict=True)]
+    if answer.notes:
+        lines += ["", *(f"- {markdown_text(n)}" for n in answer.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def to_text(answer: Answer, table: Any, cut: int = 0, width: int | None = 0) -> str:
+    """A table for people: numbers grouped by thousands and aligned right, notes below.
+
+    Args:
+        answer: The answer.
+        table: The rows of it to show.
+        cut: How many rows are not shown.
+        width: Columns of the terminal; None to ask it, 0 for as wide as it takes.
+    """
+    lines = []
+    if table.num_rows or table.num_columns:
+        lines += _grid(table, _terminal_width() if width is None else width)
+    for name, rows in answer.extra.items():
+        if rows:
+            import pyarrow as pa
+
+            lines += ["", f"{name}:", *_grid(pa.Table.from_pylist([dict(r) for r in rows]), 0)]
+    if cut:
+        lines.append(f"... {cut} more rows; --limit shows more or fewer")
+    if answer.further:
+        others = (f"{name} ({t.table.num_rows:,} rows)" for name, t in answer.further.items())
+        lines += ["", f"further tables, for --table: {', '.join(others)}"]
+    if answer.notes:
+        lines += ["", *(f"note: {printable(n)}" for n in answer.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def cells(table: Any, *, grouped: bool = False) -> list[list[str]]:
+    """The cells of each column as text.
+
+    A column whose Arrow field has the metadata `decimals` has so many decimals; other floats have as many as they need. Null is the
+    empty string.
+    """
+    return [_column_cells(table.column(i), table.schema.field(i), grouped=grouped) for i in range(table.num_columns)]
+
+
+def _column_cells(column: Any, field: Any, *, grouped: bool) -> list[str]:
+    import pyarrow as pa
+
+    values = column.to_pylist()
+    if _is_sparse(field):
+        return [
+            ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items() if v is not None)
+            for row in values
+        ]
+    # numbers that name a thing are not amounts
+    comma = "," if grouped and field.name.lower() not in _NAMING else ""
+    if pa.types.is_integer(field.type):
+        return ["" if v is None else format(v, f"{comma}d") for v in values]
+    if pa.types.is_floating(field.type):
+        decimals = (field.metadata or {}).get(b"decimals")
+        if decimals is not None:
+            return ["" if v is None else format(v, f"{comma}.{int(decimals)}f") for v in values]
+        if grouped:
+            return ["" if v is None else _short(v) for v in values]
+        return ["" if v is None else repr(v) for v in values]
+    if pa.types.is_decimal(field.type):
+        return ["" if v is None else format(v, f"{comma}f") for v in values]
+    if pa.types.is_boolean(field.type):
+        return ["" if v is None else str(v).lower() for v in values]
+    if pa.types.is_list(field.type):
+        return ["" if v is None else ", ".join(map(_words, v)) for v in values]
+    return [_words(v) for v in values]
+
+
+def _words(value: Any) -> str:
+    """A value that is no number as text: bytes as hex, what is nested as JSON; null is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.hex()
+    return _json(value) if isinstance(value, (dict, list, tuple)) and not hasattr(value, "_fields") else str(value)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.3g}"
+
+
+def _grid(table: Any, width: int) -> list[str]:
+    columns = [[printable(c) for c in column] for column in cells(table, grouped=True)]
+    right = [_is_number(f) for f in table.schema]
+    head = [printable(n) for n in table.column_names]
+    limits = [max(len(h), *(len(c) for c in column)) if column else len(h) for h, column in zip(head, columns, strict=True)]
+    limits = [n if right[i] else min(n, _NAME_WIDTH) for i, n in enumerate(limits)]
+    if width:
+        limits = _fitted(limits, right, width)
+    lines = ["  ".join(_cell(h, n, r) for h, n, r in zip(head, limits, right, strict=True)).rstrip()]
+    lines.append("  ".join("-" * n for n in limits))
+    lines += [
+        "  ".join(_cell(c, n, r) for c, n, r in zip(row, limits, right, strict=True)).rstrip() for row in zip(*columns, strict=True)
+    ]
+    return lines
+
+
+def _fitted(limits: Sequence[int], right: Sequence[bool], width: int) -> list[int]:
+    """Narrow the widest text columns until the row fits; numbers are never cut."""
+    fitted = list(limits)
+    while sum(fitted) + 2 * (len(fitted) - 1) > width:
+        widest = max((i for i in range(len(fitted)) if not right[i]), key=lambda i: fitted[i], default=None)
+        if widest is None or fitted[widest] <= 12:
+            return fitted
+        fitted[widest] -= 1
+    return fitted
+
+
+def _cell(text: str, width: int, right: bool) -> str:
+    if len(text) > width:
+        text = text[: width - 1] + "…"
+    return text.rjust(width) if right else text.ljust(width)
+
+
+def _terminal_width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size((0, 0)).columns
+
+
+def _is_number(field: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type))
+
+
+def markdown_text(text: str) -> str:
+    """Text as it is, in a Markdown table: nothing in it is taken for markup or HTML."""
+    import html
+
+    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(printable(text), quote=False))
+
+
+def _finite(value: Any) -> Any:
+    """`value` with null for the numbers that JSON does not have."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+def save_table(verb: str, answer: Answer, facts: Mapping[str, int], kind: str, path: Path) -> None:
+    """Write the main table of `answer` to a file, which is whole or not there.
+
+    Args:
+        verb: What was asked.
+        answer: The answer.
+        facts: What the run is.
+        kind: `csv`, `json`, `md` or `parquet`.
+        path: The file.
+
+    Raises:
+        InputError: It cannot be written.
+        UsageError: The table cannot be written as Parquet.
+    """
+    if kind == "parquet":
+        _write_parquet(answer.table, path)
+    elif kind == "csv":
+        emit(csv_pieces(answer.table), path)
+    else:
+        emit([to_json(verb, answer, answer.table, facts) if kind == "json" else to_markdown(answer, answer.table)], path)
+
+
+def _write_parquet(table: Any, path: Path) -> None:
+    import pyarrow as pa
+
+    from alltrace.run.parquet import write_parquet
+
+    def write(place: Path) -> None:
+        try:
+            write_parquet(table, place)
+        except pa.ArrowException as error:
+            raise UsageError(f"the answer cannot be written as Parquet ({error}); expected another --format") from error
+
+    save(path, write)
+
+
+def emit(pieces: Iterable[str], path: Path | None) -> None:
+    """Write text to `path`, whole or not at all, or to standard output where it is None.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    if path is not None:
+        # a path from a trace may hold bytes that are no UTF-8
+        save(path, lambda place: _write_text(place, pieces))
+        return
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # what a terminal's or a pipe's encoding does not have is escaped, not an error
+        sys.stdout.reconfigure(errors="backslashreplace")
+    for piece in pieces:
+        sys.stdout.write(piece)
+    sys.stdout.flush()
+
+
+def _write_text(path: Path, pieces: Iterable[str]) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        file.writelines(pieces)
+
+
+def save(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make a file that replaces `path` once it is whole; what is no regular file, such as a pipe, is written to.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    path = path.resolve()  # the target of a link is replaced, not the link
+    draft = path if path.exists() and not path.is_file() else path.with_name(f".{path.name}.tmp")
+    try:
+        write(draft)
+        if draft != path:
+            draft.replace(path)
+    except OSError as error:
+        raise InputError(path, found=f"it cannot be written ({error.strerror or error})") from error
+    finally:
+        if draft != path:
+            draft.unlink(missing_ok=True)

@@ -1,0 +1,96 @@
+"""What keeps a command's start short and its memory small."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
+_LARGE_BYTES = 32 << 20
+_GARBAGE = 20_000  # objects more than there were, before Python looks for garbage
+
+
+class _NoPandas:  # importlib.abc, which has the base class, loads for longer than all of this takes
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
+        """Refuse pandas, leave everything else to the other finders."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
+        return None
+
+
+def use_system_allocator() -> None:
+    """Let Arrow, not loaded yet, allocate as the system does, here and in the processes started from here; saves some 30 MB.
+
+    Its own allocators keep much of what was freed, for each thread. Whoever has chosen one in the environment keeps it.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+
+def load_lightly() -> None:
+    """Let what a command loads start no threads that it does not need, and look for garbage less often; 50 ms of most commands.
+
+    NumPy's OpenBLAS starts a thread for each processor when it is loaded, which only products of matrices use. Loading modules
+    makes many objects that stay, and Python would look through all of them again and again. Whoever has chosen a number of threads
+    in the environment keeps it.
+    """
+    import gc
+
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(_GARBAGE, 10, 10)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process as `sys.exit` does, but without taking apart all that was loaded, which takes 40 ms."""
+    try:
+        threading = sys.modules.get("threading")
+        if threading is not None:
+            threading._shutdown()  # noqa: SLF001  waits for threads, as the interpreter does
+        atexit._run_exitfuncs()  # noqa: SLF001  what must be tidied up is
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except Exception:  # noqa: BLE001  an interpreter without these, or an output that is gone: Python knows what to say
+        sys.exit(code)
+    except KeyboardInterrupt:  # the user waits no longer for what is still at work
+        pass
+    os._exit(code)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what is freed for what is asked for next, where it is glibc.
+
+    It gives large pieces back to the system at once, which zeroes them anew for the next one: a third of the time of an export.
+    """
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+    mallopt(_TRIM_THRESHOLD, 4 * _LARGE_BYTES)
+
+
+def keep_pandas_out() -> None:
+    """Let pyarrow find no pandas in this process.
+
+    The first conversion that pyarrow does imports pandas wherever it is installed, which takes longer than most answers; no command
+    uses it. An interpreter that has pandas already keeps it.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.scalar(0)  # pyarrow looks once and remembers
+    finally:
+        sys.meta_path.remove(finder)

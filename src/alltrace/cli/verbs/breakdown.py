@@ -1,0 +1,7 @@
+"""The verb `breakdown`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("breakdown", "breakdown", "alltrace breakdown ./reports/ --format csv")

@@ -1,0 +1,105 @@
+"""The verb `check`."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.cli.command import add_answer_options, add_run_argument, open_from
+from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, InputError, UsageError, printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+class CheckCommand:
+    """Judges a run by a budget of limits; exits with 1 where one is breached or cannot be judged."""
+
+    example = "alltrace check ./reports/ --budget budget.toml --baseline ./yesterday/ --junit check.xml"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """RUN, the budget and what to compare with."""
+        add_run_argument(parser)
+        group = parser.add_argument_group("the budget")
+        group.add_argument(
+            "--budget",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            help="a TOML file with limits = ['step_ns.median <= 1.05 * baseline', 'overlap_percent >= 80']",
+        )
+        group.add_argument("--baseline", metavar="RUN", help="the run, or its reports, that `baseline` in a limit means")
+        group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report, a test case per limit")
+        add_answer_options(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Judge and write; the breaches also go to standard error."""
+        from alltrace.cli.output import check_drawable, check_output, write_answer
+        from alltrace.recipes.budget import judge, read_limits
+
+        check_output(args)
+        check_drawable("check", None, args)
+        limits = read_limits(_budget(args.budget), str(args.budget))
+        if any(limit.scale for limit in limits) and args.baseline is None:
+            needing = next(limit for limit in limits if limit.scale)
+            raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; expected --baseline RUN")
+        run = open_from(args, None)
+        baseline = None
+        if args.baseline is not None:
+            args.run = [args.baseline]
+            baseline = open_from(args, None)
+        answer = judge(run, limits, baseline, jobs=args.jobs)
+        rows = answer.table.to_pylist()
+        if args.junit is not None:
+            _write_junit(rows, args.junit)
+        write_answer("check", answer, run.facts(), args)
+        breached = [r for r in rows if r["verdict"] != "held"]
+        for row in breached:
+            print(f"alltrace: {printable(_told(row))}", file=sys.stderr)  # noqa: T201
+        return EXIT_BREACH if breached else EXIT_DONE
+
+
+def _told(row: dict[str, Any]) -> str:
+    if row["verdict"] == "unknown":
+        return f"{row['name']}: cannot be judged: {row['why']}"
+    return f"{row['name']}: {row['value']:.6g} against {row['bound']:.6g}, from {row['check']!r}"
+
+
+def _budget(path: Path) -> dict[str, Any]:
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        found: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
+        return found
+    except OSError as error:
+        raise InputError(path, found=f"cannot be read ({error.strerror})", advice="check the name and the permissions") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(path, found=f"is not TOML ({error})", advice="see the section on check in docs/cli.md") from None
+
+
+def _write_junit(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """A test case per limit, with a failure for each that is breached and an error for each that cannot be judged."""
+    from xml.etree import ElementTree as ET
+
+    from alltrace.cli.output import save
+
+    def clean(text: str) -> str:
+        # XML has no place for control characters
+        return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+    counts = {v: str(sum(r["verdict"] == v for r in rows)) for v in ("breached", "unknown")}
+    suite = ET.Element(
+        "testsuite", name="alltrace check", tests=str(len(rows)), failures=counts["breached"], errors=counts["unknown"], skipped="0"
+    )
+    for row in rows:
+        case = ET.SubElement(suite, "testcase", classname="alltrace.check", name=clean(row["name"]))
+        if row["verdict"] != "held":
+            kind = "failure" if row["verdict"] == "breached" else "error"
+            ET.SubElement(case, kind, message=clean(_told(row)))
+    text = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
+    save(path, lambda place: place.write_bytes(text))
+
+
+COMMAND = CheckCommand()

@@ -1,0 +1,7 @@
+"""The verb `collectives`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("collectives", "collectives", "alltrace collectives ./reports/ --link-gb-per-s 450")

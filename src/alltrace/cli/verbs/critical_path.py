@@ -1,0 +1,7 @@
+"""The verb `critical-path`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("critical-path", "critical-path", "alltrace critical-path ./reports/ --segments")

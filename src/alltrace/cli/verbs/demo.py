@@ -1,0 +1,100 @@
+"""The verb `demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import EXIT_DONE
+
+if TYPE_CHECKING:
+    import argparse
+
+_SCENARIO = "straggler"
+_HIDDEN = {
+    "info": {"reports", "start_ns", "end_ns", "process", "local_rank"},
+    "diagnose": {"hosts", "evidence", "confidence", "lost_ns_per_step"},
+    "breakdown": {"gpu", "span_ns", "compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"},
+}
+
+
+class DemoCommand:
+    """Simulates 16 ranks, one of them slow, imports their reports, names the slow one and writes a report."""
+
+    example = "alltrace demo --output demo"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Where the demo's files go."""
+        parser.add_argument(
+            "-o", "--output", type=Path, default=Path("demo"), metavar="DIR", help="folder for its files; default: demo"
+        )
+        parser.add_argument("--ranks", type=int, default=16, metavar="N", help="ranks of the simulated run; default: 16")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Simulate, import, ask, and say where to look next."""
+        from alltrace.api import OpenRun
+        from alltrace.cli.progress import watching
+        from alltrace.run.importer import import_reports
+        from alltrace.synth import SCENARIOS, write_run
+
+        reports, run = args.output / "reports", args.output / "run"
+        _say(f"simulating: {SCENARIOS[_SCENARIO].about}")
+        write_run(_SCENARIO, reports, ranks=args.ranks)
+        _say(f"importing the {args.ranks} reports in {reports} into {run}")
+        with watching() as watcher:
+            import_reports([str(reports)], run, watcher=watcher)
+        opened = OpenRun(run)
+        _show("who ran where", f"alltrace info {run}", opened.recipe("info").answer, _HIDDEN["info"])
+        _show(
+            "what costs time, and who is to blame",
+            f"alltrace diagnose {run}",
+            opened.recipe("diagnose").answer,
+            _HIDDEN["diagnose"],
+        )
+        _show("where the time went", f"alltrace breakdown {run}", opened.recipe("breakdown").answer, _HIDDEN["breakdown"])
+        kernels = opened.recipe("kernels", names="short").answer
+        _show("what the devices ran", f"alltrace kernels {run} --names short --limit 5", kernels, set(), 5)
+        page = args.output / "report.html"
+        _write_report(opened, page)
+        _say(f"\na page with all of this and more, to open in a browser or to send:  $ alltrace report {run} -o {page}")
+        _say(f"""
+One rank computes longer than all others, and they wait for it: the first finding names it.
+{reports / "truth.json"} tells which rank was made slow.
+
+Where to look next, on this run or on reports of your own:
+  alltrace steps {run} --per-step
+  alltrace breakdown {run} --picture breakdown.png
+  alltrace notebook {run} -o run.ipynb
+  alltrace efficiency {run}
+  alltrace overlap {run} --steps 2:6
+  alltrace gaps {run}
+  alltrace stats nvtx_sum {run}
+  alltrace sql {run} "select rank, sum(\\"end\\" - start) as ns from kernels where kind = 'compute' group by rank order by ns desc"
+  alltrace --help""")
+        return EXIT_DONE
+
+
+def _write_report(run: Any, page: Path) -> None:
+    from alltrace.cli.output import emit
+    from alltrace.report import gather, to_html
+
+    emit([to_html(gather(run, str(run.path)))], page)
+
+
+def _show(title: str, command: str, answer: Any, hidden: set[str], rows: int | None = None) -> None:
+    """An answer as its verb shows it, less some columns, under the command that gives it whole."""
+    from dataclasses import replace
+
+    from alltrace.cli.output import to_text
+
+    table = answer.table.drop_columns([c for c in answer.table.column_names if c in hidden])
+    shown = table if rows is None else table.slice(0, rows)
+    _say(f"\n{title}:  $ {command}\n")
+    _say(to_text(replace(answer, extra={}, notes=()), shown).rstrip())
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
+
+
+COMMAND = DemoCommand()

@@ -1,0 +1,7 @@
+"""The verb `diagnose`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("diagnose", "diagnose", "alltrace diagnose ./reports/ --skip-warmup")

@@ -1,0 +1,7 @@
+"""The verb `efficiency`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("efficiency", "efficiency", "alltrace efficiency ./reports/ --per step --convention talp")

@@ -1,0 +1,160 @@
+"""The verb `export`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.cli.command import add_import_options, add_rank_option, open_from, parse_ranks
+from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, UsageError, printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from alltrace.align.aligned import Aligned
+    from alltrace.export.selection import Selection
+
+FORMATS = ("paraver", "perfetto", "chrome", "talp", "parquet", "csv", "arrow")
+_MEGABYTE = 1_000_000
+
+
+class ExportCommand:
+    """Writes a run for another tool, or checks a Paraver trace."""
+
+    example = "alltrace export paraver ./reports/ -o out.prv.gz --cfgs"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """The format, the run, where to, and what of it."""
+        parser.add_argument("what", choices=(*FORMATS, "check"), metavar="FORMAT", help=f"{', '.join(FORMATS)}; or check")
+        parser.add_argument(
+            "run",
+            nargs="+",
+            metavar="RUN",
+            help="a run directory, or reports, which are imported into the cache first; for check, .prv files",
+        )
+        parser.add_argument(
+            "-o", "--output", type=Path, metavar="PATH", help="the file to write; for parquet, csv and arrow a new folder"
+        )
+        add_import_options(parser)
+        which = parser.add_argument_group("what of the run")
+        add_rank_option(which)
+        which.add_argument("--only", metavar="TABLES", help="these tables only, such as kernels,copies")
+        which.add_argument("--steps", metavar="FIRST-LAST", help="from the start of one step to the end of another, such as 3-5")
+        which.add_argument("--window", metavar="START:END", help="what starts in this time, in ns from the first event of the run")
+        prv = parser.add_argument_group("paraver")
+        prv.add_argument(
+            "--ids", choices=("extrae", "nsys2prv"), default="extrae", help="whose numbers of event types are used; default: extrae"
+        )
+        prv.add_argument("--fold-streams", action="store_true", help="one row for all streams of a device")
+        prv.add_argument("--details", action="store_true", help="also the geometry and the correlation of each launch")
+        prv.add_argument("--demangled", action="store_true", help="name kernels with their template arguments and parameters")
+        prv.add_argument("--base-pcf", type=Path, metavar="FILE", help="give names the values that they have in this .pcf")
+        prv.add_argument("--cfgs", action="store_true", help="put a folder of configurations beside the trace")
+        viewers = parser.add_argument_group("perfetto and chrome")
+        viewers.add_argument(
+            "--by-host", action="store_true", help="perfetto: a .tar with a trace for each host and Perfetto's manifest"
+        )
+        viewers.add_argument("--max-mb", type=float, metavar="MB", help="begin another file after this size, uncompressed")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Write, or check."""
+        from alltrace.cli.startup import keep_freed_memory, keep_pandas_out, use_system_allocator
+
+        use_system_allocator()
+        keep_freed_memory()
+        keep_pandas_out()
+        if args.what == "check":
+            return _check(args)
+        if args.output is None:
+            raise UsageError(f"export {args.what} needs -o PATH")
+        if args.what == "perfetto" and args.output.name.endswith(".json"):
+            raise UsageError(f"-o is {args.output}; perfetto writes no JSON, expected a name such as out.pftrace")
+        ranks, steps, window = parse_ranks(args.ranks), _pair("--steps", args.steps, "-"), _pair("--window", args.window, ":")
+        if steps and window:
+            raise UsageError("--steps and --window were both given; expected one of them")
+        if args.max_mb is not None and not args.max_mb > 0:
+            raise UsageError(f"--max-mb is {args.max_mb}; expected a number above 0")
+        if args.by_host and (args.what != "perfetto" or args.max_mb is not None):
+            raise UsageError("--by-host is for perfetto, and without --max-mb")
+        only = None if args.only is None else {t.strip() for t in args.only.split(",") if t.strip()}
+        run = open_from(args, None if only is None else _with_sources(only))
+        from alltrace.export.selection import select
+
+        aligned = run.aligned(jobs=args.jobs)
+        selection = select(run, ranks=ranks, only=only, window_ns=window, steps=steps, aligned=aligned)
+        print(f"{args.output}: {_write(args, selection, aligned)}", file=sys.stderr)  # noqa: T201
+        for note in aligned.notes:
+            print(f"note: {printable(note)}", file=sys.stderr)  # noqa: T201
+        return EXIT_DONE
+
+
+def _with_sources(only: set[str]) -> set[str]:
+    from alltrace.align.schema import SOURCES
+
+    return {*only, *SOURCES}
+
+
+def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> str:
+    """Writes the export; returns what was written, in words."""
+    most = None if args.max_mb is None else int(args.max_mb * _MEGABYTE)
+    if args.what == "paraver":
+        from alltrace.export.paraver.writer import export_paraver
+
+        done = export_paraver(
+            selection,
+            args.output,
+            ids=args.ids,
+            fold_streams=args.fold_streams,
+            details=args.details,
+            demangled=args.demangled,
+            base_pcf=args.base_pcf,
+            cfgs=args.cfgs,
+        )
+        records = f"{done.states:,} states, {done.events:,} events, {done.communications:,} communications"
+        return f"{done.tasks} tasks, {done.threads} threads, {records}"
+    if args.what in ("chrome", "perfetto"):
+        from alltrace.export.chrome import export_chrome
+        from alltrace.export.perfetto import export_by_host, export_perfetto
+
+        if args.by_host:
+            return f"{export_by_host(selection, args.output, aligned=aligned)[1]:,} slices in an archive"
+        write = export_chrome if args.what == "chrome" else export_perfetto
+        files, slices = write(selection, args.output, aligned=aligned, most_bytes=most)
+        return f"{slices:,} slices in {len(files)} file{'s' * (len(files) > 1)}"
+    if args.what == "talp":
+        from alltrace.export.talp import export_talp
+
+        export_talp(selection, args.output)
+        return f"the region Global of {len(selection.ranks)} ranks"
+    from alltrace.export.tables import export_tables
+
+    rows = export_tables(selection, args.output, args.what)
+    return f"{len(rows)} tables, {sum(rows.values()):,} rows"
+
+
+def _check(args: argparse.Namespace) -> int:
+    from alltrace.export.paraver.checker import check
+
+    faults = 0
+    for name in args.run:
+        report = check(Path(name))
+        for fault in report.faults:
+            print(f"{name}: {printable(fault)}")  # noqa: T201
+        said = "no fault" if not report.count else f"{report.count:,} fault{'s' * (report.count > 1)}"
+        print(f"{name}: {report.records:,} records, {said}")  # noqa: T201
+        faults += report.count
+    return EXIT_BREACH if faults else EXIT_DONE
+
+
+def _pair(option: str, text: str | None, between: str) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    found = re.fullmatch(rf"\s*([0-9]{{1,18}})(?:{between}([0-9]{{1,18}}))?\s*", text)
+    if found is None or (found[2] is None and between == ":"):
+        raise UsageError(f"{option} is {text!r}; expected two numbers such as 3{between}5")
+    return int(found[1]), int(found[2] or found[1])
+
+
+COMMAND = ExportCommand()

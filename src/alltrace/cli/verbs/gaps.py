@@ -1,0 +1,7 @@
+"""The verb `gaps`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("gaps", "gaps", "alltrace gaps ./reports/ --min-ns 1000000")

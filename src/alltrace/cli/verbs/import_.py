@@ -1,0 +1,110 @@
+"""The verb `import`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.cli.command import add_import_options
+from alltrace.cli.engine import start_engine
+from alltrace.trace.errors import EXIT_DONE, UsageError, printable
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class ImportCommand:
+    """Makes a run directory, or brings it up to date; run again after an interruption, it goes on where it stopped."""
+
+    example = "alltrace import ./reports/ -o run"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """The reports, the run and which tables."""
+        parser.add_argument("reports", nargs="+", metavar="REPORT", help="reports, folders of reports, patterns or URLs")
+        parser.add_argument(
+            "-o", "--output", type=Path, required=True, metavar="RUN", help="the run directory to make or to finish"
+        )
+        parser.add_argument("--only", metavar="TABLES", help="import these tables only, such as kernels,copies")
+        parser.add_argument(
+            "--nccl-log",
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="FILE",
+            help="logs of NCCL of the same job, to join with its reports",
+        )
+        parser.add_argument(
+            "--training-log",
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="FILE",
+            help="what the training of the same job printed, for its steps",
+        )
+        add_import_options(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Import, and say what came of it on standard error."""
+        from alltrace.cli.startup import keep_pandas_out, use_system_allocator
+
+        use_system_allocator()
+        keep_pandas_out()
+        from alltrace.cli.progress import watching
+        from alltrace.run.cache import default_folder, fetch
+        from alltrace.run.importer import import_reports
+
+        rules = None
+        if args.kernel_rules is not None:
+            from alltrace.trace.kernel_rules import read_rules
+
+            rules = read_rules(args.kernel_rules)
+        start_engine(args)
+        folder = args.cache_dir or default_folder()
+        if args.nccl_log or args.training_log:
+            from alltrace.run.nccl_logs import expand
+
+            expand([*args.nccl_log, *args.training_log])  # what is not there is told before hours of import, not after
+        with watching() as watcher:
+            manifest = import_reports(
+                args.reports,
+                args.output,
+                tables=_tables(args.only),
+                jobs=args.jobs,
+                strict=args.strict,
+                rules=rules,
+                fetch=lambda url: fetch(url, folder),
+                watcher=watcher,
+                nccl_logs=args.nccl_log,
+                training_logs=args.training_log,
+            )
+        notes = manifest.notes
+        if manifest.logs:
+            from alltrace.align.store import aligned
+            from alltrace.run.store import Run
+
+            alignment = aligned(Run(args.output), jobs=args.jobs)
+            notes = (*notes, *alignment.notes, *alignment.steps_notes)
+        rows = sum(sum(r.rows.values()) for r in manifest.ranks)
+        out = sys.stderr
+        print(f"{args.output}: {len(manifest.ranks)} ranks on {len(manifest.hosts)} hosts, {rows:,} rows", file=out)
+        for note in notes:
+            print(f"note: {printable(note)}", file=out)
+        return EXIT_DONE
+
+
+def _tables(text: str | None) -> list[str] | None:
+    from alltrace.trace.schema import EVENT_TABLES
+
+    if text is None:
+        return None
+    tables = [t.strip() for t in text.split(",") if t.strip()]
+    for table in tables:
+        if table not in EVENT_TABLES:
+            raise UsageError.unknown("table for --only", table, EVENT_TABLES)
+    if not tables:
+        raise UsageError("--only names no table; expected names such as kernels,copies")
+    return tables
+
+
+COMMAND = ImportCommand()

@@ -1,0 +1,7 @@
+"""The verb `info`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("info", "info", "alltrace info ./reports/")

@@ -1,0 +1,7 @@
+"""The verb `kernels`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("kernels", "kernels", "alltrace kernels ./reports/ --by-rank --limit 20")

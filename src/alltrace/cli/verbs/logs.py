@@ -1,0 +1,54 @@
+"""The verb `logs`: questions to what a job printed, without a profiler's report."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from alltrace.cli.command import Parser, add_answer_options
+from alltrace.trace.errors import UsageError
+
+KINDS: dict[str, tuple[str, str]] = {
+    "nccl": ("alltrace.cli.logs.nccl", "NCCL's and RCCL's lines: calls, sizes, communicators, transports, mismatches"),
+    "nccl-tests": ("alltrace.cli.logs.nccl_tests", "tables of nccl-tests: bandwidth by size, latency floor, knee, outliers"),
+    "training": ("alltrace.cli.logs.training", "training logs: step time, throughput, memory, slow steps"),
+    "flight-recorder": ("alltrace.cli.logs.flight_recorder", "PyTorch's flight recorder and NCCL Inspector: who is missing where"),
+}
+
+
+class LogsCommand:
+    """Asks the logs of a job."""
+
+    example = "alltrace logs nccl nccl.*.log --view mismatches"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """A parser for each kind of log."""
+        kinds = parser.add_subparsers(dest="kind", metavar="KIND", parser_class=Parser)
+        for name, (module, text) in KINDS.items():
+            its = import_module(module)
+            own = kinds.add_parser(
+                name,
+                help=text,
+                description=f"{text[0].upper()}{text[1:]}.",
+                epilog=f"example:\n  {its.EXAMPLE}",
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+                allow_abbrev=False,
+            )
+            own.add_argument("files", nargs="+", metavar="FILE", help="logs, plain, gzip or zstd; folders of logs; patterns")
+            its.configure(own)
+            add_answer_options(own)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Ask and write."""
+        if args.kind is None:
+            raise UsageError(f"logs needs the kind of log; expected one of {', '.join(KINDS)}")
+        from alltrace.cli.output import check_output
+        from alltrace.cli.startup import keep_pandas_out
+
+        keep_pandas_out()
+        check_output(args)
+        done: int = import_module(KINDS[args.kind][0]).run(args)
+        return done
+
+
+COMMAND = LogsCommand()

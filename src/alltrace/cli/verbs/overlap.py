@@ -1,0 +1,7 @@
+"""The verb `overlap`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("overlap", "overlap", "alltrace overlap ./reports/ --ranks 0-7")

@@ -1,0 +1,38 @@
+"""The verb `sql`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.cli.command import add_answer_options, add_run_argument, open_from
+from alltrace.trace.errors import EXIT_DONE
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class SqlCommand:
+    """Answers one read-only query over the canonical tables of all ranks."""
+
+    example = 'alltrace sql ./reports/ "select rank, count(*) from kernels group by rank order by rank"'
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """RUN and the query."""
+        add_run_argument(parser)
+        parser.add_argument(
+            "query", metavar="QUERY", help="a query in DuckDB's SQL; tables and columns are listed in docs/tables.md"
+        )
+        add_answer_options(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Ask and write."""
+        from alltrace.cli.output import check_output, write_answer
+        from alltrace.recipes.sql import query
+
+        check_output(args)
+        run = open_from(args, None)
+        write_answer("sql", query(run, args.query), run.facts(), args)
+        return EXIT_DONE
+
+
+COMMAND = SqlCommand()

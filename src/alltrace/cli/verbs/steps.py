@@ -1,0 +1,7 @@
+"""The verb `steps`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("steps", "steps", "alltrace steps ./reports/ --per-step --steps 10:50")

@@ -1,0 +1,7 @@
+"""The verb `stragglers`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("stragglers", "stragglers", "alltrace stragglers ./reports/")

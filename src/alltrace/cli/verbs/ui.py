@@ -1,0 +1,100 @@
+"""The verb `ui`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.cli.command import add_import_options
+from alltrace.trace.errors import EXIT_DONE
+
+if TYPE_CHECKING:
+    import argparse
+
+_MOST_PORT = 65535
+
+
+class UiCommand:
+    """Shows one run, or two side by side, in a browser."""
+
+    example = "alltrace ui ./reports/ --no-browser"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """The runs, and where to listen."""
+        parser.add_argument("run", metavar="RUN", help="a run directory, a report or a folder of reports")
+        parser.add_argument("other", nargs="?", metavar="RUN_B", help="another run to compare it with")
+        parser.add_argument(
+            "--ncu",
+            nargs="+",
+            action="extend",
+            default=[],
+            type=Path,
+            metavar="REPORT",
+            help="reports of Nsight Compute (.ncu-rep, or a page that ncu printed) whose roofline the page shows, weighed by RUN",
+        )
+        group = parser.add_argument_group("the server")
+        group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any that is free")
+        group.add_argument(
+            "--host",
+            default="127.0.0.1",
+            metavar="ADDRESS",
+            help="the address to listen on; default: 127.0.0.1, which other machines cannot reach. The token is needed on any",
+        )
+        group.add_argument("--no-browser", action="store_true", help="only print the address of the page")
+        add_import_options(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Serve until interrupted."""
+        from alltrace.cli.startup import keep_pandas_out, use_system_allocator
+
+        use_system_allocator()
+        keep_pandas_out()
+        from alltrace.cli.kernel_reports import read_reports
+        from alltrace.ui.kernels import KernelReports
+        from alltrace.ui.serve import serve
+
+        reports, notes = read_reports(args.ncu)
+        kernels = KernelReports([each for report in reports for each in report], notes) if reports else None
+        paths = [_run_of(text, args) for text in (args.run, args.other) if text is not None]
+        try:
+            serve(
+                paths,
+                host=args.host,
+                port=args.port,
+                browser=not args.no_browser,
+                jobs=args.jobs,
+                tell=_tell,
+                kernels=kernels,
+            )
+        except KeyboardInterrupt:  # how a server is stopped
+            print(file=sys.stderr)  # noqa: T201
+        return EXIT_DONE
+
+
+def _run_of(text: str, args: argparse.Namespace) -> Path:
+    """The run directory that a text names; reports are imported first. A run whose import is not at its end is shown as it is."""
+    import argparse
+
+    from alltrace.cli.command import open_from
+    from alltrace.run.manifest import given_run, read_manifest
+
+    found = given_run([text])
+    if found is not None and not read_manifest(found).complete:
+        return found
+    return Path(open_from(argparse.Namespace(**{**vars(args), "run": [text]}), None).path)
+
+
+def _port(text: str) -> int:
+    import argparse
+
+    if not text.isascii() or not text.isdigit() or not int(text) <= _MOST_PORT:
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a number from 0 to {_MOST_PORT}")
+    return int(text)
+
+
+def _tell(address: str) -> None:
+    print(address, flush=True)  # noqa: T201
+
+
+COMMAND = UiCommand()

@@ -1,0 +1,7 @@
+"""The verb `whatif`."""
+
+from __future__ import annotations
+
+from alltrace.cli.asking import RecipeCommand
+
+COMMAND = RecipeCommand("whatif", "whatif", "alltrace whatif ./reports/ --rank 3")

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.making import kernel, make_run
+
+from alltrace.cli.main import main
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m&"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    made = []
+    for name, length in (("a", 100), ("b", 150)):
+        ranks = {r: {"kernels": [kernel(i * 1000, i * 1000 + length, name=HOSTILE) for i in range(20)]} for r in range(2)}
+        made.append(str(make_run(tmp_path / name, ranks).path))
+    return made
+
+
+def test_diff_as_json(runs, capsys):
+    assert main(["diff", *runs, "--what", "kernel", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (row,) = told["rows"]
+    assert (row["name"], row["verdict"], row["median_change_percent"]) == (HOSTILE, "slower", 50.0)
+    assert main(["diff", *runs, "--what", "kernel", "--threshold", "60", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["verdict"] == "same"
+
+
+def test_diff_shows_names_as_text(runs, capsys):
+    assert main(["diff", *runs, "--what", "kernel"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--what", "kernal"], "kernel"),
+        (["--what", ","], "names nothing"),
+        (["--alpha", "2"], "--alpha"),
+        (["--threshold", "-1"], "--threshold"),
+        (["--ranks", "9"], "9"),
+    ],
+)
+def test_what_diff_cannot_do_is_told(runs, more, told, capsys):
+    assert main(["diff", *runs, *more]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_check_passes_and_fails(runs, tmp_path, capsys):
+    budget = tmp_path / "budget.toml"
+    budget.write_text("limits = ['compute_ns.median <= 1.6 * baseline', 'compute_ns >= 1']\n")
+    assert main(["check", runs[1], "--budget", str(budget), "--baseline", runs[0], "--format", "json"]) == 0
+    assert [r["verdict"] for r in json.loads(capsys.readouterr().out)["rows"]] == ["held", "held"]
+    junit = tmp_path / "check.xml"
+    budget.write_text(
+        "[limits]\n'time\u0007' = 'compute_ns.median <= 1.05 * baseline'\n"
+        "steps = 'step_ns.median <= 1'\n'<x>' = 'compute_ns >= 1'\n".replace("'time\u0007'", '"time\\u0007"')
+    )
+    arguments = ["check", runs[1], "--budget", str(budget), "--baseline", runs[0], "--junit", str(junit)]
+    assert main(arguments) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2
+    assert "3000 against 2100" in told[0]
+    assert "cannot be judged" in told[1]
+    suite = ET.parse(junit).getroot()
+    assert {k: suite.get(k) for k in ("tests", "failures", "errors")} == {"tests": "3", "failures": "1", "errors": "1"}
+    assert [len(c) for c in suite] == [1, 1, 0]
+    assert suite[2].get("name") == "<x>"
+
+
+def test_a_budget_that_cannot_be_read_is_told(runs, tmp_path, capsys):
+    assert main(["check", runs[0], "--budget", str(tmp_path / "none.toml")]) == 3
+    (tmp_path / "bad.toml").write_text("limits = [")
+    assert main(["check", runs[0], "--budget", str(tmp_path / "bad.toml")]) == 3
+    (tmp_path / "base.toml").write_text("limits = ['compute_ns.median <= baseline']")
+    assert main(["check", runs[0], "--budget", str(tmp_path / "base.toml")]) == 2
+    assert "--baseline RUN" in capsys.readouterr().err

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alltrace import __version__
+from alltrace.cli import main as entry
+from alltrace.cli.registry import VERBS
+from alltrace.trace.errors import StrictError
+
+EVERY_VERB = pytest.mark.parametrize("verb", [v.name for v in VERBS])
+
+
+def test_without_a_verb_the_verbs_are_shown_and_the_usage_was_bad(alltrace):
+    done = alltrace()
+    assert done.code == 2
+    assert all(f"  {v.name} " in done.out for v in VERBS)
+    assert alltrace("--help").code == 0
+
+
+def test_the_version(alltrace):
+    for flag in ("-V", "--version"):
+        done = alltrace(flag)
+        assert (done.code, done.out, done.err) == (0, f"alltrace {__version__}\n", "")
+
+
+@EVERY_VERB
+def test_every_verb_has_help_with_an_example_that_parses(alltrace, verb):
+    done = alltrace(verb, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert f"example:\n  alltrace {verb} " in done.out
+
+
+@pytest.mark.parametrize("name", ["breakdown", "stats:cuda_gpu_kern_sum"])
+def test_help_of_a_recipe_shows_its_own_options(alltrace, name):
+    done = alltrace("recipe", name, "--help")
+    assert done.code == 0
+    assert "the question:" in done.out
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (["overlp"], "there is no verb 'overlp'; did you mean overlap?"),
+        (["overlap"], "the following arguments are required: RUN"),
+        (["overlap", "RUN", "--no-such"], "unrecognized arguments: --no-such"),
+        (["overlap", "RUN", "--form", "json"], "unrecognized arguments: --form"),
+        (["overlap", "RUN", "--format", "xml"], "invalid choice: 'xml'"),
+        (["overlap", "RUN", "--limit", "-1"], "--limit: it is '-1', expected a whole number from 0 up"),
+        (["overlap", "RUN", "--jobs", "0"], "--jobs: it is '0', expected a whole number from 1 up"),
+        (["overlap", "RUN", "--format", "parquet"], "--format parquet is not text; expected -o FILE with it"),
+        (["sql", "RUN", "select 1", "--format", "parquet"], "--format parquet is not text; expected -o FILE with it"),
+        (["overlap", "RUN", "--format", "csv", "-o", "."], "expected the name of a file"),
+        (["overlap", "RUN", "--ranks", "a"], "--ranks is 'a'; expected numbers and spans such as 0-7,64"),
+        (["overlap", "RUN", "--ranks", "9"], "rank 9 is not in the run; it has 0-1"),
+        (["gaps", "RUN", "--rows", "-2"], "--rows of gaps is -2; expected 0 or more"),
+        (["gaps", "RUN", "--rows", "many"], "invalid int value: 'many'"),
+        (["recipe"], "recipe needs the name of one"),
+        (["recipe", "nothing", "RUN"], "there is no recipe 'nothing'"),
+        (["recipe", "gaps", "RUN", "--min", "3"], "unrecognized arguments: --min"),
+        (["stats"], "stats needs the name of a report"),
+        (["stats", "nothing", "RUN"], "there is no stats report 'nothing'"),
+        (["sql", "RUN", "drop table ranks"], "not one reading statement"),
+        (["synth", "healthy"], "synth needs a scenario and -o DIR"),
+        (["synth", "healty", "-o", "d"], "did you mean healthy"),
+        (["import", "RUN", "-o", "d", "--only", "kernel"], "there is no table for --only 'kernel'; did you mean kernels"),
+    ],
+)
+def test_bad_usage_is_a_sentence_and_exit_code_2(alltrace, run, line, says):
+    done = alltrace(*(run if a == "RUN" else a for a in line))
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("verb", ["info", "breakdown", "overlap", "kernels", "gaps"])
+def test_an_input_that_cannot_be_read_is_exit_code_3(alltrace, verb, tmp_path):
+    (tmp_path / "here" / "x.sqlite").write_bytes(b"SQLite format 3\0 and then nothing of it")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "manifest.json").write_text("{")
+    for given in ("nothing-here", "x.sqlite", tmp_path / "broken"):
+        done = alltrace(verb, given, "--format", "json")
+        assert (done.code, done.out) == (3, ""), given
+        assert Path(given).name in done.err
+        assert done.err.startswith("alltrace: ")
+        assert "Traceback" not in done.err
+
+
+def test_a_report_that_cannot_be_read_is_noted_or_with_strict_exit_code_4(alltrace, tmp_path):
+    folder = tmp_path / "here" / "reports"
+    assert alltrace("synth", "tiny", "-o", folder).code == 0
+    report = folder / "tiny_rank1.sqlite"
+    report.write_bytes(report.read_bytes()[:200])
+    done = alltrace("info", folder, "--format", "csv")
+    assert done.code == 0
+    assert "tiny_rank1.sqlite" in done.err
+    assert alltrace("info", folder, "--strict", "--format", "csv").code == StrictError.exit_code == 4
+
+
+def test_an_output_that_is_full_is_a_sentence(run):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command("info", run), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert re.fullmatch(r"alltrace: No space left on device; .*\n", done.stderr)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(run):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command("info", run), stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_without_unicode_gets_escapes(run):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    line = command("sql", run, "select '核' as c")
+    done = subprocess.run(line, capture_output=True, env=environment, check=True)
+    assert b"\\u6838" in done.stdout
+
+
+def test_an_interruption_says_that_the_import_goes_on(monkeypatch, capsys):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry, "_run", interrupted)
+    assert entry.main(["info"]) == 130
+    assert "goes on from there" in capsys.readouterr().err
+
+
+def test_memory_that_runs_out_is_a_sentence(monkeypatch, capsys):
+    def full(arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(entry, "_run", full)
+    assert entry.main(["info"]) == 3
+    assert "memory ran out; ask fewer ranks" in capsys.readouterr().err
+
+
+def test_help_loads_no_data_library():
+    code = "import sys, alltrace.cli.main as m; m.main(['--help']); m.main(['overlap', '--help'])"
+    code += "; print(sorted({'numpy', 'pyarrow', 'duckdb', 'numba', 'rich', 'pandas'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "alltrace.cli.main", *arguments]
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("operators", "there is no verb 'operators'; it is a recipe: `alltrace recipe operators RUN`"),
+        ("kernel", "there is no verb 'kernel'; did you mean kernels?"),
+    ],
+)
+def test_a_recipe_that_is_no_verb_is_pointed_to(capsys, verb, said):
+    assert entry.main([verb, "somewhere"]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""The verb `ncu` on real reports."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.making import kernel, make_run
+
+from alltrace.cli.main import main
+
+DEVICE = {
+    "device__attribute_compute_capability_major": 8,
+    "device__attribute_compute_capability_minor": 0,
+    "device__attribute_multiprocessor_count": 108,
+    "device__attribute_max_gpu_frequency_khz": 1410000,
+    "device__attribute_max_mem_frequency_khz": 1215000,
+    "device__attribute_global_memory_bus_width": 5120,
+}
+
+
+@pytest.mark.corpus
+def test_a_row_per_launch(corpus, capsys):
+    reports = [str(corpus / "ncu" / f"{name}.ncu-rep") for name in ("gemm_badtile", "hpc_a3")]
+    assert main(["ncu", *reports, "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    rows = answer["rows"]
+    assert [(r["report"], r["launch"]) for r in rows] == [
+        ("gemm_badtile.ncu-rep", 0), *(("hpc_a3.ncu-rep", n) for n in range(4))
+    ]  # fmt: skip
+    first = rows[1]
+    assert (first["grid"], first["block"], first["registers"], first["shared_memory_bytes"]) == ("8x1x1", "128x1x1", 16, 1024)
+    assert (first["theoretical_occupancy_percent"], first["occupancy_limiter"]) == (100.0, "warps")
+    assert all(r["duration_ns"] > 0 and 0 < r["sm_percent"] <= 100 for r in rows)
+
+
+@pytest.mark.corpus
+def test_launches_are_drawn(corpus, tmp_path, capsys):
+    assert main(["ncu", str(corpus / "ncu" / "hpc_a3.ncu-rep"), "--picture", str(tmp_path / "p.svg")]) == 0
+    assert "Speed of light of" in (tmp_path / "p.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.corpus
+def test_raw_has_every_metric(corpus, capsys):
+    assert main(["ncu", str(corpus / "ncu" / "hpc_a3.ncu-rep"), "--raw", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    values = {r["metric"]: r["value"] for r in rows if r["launch"] == 0}
+    assert len(values) > 870
+    assert values["launch__waves_per_multiprocessor"] == 0.0043859649122807015
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"text", "it has no kernel launch; expected a report of Nsight Compute (.ncu-rep), or what"),
+        (b"a,b\n1,2\n", "its columns are 'a,b'"),
+        (b"NVR\x00\x05", "it is damaged or cut short"),
+        (b"SQLite format 3\x00", "it does not begin like one"),
+    ],
+)
+def test_what_is_no_report_is_refused_in_one_sentence(tmp_path, capsys, content, found):
+    path = tmp_path / "x.ncu-rep"
+    path.write_bytes(content)
+    assert main(["ncu", str(path)]) == 3
+    said = capsys.readouterr().err
+    assert f"x.ncu-rep: {found}" in said
+    assert said.count("\n") == 1
+
+
+def page(folder, name, *rows):
+    columns = ("ID", "Kernel Name", "Grid Size", "Block Size", "gpu__time_duration.sum",
+               "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+               "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed")  # fmt: skip
+    path = folder / name
+    path.write_text("\n".join(",".join(f'"{c}"' for c in row) for row in (columns, *rows)) + "\n")
+    return str(path)
+
+
+def answered(capsys, *arguments):
+    assert main(["ncu", *arguments, "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_view_answers_of_a_printed_page(tmp_path, capsys):
+    one = page(tmp_path, "a.csv", ("0", "f(int)", "(8, 1, 1)", "(64, 1, 1)", "1000", "20", "80"))
+    counts = {v: len(answered(capsys, one, "--view", v)["rows"]) for v in ("launches", "raw", "stalls", "roofline", "advice")}
+    assert counts == {"launches": 1, "raw": 3, "stalls": 0, "roofline": 3, "advice": 1}
+    assert answered(capsys, one)["run"] == {"reports": 1, "launches": 1}
+
+
+def test_two_reports_are_compared(tmp_path, capsys):
+    one, two = (
+        page(tmp_path, n, ("0", "f(int)", "(8, 1, 1)", "(64, 1, 1)", t, "20", "80")) for n, t in (("a", "1000"), ("b", "900"))
+    )
+    rows = answered(capsys, "--compare", one, two)["rows"]
+    assert (rows[0]["metric"], rows[0]["change"], rows[0]["change_percent"]) == ("duration_ns", -100.0, -10.0)
+    assert answered(capsys, "--compare", one, two, "--table", "unmatched")["rows"] == []
+    assert main(["ncu", "--compare", one]) == 2
+    assert "--compare is given 1 reports; expected two" in capsys.readouterr().err
+    assert main(["ncu", one, "--table", "unmatched"]) == 2
+
+
+def test_a_report_is_weighed_by_a_run(tmp_path, capsys):
+    sizes = {"grid_x": 8, "grid_y": 1, "grid_z": 1, "block_x": 64, "block_y": 1, "block_z": 1}
+    make_run(tmp_path / "run", {rank: {"kernels": [{**kernel(0, 100 + rank, "f(int)"), **sizes}]} for rank in range(2)})
+    one = page(tmp_path, "a.csv", ("0", "f(int)", "(8, 1, 1)", "(64, 1, 1)", "1000", "20", "80"))
+    (row,) = answered(capsys, one, "--run", str(tmp_path / "run"))["rows"]
+    assert (row["count"], row["ranks"], row["total_ns"], row["share_percent"]) == (2, 2, 201, 100.0)
+    assert (row["rule"], row["gain_ns"]) == ("memory-bound", 40)
+
+
+def test_a_picture_of_the_roofline(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    names = [f"smsp__sass_thread_inst_executed_op_f{op}_pred_on.sum" for op in ("add", "mul", "fma")]
+    head = ",".join(f'"{c}"' for c in ("ID", "Kernel Name", "gpu__time_duration.sum", "dram__bytes.sum", *names, *DEVICE))
+    report, picture = tmp_path / "a.csv", tmp_path / "a.svg"
+    report.write_text(head + "\n" + ",".join(f'"{c}"' for c in (0, "f", 1000, 4000, 0, 0, 8000, *DEVICE.values())) + "\n")
+    assert main(["ncu", str(report), "--view", "roofline", "--picture", str(picture), "--format", "csv"]) == 0
+    assert "FP32, DRAM" in capsys.readouterr().out
+    drawn = picture.read_text()
+    assert "<svg" in drawn
+    assert "FP32 19.5 TFLOP/s" in drawn
+    assert main(["ncu", str(report), "--raw", "--picture", str(picture)]) == 2

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import threading
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from alltrace.cli.output import check_output, to_csv, to_json, to_markdown, to_text, write_answer
+from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.trace.errors import InputError, UsageError
+
+NAMES = ["plain", 'a "quoted", name', "two\nlines\r", "\x1b[31m\u202e", "naïve 核", "<img src=x onerror=alert(1)>", "a|b*c", None]
+TABLE = pa.table(
+    {
+        "rank": pa.array(range(8), pa.int32()),
+        "name": pa.array(NAMES),
+        "time_ns": pa.array([0, 1234567, None, -5, 2**62, 7, 8, 9]),
+        "share": pa.array([0.5, float("nan"), None, float("inf"), 1e-9, 100.0, 2.0, 12345.678]),
+        "rate": pa.array([0.25, 2.0, None, 99.96, 1e300, -0.04, 3.0, 4.0]),
+    }
+)
+FIELDS = [f.with_metadata({"decimals": "1"}) if f.name == "rate" else f for f in TABLE.schema]
+TABLE = TABLE.cast(pa.schema(FIELDS))
+COLUMNS = tuple(AnswerColumn(n, "ns" if n == "time_ns" else None, "what it is") for n in TABLE.column_names)
+ANSWER = Answer(TABLE, COLUMNS, ("rank 5: <b>no</b> \x07report",), {"clocks": ({"host": "a", "drift_ppm": 0.5},)})
+FACTS = {"ranks": 8, "hosts": 1, "devices": 8, "span_ns": 10}
+
+
+def arguments(**given):
+    return argparse.Namespace(**{"format": "table", "output": None, "limit": None, "picture": None, **given})
+
+
+def test_json_is_the_envelope_and_nothing_else():
+    envelope = json.loads(to_json("overlap", ANSWER, TABLE, FACTS), parse_constant=pytest.fail)
+    assert envelope == {
+        "alltrace": 1,
+        "verb": "overlap",
+        "run": FACTS,
+        "columns": [
+            {"name": "rank", "unit": None},
+            {"name": "name", "unit": None},
+            {"name": "time_ns", "unit": "ns"},
+            {"name": "share", "unit": None},
+            {"name": "rate", "unit": None},
+        ],
+        "rows": [
+            {"rank": 0, "name": "plain", "time_ns": 0, "share": 0.5, "rate": 0.25},
+            {"rank": 1, "name": 'a "quoted", name', "time_ns": 1234567, "share": None, "rate": 2.0},
+            {"rank": 2, "name": "two\nlines\r", "time_ns": None, "share": None, "rate": None},
+            {"rank": 3, "name": "\x1b[31m\u202e", "time_ns": -5, "share": None, "rate": 99.96},
+            {"rank": 4, "name": "naïve 核", "time_ns": 2**62, "share": 1e-9, "rate": 1e300},
+            {"rank": 5, "name": "<img src=x onerror=alert(1)>", "time_ns": 7, "share": 100.0, "rate": -0.04},
+            {"rank": 6, "name": "a|b*c", "time_ns": 8, "share": 2.0, "rate": 3.0},
+            {"rank": 7, "name": None, "time_ns": 9, "share": 12345.678, "rate": 4.0},
+        ],
+        "notes": ["rank 5: <b>no</b> \x07report"],
+        "clocks": [{"host": "a", "drift_ppm": 0.5}],
+    }
+
+
+def test_json_of_nothing():
+    envelope = json.loads(to_json("gaps", Answer(TABLE.slice(0, 0), COLUMNS), TABLE.slice(0, 0), FACTS))
+    assert (envelope["rows"], envelope["notes"]) == ([], [])
+
+
+def test_csv_quotes_what_it_must_and_leaves_null_empty():
+    assert to_csv(TABLE) == (
+        "rank,name,time_ns,share,rate\n"
+        "0,plain,0,0.5,0.2\n"
+        '1,"a ""quoted"", name",1234567,,2.0\n'
+        '2,"two\nlines\r",,,\n'
+        "3,\x1b[31m\u202e,-5,,100.0\n"
+        f"4,naïve 核,4611686018427387904,1e-9,{format(1e300, '.1f')}\n"
+        "5,<img src=x onerror=alert(1)>,7,100,-0.0\n"
+        "6,a|b*c,8,2,3.0\n"
+        "7,,9,12345.678,4.0\n"
+    )
+
+
+def test_csv_without_rows_is_its_header():
+    assert to_csv(TABLE.slice(0, 0)) == "rank,name,time_ns,share,rate\n"
+
+
+def test_an_only_cell_that_is_empty_is_still_a_row():
+    text = to_csv(pa.table({"name": ["a", None, ""]}))
+    assert text == 'name\na\n""\n""\n'
+    assert list(csv.reader(io.StringIO(text))) == [["name"], ["a"], [""], [""]]
+
+
+def test_markdown_shows_text_as_text():
+    assert to_markdown(ANSWER, TABLE.slice(0, 7)).splitlines() == [
+        "| rank | name | time\\_ns | share | rate |",
+        "|---:|---|---:|---:|---:|",
+        "| 0 | plain | 0 | 0.5 | 0.2 |",
+        '| 1 | a "quoted", name | 1234567 | nan | 2.0 |',
+        "| 2 | two\\\\nlines\\\\r |  |  |  |",
+        "| 3 | \\\\x1b\\[31m\\\\u202e | -5 | inf | 100.0 |",
+        f"| 4 | naïve 核 | 4611686018427387904 | 1e-09 | {format(1e300, '.1f')} |",
+        "| 5 | &lt;img src=x onerror=alert(1)&gt; | 7 | 100.0 | -0.0 |",
+        "| 6 | a\\|b\\*c | 8 | 2.0 | 3.0 |",
+        "",
+        "- rank 5: &lt;b&gt;no&lt;/b&gt; \\\\x07report",
+    ]
+
+
+def test_a_table_groups_thousands_and_escapes_control_characters():
+    rows = TABLE.select(["rank", "name", "time_ns", "share"]).slice(0, 4)
+    assert to_text(ANSWER, rows, cut=3).splitlines() == [
+        "rank  name                time_ns  share",
+        "----  ----------------  ---------  -----",
+        "   0  plain                     0    0.5",
+        '   1  a "quoted", name  1,234,567    nan',
+        "   2  two\\nlines\\r",
+        "   3  \\x1b[31m\\u202e           -5    inf",
+        "",
+        "clocks:",
+        "host  drift_ppm",
+        "----  ---------",
+        "a           0.5",
+        "... 3 more rows; --limit shows more or fewer",
+        "",
+        "note: rank 5: <b>no</b> \\x07report",
+    ]
+
+
+def test_a_narrow_terminal_cuts_text_and_never_numbers():
+    table = pa.table({"name": ["a" * 60], "time_ns": [123456789]})
+    row = to_text(Answer(table, ()), table, width=40).splitlines()[2]
+    assert row == "a" * 26 + "…  123,456,789"
+    assert len(row) == 40
+
+
+def test_what_sql_can_give_has_a_form_in_every_format():
+    table = pa.table(
+        {
+            "sum": pa.array([Decimal(3), None], pa.decimal128(38, 0)),
+            "price": pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)),
+            "bytes": pa.array([b"\xff\x00", None]),
+            "list": pa.array([[1, None], None], pa.list_(pa.int64())),
+            "struct": pa.array([{"a": "x"}, None], pa.struct([("a", pa.string())])),
+            "nothing": pa.nulls(2),
+            "flag": pa.array([True, None]),
+            "day": pa.array([0, None], pa.date32()),
+            "wait": pa.array([(0, 1, 0), None], pa.month_day_nano_interval()),
+        }
+    )
+    answer = Answer(table, tuple(AnswerColumn(n, None, "") for n in table.column_names))
+    first, second = json.loads(to_json("sql", answer, table, FACTS))["rows"]
+    assert first | {"wait": None} == {
+        "sum": 3, "price": 1.5, "bytes": "ff00", "list": [1, None], "struct": {"a": "x"}, "nothing": None, "flag": True,
+        "day": "1970-01-01", "wait": None,
+    }  # fmt: skip
+    assert set(second.values()) == {None}
+    cells = list(csv.reader(io.StringIO(to_csv(table))))
+    assert cells[1][:8] == ["3", "1.50", "ff00", "1, ", '{"a": "x"}', "", "true", "1970-01-01"]
+    assert cells[2] == [""] * 9
+    assert to_text(answer, table).splitlines()[2].split()[:3] == ["3", "1.50", "ff00"]
+    assert '{"a": "x"}' in to_markdown(answer, table)
+
+
+def test_a_file_holds_what_standard_output_would(tmp_path, capsys):
+    for form, text in (("json", to_json("v", ANSWER, TABLE, FACTS)), ("csv", to_csv(TABLE)), ("md", to_markdown(ANSWER, TABLE))):
+        write_answer("v", ANSWER, FACTS, arguments(format=form))
+        assert capsys.readouterr().out == text
+        write_answer("v", ANSWER, FACTS, arguments(format=form, output=tmp_path / f"a.{form}"))
+        assert (tmp_path / f"a.{form}").read_bytes() == text.encode()
+        assert capsys.readouterr().out == ""
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.json", "a.md"]
+
+
+def test_parquet_has_the_table_and_notes_go_to_standard_error(tmp_path, capsys):
+    write_answer("v", ANSWER, FACTS, arguments(format="parquet", output=tmp_path / "a.parquet", limit=3))
+    assert pq.read_table(tmp_path / "a.parquet").schema.equals(TABLE.schema)
+    assert pq.read_table(tmp_path / "a.parquet").drop_columns("share").equals(TABLE.slice(0, 3).drop_columns("share"))
+    assert capsys.readouterr() == ("", "alltrace: rank 5: <b>no</b> \\x07report\n")
+
+
+def test_the_first_rows_alone(capsys):
+    write_answer("v", ANSWER, FACTS, arguments(format="csv", limit=1))
+    assert capsys.readouterr().out == "rank,name,time_ns,share,rate\n0,plain,0,0.5,0.2\n"
+    write_answer("v", ANSWER, FACTS, arguments(limit=0))
+    assert "... 8 more rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", [".", "/", "..", ""])
+def test_an_output_that_is_no_file_is_refused(output):
+    with pytest.raises(UsageError, match="expected the name of a file"):
+        check_output(arguments(output=Path(output)))
+
+
+def test_a_folder_that_is_not_there_cannot_be_written_to(tmp_path):
+    for form in ("csv", "parquet"):
+        with pytest.raises(InputError, match="it cannot be written"):
+            write_answer("v", ANSWER, FACTS, arguments(format=form, output=tmp_path / "none" / "a"))
+
+
+def test_the_target_of_a_link_is_replaced_and_not_the_link(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    (tmp_path / "target").write_text("old")
+    write_answer("v", ANSWER, FACTS, arguments(format="csv", output=tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text().startswith("rank,name")
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_answer("v", ANSWER, FACTS, arguments(format="csv", output=pipe))
+    reader.join(10)
+    assert read == [to_csv(TABLE).encode()]
+    assert pipe.is_fifo()
+
+
+def test_a_name_that_is_no_unicode_is_escaped(tmp_path, capsys):
+    answer = Answer(TABLE.slice(0, 1), COLUMNS, (os.fsdecode(b"bad-\xff: no report"),))
+    write_answer("v", answer, FACTS, arguments(format="json", output=tmp_path / "a.json"))
+    assert json.loads((tmp_path / "a.json").read_text())["notes"] == ["bad-\udcff: no report"]

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+from importlib.machinery import ModuleSpec
+
+class Pandas:
+    asked = 0
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            Pandas.asked += 1
+
+sys.meta_path.insert(0, Pandas())
+from alltrace.cli.startup import keep_pandas_out
+keep_pandas_out()
+finders = len(sys.meta_path)
+keep_pandas_out()
+assert len(sys.meta_path) == finders
+import numpy as np, pyarrow as pa
+assert pa.array(np.arange(3)).to_numpy().tolist() == [0, 1, 2]
+assert pa.chunked_array([pa.array([1.5])]).to_numpy().tolist() == [1.5]
+assert "pandas" not in sys.modules
+print(Pandas.asked)
+"""
+
+
+def test_pyarrow_looks_for_no_pandas_afterwards() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
+
+
+def test_arrow_allocates_as_the_system_does_unless_told_otherwise():
+    code = (
+        "from alltrace.cli.startup import use_system_allocator; use_system_allocator();"
+        "import pyarrow as pa; print(pa.default_memory_pool().backend_name)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "ARROW_DEFAULT_MEMORY_POOL"}
+    for given, expected in ({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc"):
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env={**environment, **given}, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == expected
+
+
+def test_a_question_asked_of_a_run_loads_little(run):
+    heavy = {
+        "alltrace.engine.local",
+        "alltrace.readers.base",
+        "alltrace.recipes.nvtx_projection",
+        "alltrace.run.cache",
+        "alltrace.run.importer",
+        "concurrent.futures",
+        "duckdb",
+        "multiprocessing.connection",
+        "numba",
+        "pandas",
+        "pyarrow.fs",
+        "pyarrow.parquet",
+        "rich",
+        "ssl",
+    }
+    code = (
+        "import sys; from alltrace.cli.main import main;"
+        f"assert main(['stats', 'cuda_gpu_kern_sum', {run!r}, '--format', 'csv']) == 0;"
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Time (%),Total Time (ns),")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_command_ends_as_python_does(tmp_path):
+    code = (
+        "import atexit, sys, threading, time; from alltrace.cli.startup import leave;"
+        "atexit.register(lambda: print('tidied'));"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('worked'))).start();"
+        "sys.stdout.write('said\\n'); leave(3)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "said\nworked\ntidied\n", "")
+
+
+def test_an_output_that_nobody_reads_is_no_traceback():
+    code = "import sys; from alltrace.cli.startup import leave; sys.stdout.write('x'); sys.stdout.close(); leave(0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_libraries_start_no_threads_unless_told_otherwise():
+    code = (
+        "import gc, os; from alltrace.cli.startup import load_lightly; load_lightly();"
+        "print(os.environ['OPENBLAS_NUM_THREADS'], gc.get_threshold()[0])"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    for given, expected in ({}, "1 20000"), ({"OPENBLAS_NUM_THREADS": "3"}, "3 20000"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**environment, **given}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == expected

@@ -1,0 +1,103 @@
+"""The verb `logs`, from arguments to answers and exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import pickle
+
+import pyarrow.parquet as pq
+import pytest
+from tests.nccl_writing import write_log
+from tests.readers.flight_recorder.test_read import Evil, dump, entry
+from tests.readers.nccl_tests.test_read import NEW
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "nccl.log"
+    path.write_bytes(write_log(calls=20).text)
+    return path
+
+
+@pytest.mark.parametrize("view", ["calls", "ops", "histogram", "sizes", "communicators", "topology", "tuning", "mismatches"])
+def test_every_view_of_nccl_in_json(alltrace, log, view):
+    done = alltrace("logs", "nccl", log, "--view", view, "--format", "json")
+    assert done.code == 0
+    answer = json.loads(done.out)
+    assert (answer["verb"], answer["run"]["ranks"], answer["run"]["hosts"]) == ("logs nccl", 4, 2)
+    assert [set(row) for row in answer["rows"]] == [{c["name"] for c in answer["columns"]}] * len(answer["rows"])
+    assert answer["not_understood"] == []
+    assert any("80 COLL" in note for note in answer["notes"])
+
+
+@pytest.mark.parametrize("view", ["calls", "ops", "histogram", "sizes"])
+def test_views_of_nccl_with_amounts_have_a_picture(alltrace, log, tmp_path, view):
+    assert alltrace("logs", "nccl", log, "--view", view, "--picture", tmp_path / "p.svg").code == 0
+    assert "AllReduce" in (tmp_path / "p.svg").read_text(encoding="utf-8") or view == "calls"
+
+
+def test_views_of_nccl_without_amounts_have_none(alltrace, log, tmp_path):
+    done = alltrace("logs", "nccl", log, "--view", "communicators", "--picture", tmp_path / "p.svg")
+    assert (done.code, done.out) == (2, "")
+    assert "logs nccl is a table without a picture" in done.err
+
+
+def test_calls_in_every_format(alltrace, log, tmp_path):
+    done = alltrace("logs", "nccl", log, "--view", "calls", "--format", "csv")
+    assert done.code == 0
+    assert len(list(csv.DictReader(io.StringIO(done.out)))) == 80
+    assert alltrace("logs", "nccl", log, "--view", "calls", "--format", "parquet", "-o", tmp_path / "c.parquet").code == 0
+    assert pq.read_table(tmp_path / "c.parquet").num_rows == 80
+    rows = json.loads(alltrace("logs", "nccl", log, "--view", "calls", "--format", "json", "--ranks", "1").out)["rows"]
+    assert [row["rank"] for row in rows] == [1] * 20
+
+
+def test_what_was_not_understood_is_listed(alltrace, log):
+    log.write_bytes(log.read_bytes() + b"gpu-node-0:1000:2000 [0] NCCL INFO AllReduce: opCount 5 sendbuff 0x1 recvb\n")
+    answer = json.loads(alltrace("logs", "nccl", log, "--format", "json").out)
+    assert [(u["file"], u["text"][:20]) for u in answer["not_understood"]] == [(str(log), "AllReduce: opCount 5")]
+
+
+def test_nccl_tests_and_training(alltrace, tmp_path):
+    (tmp_path / "t.out").write_text(NEW)
+    rows = json.loads(alltrace("logs", "nccl-tests", tmp_path / "t.out", "--format", "json", "--peak", "200").out)["rows"]
+    assert [(r["size_bytes"], r["place"], r["peak_share"]) for r in rows[:2]] == [(8, "out", 0.0), (1048576, "out", 50.0)]
+    (tmp_path / "a.log").write_text("".join(f"iteration {k}/ 9 | elapsed time per iteration (ms): {k}000 |\n" for k in range(9)))
+    rows = json.loads(alltrace("logs", "training", tmp_path / "a.log", "--format", "json", "--steps", "2:4").out)["rows"]
+    assert [(r["metric"], r["mean"]) for r in rows] == [("step_time_s", 3.0)]
+
+
+def test_a_pickle_with_code_is_refused_by_name(alltrace, tmp_path):
+    (tmp_path / "rank_0").write_bytes(pickle.dumps(dump([entry(1)])))
+    assert alltrace("logs", "flight-recorder", tmp_path / "rank_0").code == 0
+    (tmp_path / "rank_1").write_bytes(pickle.dumps({"entries": [Evil()]}))
+    done = alltrace("logs", "flight-recorder", tmp_path / "rank_0", tmp_path / "rank_1")
+    assert (done.code, done.out) == (3, "")
+    assert "rank_1: it has the instruction" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["logs"], 2, "logs needs the kind of log"),
+        (["logs", "x"], 2, "invalid choice"),
+        (["logs", "nccl", "nowhere.log"], 3, "there is no such file"),
+        (["logs", "nccl", "empty.log"], 3, "none of 0 lines is a record of NCCL"),
+        (["logs", "nccl", "empty.log", "--steps", "x"], 2, "--steps is 'x'"),
+        (["logs", "nccl", "empty.log", "--edges", "5,4"], 2, "--edges is '5,4'"),
+        (["logs", "nccl", "empty.log", "--format", "parquet"], 2, "expected -o FILE"),
+        (["logs", "nccl-tests", "empty.log"], 3, "no table of nccl-tests"),
+        (["logs", "nccl-tests", "empty.log", "--peak", "-1"], 2, "--peak is -1"),
+        (["logs", "training", "empty.log"], 3, "no step's line"),
+        (["logs", "flight-recorder", "empty.log"], 3, "neither a pickle nor JSON"),
+    ],
+)
+def test_what_cannot_work_is_told_in_a_sentence(alltrace, arguments, code, said):
+    with open("empty.log", "w"):  # noqa: PTH123  the fixture has changed into an empty folder
+        pass
+    done = alltrace(*arguments)
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+    assert "Traceback" not in done.err

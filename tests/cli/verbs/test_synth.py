@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from alltrace.cli.main import main
+from alltrace.synth import Truth
+from alltrace.synth.faults import FAULTS
+
+
+def test_faults_are_added_to_those_of_the_scenario(tmp_path, capsys):
+    arguments = ["synth", "straggler", "-o", str(tmp_path), "--ranks", "4", "--steps", "2"]
+    assert main([*arguments, "--fault", "missing-rank:ranks=1", "--fault", "sync:host_ns=90000"]) == 0
+    truth = Truth.read(tmp_path)
+    assert [fault["kind"] for fault in truth.faults] == ["slow-rank", "missing-rank", "sync"]
+    assert truth.faults[2]["host_ns"] == 90_000
+    assert "3 reports and truth.json" in capsys.readouterr().err
+
+
+def test_a_pair_of_faults_has_the_loss_of_each(tmp_path):
+    arguments = ["synth", "sharded", "-o", str(tmp_path), "--ranks", "4", "--steps", "3"]
+    assert main([*arguments, "--fault", "idle-gap:ranks=2:gap_ns=5000000", "--fault", "data-stall:ranks=1:stall_ns=8000000"]) == 0
+    losses = [fault["lost_ns"] for fault in Truth.read(tmp_path).faults]
+    assert losses == [pytest.approx(3 * 5e6, rel=0.1), pytest.approx(3 * 8e6, rel=0.1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["healthy", "--fault", "nothing"], "there is no fault 'nothing'"),
+        (["healthy", "--fault", "slow-rank:ranks=40"], "names rank 40"),
+        (["unwell", "--fault", "sync"], "there is no scenario 'unwell'"),
+    ],
+)
+def test_faults_that_cannot_be_planted_leave_nothing(tmp_path, capsys, arguments, words):
+    assert main(["synth", *arguments, "-o", str(tmp_path / "out")]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_faults_are_listed(capsys):
+    assert main(["synth", "--list-faults"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n{kind} " in "\n" + out for kind in FAULTS)
+    assert "factor=1.2" in out

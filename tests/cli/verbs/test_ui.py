@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from urllib.parse import urlsplit
+
+import pytest
+
+from alltrace.cli.main import main
+
+pytest.importorskip("uvicorn")
+
+
+def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run):
+    command = [sys.executable, "-m", "alltrace.cli.main", "ui", run, "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            address = server.stdout.readline().strip()
+            parts = urlsplit(address)
+            assert (parts.scheme, parts.hostname, parts.path) == ("http", "127.0.0.1", "/")
+            assert parts.query.startswith("token=")
+            with urllib.request.urlopen(f"http://{parts.netloc}/api/run?{parts.query}") as found:
+                facts = json.load(found)
+            assert (facts["alltrace"], facts["run"]["ranks"]) == (1, 2)
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(f"http://{parts.netloc}/api/run")
+        finally:
+            server.terminate()
+            assert server.wait(20) in (0, -15)
+        assert server.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--port", "70000"], "expected a number from 0 to 65535"),
+        (["--port", "x"], "expected a number from 0 to 65535"),
+        (["--host", "no.such.host.invalid"], "is no address of this machine"),
+        (["--host", "192.0.2.1"], "cannot be listened on"),
+    ],
+)
+def test_what_cannot_be_listened_on_is_refused(alltrace, run, options, message):
+    done = alltrace("ui", run, "--no-browser", *options)
+    assert (done.code, message in done.err) == (2, True)
+
+
+def test_what_is_no_run_is_refused(alltrace, tmp_path):
+    assert alltrace("ui", str(tmp_path / "nothing"), "--no-browser").code == 3
+
+
+def test_reports_of_kernels_are_read_before_anything_is_served(alltrace, run, tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr("alltrace.ui.serve.serve", lambda paths, **more: served.append((paths, more)))
+    head = '"ID","Kernel Name","Block Size","Grid Size","gpu__time_duration.sum"'
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "page.csv").write_text(f'{head}\n"","","","","ns"\n"0","gemm()","(8, 1, 1)","(4, 1, 1)","70"\n')
+    pages = [str(tmp_path / f / "page.csv") for f in ("one", "two")]
+    assert alltrace("ui", run, "--no-browser", "--ncu", *pages).code == 0
+    ((paths, more),) = served
+    assert (len(paths), more["kernels"].names) == (1, pages)
+    (tmp_path / "bad.ncu-rep").write_bytes(b"nothing of the kind")
+    done = alltrace("ui", run, "--no-browser", "--ncu", str(tmp_path / "bad.ncu-rep"))
+    assert (done.code, len(served)) == (3, 1)
+    assert "bad.ncu-rep" in done.err
+
+
+def test_without_its_libraries_it_says_what_to_install(run, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["ui", run, "--no-browser"]) == 3
+    assert "install alltrace[ui]" in capsys.readouterr().err
