@@ -1,0 +1,52 @@
+"""Where tests find real reports and a real Nsight Systems."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
+# A shell that starts the tests in the background has them ignore these, and so would every program that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _corpus_root() -> Path | None:
+    given = os.environ.get("ALLTRACE_DATA")
+    root = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
+    return root if root.is_dir() else None
+
+
+def _nsys() -> Path | None:
+    given = os.environ.get("ALLTRACE_NSIGHT")
+    if given:
+        tool = Path(given) / "nsys" / "target-linux-x64" / "nsys"
+        return tool if tool.is_file() else None
+    found = shutil.which("nsys")
+    return Path(found) if found else None
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The folder of real reports; the test is skipped where there is none."""
+    root = _corpus_root()
+    if root is None:
+        pytest.skip("no real reports: set ALLTRACE_DATA")
+    return root
+
+
+@pytest.fixture(scope="session")
+def nsys() -> Path:
+    """A real nsys; the test is skipped where there is none."""
+    tool = _nsys()
+    if tool is None:
+        pytest.skip("no Nsight Systems: set ALLTRACE_NSIGHT")
+    return tool

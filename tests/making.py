@@ -1,0 +1,206 @@
+"""Makes run directories by hand, from Python rows, through the writer and the manifest that an import uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from alltrace.api import OpenRun
+from alltrace.run.manifest import Clock, Device, Manifest, Rank, ReportRecord, write_manifest
+from alltrace.run.writer import TableWriter
+from alltrace.trace.kernel_rules import built_in_rules
+from alltrace.trace.names import name_id
+from alltrace.trace.schema import EVENT_TABLES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from alltrace.trace.schema import Table
+
+Rows = list[dict[str, Any]]
+
+_DEFAULTS = {"process": 0, "thread": 0, "device": 0, "context": 1, "stream": 7}
+_DICTIONARIES: dict[str, Rows] = {
+    "processes": [{"process": 0, "pid": 4000, "name": "train"}],
+    "threads": [{"thread": 0, "process": 0, "tid": 4001, "name": "main"}],
+    "devices": [{"device": 0, "ordinal": 0, "uuid": "GPU-0", "name": "H200"}],
+    "streams": [{"process": 0, "context": 1, "stream": 7}],
+}
+COMPUTE_KERNEL = "void gemm_kernel(int)"
+COMMUNICATION_KERNEL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def make_run(
+    folder: Path,
+    ranks: Mapping[int, Mapping[str, Rows]],
+    *,
+    hosts: Mapping[int, str] | None = None,
+    clocks: Sequence[Clock] = (),
+    missing: Sequence[int] = (),
+    notes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+    redactions: Sequence[str] = (),
+) -> OpenRun:
+    """A run with these rows.
+
+    Args:
+        folder: Where to make it.
+        ranks: For each rank its rows by table; a row is its values by column. A name is its text. Columns of `_DEFAULTS` that are
+            not given have their default, a kernel's `kind` is what the built-in rules say, other columns are null. The rank has
+            one process, thread, stream and device `GPU-RANK`, unless it brings rows of these tables.
+        hosts: The ranks' hosts; `host0` where not given.
+        clocks: The hosts' clocks; exact ones where not given.
+        missing: Ranks without a report.
+        notes: The run's notes.
+        warnings: Warnings of the first rank's report.
+        redactions: What was left out.
+    """
+    texts: set[str] = set()
+    records = []
+    for number in sorted(ranks):
+        given = ranks[number]
+        host = (hosts or {}).get(number, "host0")
+        place = folder / "ranks" / f"rank={number}"
+        place.mkdir(parents=True)
+        own = {"devices": [{**_DICTIONARIES["devices"][0], "uuid": f"GPU-{number}"}]}
+        tables = {**_DICTIONARIES, **own, **given}
+        spans, counts = [], {}
+        for name, rows in tables.items():
+            if name in EVENT_TABLES and not rows:
+                continue
+            stats = _write(TABLES[name], rows, place, texts)
+            if name in EVENT_TABLES:
+                counts[name] = stats.rows
+                if stats.first_start_ns is not None:
+                    spans.append((stats.first_start_ns, stats.last_end_ns))
+        devices = tuple(
+            Device(d["device"], d.get("ordinal"), d.get("uuid"), d.get("bus_id"), d.get("name"), host) for d in tables["devices"]
+        )
+        records.append(
+            Rank(
+                rank=number,
+                local_rank=number,
+                host=host,
+                pids=(4000 + number,),
+                devices=devices,
+                rank_source="RANK",
+                reports=(len(records),),
+                start_ns=min((s for s, _ in spans), default=None),
+                end_ns=max((e for _, e in spans), default=None),
+                rows=counts,
+            )
+        )
+    _write(TABLES["names"], [{"id": name_id(t), "value": t} for t in sorted(texts)], folder, set())
+    known = tuple(dict.fromkeys(r.host for r in records))
+    manifest = Manifest(
+        reports=tuple(
+            ReportRecord(f"rank{r.rank}.sqlite", 1, f"{r.rank}", host=r.host, warnings=tuple(warnings if i == 0 else ()))
+            for i, r in enumerate(records)
+        ),
+        ranks=tuple(records),
+        clocks=tuple(clocks) or tuple(Clock(h) for h in known),
+        zero_utc_ns=0,
+        missing_ranks=tuple(missing),
+        notes=tuple(notes),
+        redactions=tuple(redactions),
+        complete=True,
+        kernel_rules=built_in_rules().fingerprint,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_manifest(folder, manifest)
+    return OpenRun(folder)
+
+
+def kernel(start: int, end: int, name: str | None = COMPUTE_KERNEL, **others: Any) -> dict[str, Any]:
+    """A row of `kernels`; its `kind` is what the built-in rules say."""
+    short = None if name is None else name.removeprefix("void ").partition("(")[0]
+    return {"start": start, "end": end, "name": name, "short_name": short, "kind": built_in_rules().kind(name), **others}
+
+
+def collective(start: int, end: int, **others: Any) -> dict[str, Any]:
+    """A row of `kernels` for a communication kernel, on a stream of its own."""
+    return kernel(start, end, COMMUNICATION_KERNEL, **{"stream": 20, **others})
+
+
+def copy(start: int, end: int, kind: str = "HtoD", **others: Any) -> dict[str, Any]:
+    """A row of `copies`."""
+    return {"start": start, "end": end, "kind": kind, "bytes": 1 << 20, "stream": 30, **others}
+
+
+def _write(table: Table, rows: Rows, folder: Path, texts: set[str]) -> Any:
+    folder.mkdir(parents=True, exist_ok=True)
+    with TableWriter(table, folder / f"{table.name}.parquet", folder / "spill") as writer:
+        arrays = [_array(table, c.name, c.type, rows, texts) for c in table.columns]
+        writer.append(pa.RecordBatch.from_arrays(arrays, schema=table.arrow_schema()))
+        return writer.finish()
+
+
+def _array(table: Table, column: str, kind: str, rows: Iterable[Mapping[str, Any]], texts: set[str]) -> Any:
+    default = _DEFAULTS.get(column) if table.name in EVENT_TABLES else None
+    values = [row.get(column, default) for row in rows]
+    if kind == "name":
+        texts.update(v for v in values if v is not None)
+        values = [None if v is None else name_id(v) for v in values]
+    return pa.array(values, table.arrow_schema([column]).field(0).type)
+
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    'a "quoted", name',
+    "two\nlines\r\nand\ttab",
+    "\x1b[31mred\x1b[0m\x00\x07",
+    "a|b `c` *d* _e_ [f](javascript:g)",
+    "=cmd()",
+    "naïve 核 🚀 \u202eesrever",
+    "",
+    " padded ",
+)
+_WORDS = {
+    ("kernels", "kind"): ("compute", "collective", "p2p", "unclassified"),
+    ("copies", "kind"): ("HtoD", "DtoH", "DtoD", "PtoP", "memset", "unknown"),
+    ("api", "kind"): ("runtime", "driver"),
+    ("ranges", "kind"): ("pushpop", "startend"),
+    ("memory", "kind"): ("allocate", "free"),
+    ("page_faults", "kind"): ("cpu", "gpu"),
+    ("openacc", "kind"): ("data", "launch", "other"),
+    ("mpi", "kind"): ("p2p", "collective", "start-wait", "other"),
+}
+_MEMORIES = ("pageable", "pinned", "device", "managed")
+
+
+def random_rows(table: str, count: int, draw: Any, *, length: int = 1_000_000) -> Rows:
+    """Rows of any event table: no two start together, a fifth has no length, names are hostile, and what may be null sometimes is.
+
+    Args:
+        table: The table.
+        count: How many rows.
+        draw: A `random.Random`.
+        length: Times are below it, ns.
+    """
+    declared = TABLES[table]
+    starts = draw.sample(range(length), count)
+    rows = []
+    for number, start in enumerate(starts):
+        row: dict[str, Any] = {c.name: _value(table, c.name, c.type, draw) for c in declared.columns}
+        end = start + draw.choice([0, 1, 17, 900, length // 20])
+        times = {"start": start, "end": end, "time": start, "api_start": start, "api_end": end, "correlation": number + 1}
+        row.update({name: value for name, value in times.items() if name in row})
+        row.update({name: value for name, value in _DEFAULTS.items() if name in row})
+        rows.append(row)
+    return rows
+
+
+def _value(table: str, column: str, kind: str, draw: Any) -> Any:
+    if draw.random() < 0.1 and column != "kind":
+        return None
+    if kind == "enum":
+        return draw.choice(_WORDS.get((table, column), _MEMORIES))
+    if kind in ("name", "text"):
+        return draw.choice(HOSTILE)
+    if kind == "bool":
+        return draw.random() < 0.5
+    if kind == "float64":
+        return draw.uniform(-5, 5)
+    return b"\xff\x00" if kind == "binary" else draw.randint(0, 6)

@@ -1,0 +1,138 @@
+"""The documentation names everything there is, and what it says is so."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+from pathlib import Path
+
+import pytest
+from tools import make_docs
+
+from alltrace.cli.registry import VERBS
+from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
+from alltrace.recipes.registry import RECIPES, find
+from alltrace.recipes.stats import REPORTS, find_report
+from alltrace.synth import SCENARIOS, write_run
+from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, EXIT_INPUT, EXIT_STRICT, EXIT_USAGE
+from alltrace.trace.schema import TABLES
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+
+
+def text_of(name):
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def section(page, title):
+    """What stands under a heading, up to the next of its level or above."""
+    level = title.split()[0]
+    found = re.search(rf"^{re.escape(title)}$\n(.*?)(?=^#{{1,{len(level)}}} |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found, f"no heading {title!r}"
+    return found[1]
+
+
+def test_the_pages_made_from_the_code_are_up_to_date():
+    stale = [p.name for p, text in make_docs.rendered().items() if p.read_text(encoding="utf-8") != text]
+    assert not stale, "run python tools/make_docs.py"
+
+
+@pytest.mark.parametrize("verb", [v.name for v in VERBS])
+def test_every_verb_is_described_with_its_options_and_an_example(verb):
+    own = section(text_of("cli.md"), f"### `alltrace {verb}`")
+    assert re.search(rf"(Example: `|<!-- output of: )alltrace {verb} ", own)
+    whole = own + section(text_of("cli.md"), "## Options that many verbs share")
+    parser = argparse.ArgumentParser(add_help=False)
+    importlib.import_module(next(v.module for v in VERBS if v.name == verb)).COMMAND.configure(parser)
+    for action in parser._actions:
+        assert all(re.search(rf"[`\s]{flag}[`\s,]", whole) for flag in action.option_strings), action.option_strings
+
+
+@pytest.mark.parametrize("name", [*RECIPES, *(f"stats:{r}" for r in REPORTS)])
+def test_every_recipe_and_report_is_described_with_its_options_and_columns(name):
+    recipe = find_report(name[6:]) if name.startswith("stats:") else find(name)
+    page = text_of("recipes.md")
+    reports = page.index("\n# The reports of nsys stats")
+    own = section(page[reports:] if name.startswith("stats:") else page[:reports], f"## `{recipe.name}`")
+    # what the recipes of nsys share is told once, above them
+    shared = (
+        page[page.index("\n# The recipes of nsys") : page.index("\n## ", page.index("\n# The recipes of nsys"))]
+        if recipe.name in NSYS_RECIPES
+        else ""
+    )
+    for option in recipe.options:
+        assert f"| `--{option.name.replace('_', '-')}` |" in shared + own
+    for column in recipe.answer_columns({o.name: o.default for o in recipe.options}):
+        assert f"| `{column.name}` | {column.unit or ''} |" in own
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_described_with_its_columns_and_units(name):
+    own = section(text_of("tables.md"), f"### `{name}`")
+    for column in TABLES[name].columns:
+        unit = "ns" if column.type == "time" else column.unit or ""
+        assert f"| `{column.name}` | {column.type} | {unit} |" in own
+
+
+def test_every_exit_code_scenario_and_variable_is_described():
+    codes = section(text_of("cli.md"), "## Exit codes")
+    for code in (EXIT_DONE, EXIT_BREACH, EXIT_USAGE, EXIT_INPUT, EXIT_STRICT, 130):
+        assert f"| {code} |" in codes
+    assert all(f"`{s}`" in text_of("synth.md") for s in SCENARIOS)
+    source = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "src").rglob("*.py"))
+    variables = section(text_of("cli.md"), "## Environment variables")
+    assert all(f"`{v}`" in variables for v in set(re.findall(r'"(ALLTRACE_[A-Z_]+)"', source)))
+
+
+@EVERY_PAGE
+def test_every_link_leads_somewhere(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "``", text)):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        place = (page.parent / path) if path else page
+        assert place.exists(), target
+        if anchor:
+            assert anchor in anchors(place.read_text(encoding="utf-8")), target
+
+
+def anchors(text):
+    """The anchors that a page's headings get."""
+    heads = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}
+
+
+@EVERY_PAGE
+def test_no_page_names_a_path_of_somebodys_machine(page):
+    found = re.findall(r"(?<![\w.])/(?:home|root|Users|work|tmp|mnt|scratch)/\S*", page.read_text(encoding="utf-8"))
+    assert not found
+
+
+def test_the_examples_of_the_library_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0}, raising=False)
+    write_run("tiny", "reports")
+    blocks = re.findall(r"^```python\n(.*?)^```", text_of("library.md"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 4
+    names = {}
+    for block in blocks:
+        exec(compile(block, "library.md", "exec"), names)
+    assert [r.rank for r in names["run"].ranks] == [0, 1]
+    assert names["run"].hosts == ("node001", "node002")
+    assert names["table"].num_rows == len(names["rows"]) == 2
+    assert capsys.readouterr().out == "there is no recipe 'brekdown'; did you mean breakdown?\n"
+
+
+@pytest.mark.parametrize("kind", ["nccl", "nccl-tests", "training", "flight-recorder"])
+def test_every_view_of_logs_is_described_with_its_columns(kind):
+    own = section(text_of("logs.md"), f"## `logs {kind}`")
+    for view, columns in make_docs.log_columns(kind).items():
+        table = section(own, f"### `--view {view}`")
+        assert all(f"| `{c.name}` |" in table for c in columns)

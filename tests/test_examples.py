@@ -1,0 +1,140 @@
+"""The examples run: with PyTorch on CPUs where it is installed; callbacks are called as their frameworks do, jobs are rendered."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from alltrace.capture import instrument
+from alltrace.capture.scripts.registry import render
+from alltrace.capture.scripts.settings import Job, read_job
+from tests.capture.launching import find_torch
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+TARGETS = {"megatron.toml": "slurm", "nemo.toml": "slurm-pyxis", "nccl-tests.toml": "k8s-mpijob"}
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_names_every_example():
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert all(f"({p.name})" in page for p in EXAMPLES.iterdir() if p.suffix in (".py", ".toml"))
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in EXAMPLES.glob("*.toml")))
+def test_a_job_is_rendered_for_its_target(name):
+    assert render(TARGETS[name], Job(read_job(EXAMPLES / name)))
+
+
+def test_megatron_and_nemo_get_the_window_and_the_ranks():
+    text = " ".join(render("slurm", Job(read_job(EXAMPLES / "megatron.toml"))).split())
+    assert "--profile --profile-step-start 70 --profile-step-end 75 --profile-ranks 0 8 16 24" in text
+    text = " ".join(render("slurm-pyxis", Job(read_job(EXAMPLES / "nemo.toml"))).split())
+    assert "model.nsys_profile.start_step=70 model.nsys_profile.end_step=74 'model.nsys_profile.ranks=[0,8]'" in text
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What is called where the process is profiled."""
+    found = []
+    monkeypatch.setenv("ALLTRACE_CAPTURE", "nsys")
+    monkeypatch.setenv("ALLTRACE_STEPS", "3:5")
+    monkeypatch.delenv("ALLTRACE_TRACES", raising=False)
+    monkeypatch.setattr(instrument, "_synchronise", lambda: None)
+    monkeypatch.setattr(instrument, "_profiler", found.append)
+    monkeypatch.setattr(instrument, "_makers", [])
+    return found
+
+
+@pytest.mark.parametrize(("first", "last", "recorded"), [(0, 10, [3, 4]), (4, 10, [4]), (0, 4, [3]), (6, 10, [])])
+def test_the_callback_of_transformers(calls, monkeypatch, first, last, recorded):
+    monkeypatch.setitem(sys.modules, "transformers", types.SimpleNamespace(TrainerCallback=object))
+    callback = load("huggingface_trainer").AlltraceCallback()
+    state = types.SimpleNamespace(global_step=first)
+    found = []
+    callback.on_train_begin(None, state, None)
+    for step in range(first, last):
+        callback.on_step_begin(None, state, None)
+        if callback._window.recording:
+            found.append(step)
+        callback.on_step_end(None, state, None)
+    callback.on_train_end(None, state, None)
+    assert found == recorded
+    assert calls == (["Start", "Stop"] if recorded else [])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_callback_of_lightning(calls, monkeypatch, fails):
+    pytorch = types.SimpleNamespace(Callback=object)
+    monkeypatch.setitem(sys.modules, "lightning", types.SimpleNamespace(pytorch=pytorch))
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", pytorch)
+    ranges = []
+    monkeypatch.setattr(instrument, "_makers", [lambda name: _Range(name, ranges)])
+    callback = load("lightning_callback").AlltraceCallback()
+    trainer = types.SimpleNamespace(fit_loop=types.SimpleNamespace(total_batch_idx=-1))
+    callback.on_train_start(trainer, None)
+    for batch in range(4):
+        callback.on_train_batch_start(trainer, None, None, batch)
+        callback.on_before_backward(trainer, None, None)
+        if fails and batch == 3:
+            callback.on_exception(trainer, None, RuntimeError())
+            break
+        callback.on_after_backward(trainer, None)
+        callback.on_train_batch_end(trainer, None, None, None, batch)
+    else:
+        callback.on_train_end(trainer, None)
+    assert calls == ["Start", "Stop"]
+    assert ranges[:4] == ["+step", "+backward", "-backward", "-step"]
+    assert sorted(r[1:] for r in ranges if r[0] == "+") == sorted(r[1:] for r in ranges if r[0] == "-")
+
+
+class _Range:
+    def __init__(self, name, found):
+        self.name, self.found = name, found
+
+    def __enter__(self):
+        self.found.append(f"+{self.name}")
+
+    def __exit__(self, *_):
+        self.found.append(f"-{self.name}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "ranks"), [("plain_pytorch", 1), ("ddp", 2), ("fsdp", 2)])
+def test_an_example_trains_and_every_rank_traces_just_the_window(name, ranks, tmp_path):
+    python = find_torch()
+    if python is None:
+        pytest.skip("no PyTorch: set ALLTRACE_TORCH_PYTHON")
+    script = [python, str(EXAMPLES / f"{name}.py"), "--steps", "6"]
+    wrapper = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--profiler", "torch", "--steps", "3:5", "--job", "j"]
+    launcher = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "--no-python"]
+    command = [*(launcher if ranks > 1 else []), *wrapper, "-o", str(tmp_path), "--", *script]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    traces = sorted(tmp_path.iterdir())
+    assert [p.name for p in traces] == [f"j_rank{r}-of-{ranks}_cycle0.pt.trace.json.gz" for r in range(ranks)]
+    for path in traces:
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        names = [e.get("name") for e in events if e.get("cat") == "user_annotation"]
+        assert [names.count(n) for n in ("forward", "backward", "optimizer")] == [2, 2, 2]
+    # and without a profiler nothing is written
+    plain = subprocess.run(
+        [*(launcher if ranks > 1 else []), *script], capture_output=True, env=environment, timeout=300, check=False
+    )
+    assert plain.returncode == 0
+    assert len(list(tmp_path.iterdir())) == ranks
