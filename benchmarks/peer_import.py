@@ -1,0 +1,67 @@
+"""What people do today: read tables of an export, write them to Parquet.
+
+`python -m benchmarks.peer_import TOOL FILE OUT`; with `--timed`, prints the seconds, and those of the processor, that it
+took once its code was loaded.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TABLES = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "NVTX_EVENTS",
+    "GPU_METRICS",
+    "OSRT_API",
+    "StringIds",
+)
+
+
+def main() -> None:
+    tool, source, output = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    output.mkdir(parents=True, exist_ok=True)
+    copy = (_with_pandas if tool == "pandas" else _with_connectorx)(source, output)
+    start, used = time.perf_counter(), time.process_time()
+    with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as connection:
+        present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for table in TABLES:
+            if table in present:
+                copy(table, connection)
+    if "--timed" in sys.argv:
+        print(time.perf_counter() - start, time.process_time() - used)
+
+
+def _with_pandas(_source: str, output: Path) -> Callable[[str, sqlite3.Connection], None]:
+    import pandas as pd
+    import pyarrow.parquet  # noqa: F401  what to_parquet writes with
+
+    def copy(table: str, connection: sqlite3.Connection) -> None:
+        pd.read_sql(f'SELECT * FROM "{table}"', connection).to_parquet(output / f"{table}.parquet", compression="zstd")
+
+    return copy
+
+
+def _with_connectorx(source: str, output: Path) -> Callable[[str, sqlite3.Connection], None]:
+    import connectorx
+    import pyarrow.parquet as pq
+
+    def copy(table: str, _connection: sqlite3.Connection) -> None:
+        arrow = connectorx.read_sql(f"sqlite://{source}", f'SELECT * FROM "{table}"', return_type="arrow")
+        pq.write_table(arrow, output / f"{table}.parquet", compression="zstd")
+
+    return copy
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The reports of `stats`, against `nsys stats` on the same file: from a run, and from the file (cold).
+
+Of a run, the first answer is worked out (`--no-kept`); the same question asked again is answered from what was kept of the first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.data import large_report, ranges_report
+from benchmarks.measure import median, run_once, side_by_side
+
+_SETTLED_S = 2.5  # answers are kept of runs that did not change just now
+_SUMS = ("cuda_gpu_kern_sum", "cuda_api_sum", "nvtx_sum")
+
+
+def nsys() -> str | None:
+    """The real nsys, by ALLTRACE_NSIGHT or PATH."""
+    root = os.environ.get("ALLTRACE_NSIGHT")
+    if root:
+        return str(Path(root) / "nsys" / "target-linux-x64" / "nsys")
+    return shutil.which("nsys")
+
+
+def run(runs: int) -> list[str]:
+    """Rows of the table: what, against, ratio, figures."""
+    tool = nsys()
+    if tool is None:
+        return ["| stats | nsys stats | - | no nsys: set ALLTRACE_NSIGHT |"]
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        large, ranges = _copied(large_report(), folder), _copied(ranges_report(), folder)
+        for source in (large, ranges):
+            _alltrace("import", str(source), "-o", str(folder / source.stem))
+        for report in _SUMS:
+            rows += _compare(tool, report, large, folder, runs, cold=True)
+        rows += _compare(tool, "nvtx_sum", ranges, folder, runs, cold=True)
+        rows += _compare(tool, "nvtx_pushpop_trace", ranges, folder, max(1, runs // 3), cold=False)
+        rows += _compare(tool, "nvtx_gpu_proj_trace", large, folder, max(1, runs // 3), cold=False)
+    return rows
+
+
+def _copied(source: Path, folder: Path) -> Path:
+    """A copy, because nsys writes beside what it reads."""
+    copy = folder / source.name.replace("bench", source.parent.name)
+    shutil.copy(source, copy)
+    return copy
+
+
+def _alltrace(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "alltrace.cli.main", *arguments], check=True, stderr=subprocess.DEVNULL)
+
+
+def _compare(tool: str, report: str, source: Path, folder: Path, runs: int, *, cold: bool) -> list[str]:
+    ours = [sys.executable, "-m", "alltrace.cli.main", "stats", report]
+    cache = folder / "cache"
+    contenders = {
+        "nsys": [tool, "stats", "-q", "-r", report, "--format", "csv", str(source)],
+        "warm, first answer": [*ours, str(folder / source.stem), "--format", "csv", "--no-kept"],
+    }
+    again = "warm, asked again (answer kept)"
+    if report in _SUMS:
+        time.sleep(_SETTLED_S)
+        contenders[again] = [*ours, str(folder / source.stem), "--format", "csv", "--cache-dir", str(folder / "answers")]
+        run_once(contenders[again])  # this one is worked out, and kept
+    if cold:
+        contenders["cold"] = [*ours, str(source), "--format", "csv", "--cache-dir", str(cache)]
+    taken = side_by_side(contenders, runs, {"cold": lambda: shutil.rmtree(cache, ignore_errors=True)})
+    theirs = median([t.wall_s for t in taken["nsys"]])
+    their_cpu = median([t.cpu_s for t in taken["nsys"]])
+    rows = []
+    for name in contenders:
+        if name != "nsys":
+            wall, cpu = median([t.wall_s for t in taken[name]]), median([t.cpu_s for t in taken[name]])
+            figures = f"{wall:.2f} s against {theirs:.2f} s; CPU {cpu:.2f} s against {their_cpu:.2f} s"
+            rows.append(f"| {report} on {source.stem.split('_')[0]}, {name} | nsys stats | {theirs / wall:.1f} | {figures} |")
+    return rows
+
+
+def first_command() -> list[str]:
+    """What the first command on a fresh installation costs over a warm one: Numba compiles."""
+    source = large_report()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        ours = [sys.executable, "-m", "alltrace.cli.main", "breakdown", str(source), "--cache-dir", f"{folder}/cache"]
+        first = run_once(ours, {"NUMBA_CACHE_DIR": f"{folder}/numba"})
+        shutil.rmtree(f"{folder}/cache")
+        warm = run_once(ours, {"NUMBA_CACHE_DIR": f"{folder}/numba"})
+        more = first.cpu_s - warm.cpu_s
+        rows.append(
+            f"| first command ever, over a warm one | - | - | {more:.1f} CPU s more ({first.cpu_s:.1f} against {warm.cpu_s:.1f}) |"
+        )
+    return rows
