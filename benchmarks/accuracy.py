@@ -76,7 +76,7 @@ KINDS = (
     "graphs",
 )
 
-COSTLY = {("serialized-communication", "tensor-data"): {"activation_bytes": 192 << 20}}
+COSTLY = {("serialized-communication", "tensor-data"): {"gradient_bytes": 1 << 30}}
 """Values of the scenario under which a fault costs time that it otherwise does not."""
 
 PAIRS = (

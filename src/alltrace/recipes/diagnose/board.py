@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.diagnose.facts import RankFacts
     from alltrace.recipes.diagnose.host_time import Contribution
+    from alltrace.recipes.diagnose.regain import Altered
 
     Float = NDArray[np.float64]
 
@@ -36,6 +37,7 @@ class Members:
 
     Attributes:
         instance, communicator, rank, step, stream, size: Whole numbers; a step is a place in `Board.steps`.
+        row: The row of the rank's `collectives`.
         op: The operation, as text.
         start, end: Aligned ns.
         last_arrival: Of the instance.
@@ -52,6 +54,7 @@ class Members:
     step: NDArray[np.int64]
     stream: NDArray[np.int64]
     size: NDArray[np.int64]
+    row: NDArray[np.int64]
     op: NDArray[Any]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -128,29 +131,29 @@ class Board:
         lengths = self.times.sum(axis=2)
         return int(np.nansum(np.nanmedian(lengths, axis=0))) if lengths.size else 0
 
-    def gain(self, lost: Float, change: Callable[[Regain], NDArray[np.int64] | None] | None = None) -> Gain:
+    def gain(self, lost: Float, change: Callable[[Regain], Altered | None] | None = None) -> Gain:
         """What the job gets back if each rank loses `lost` (ranks, steps) less.
 
         Args:
             lost: What is lost, ns. Its ceiling is, of each step, the longest own time now less then.
-            change: The weights of the replay without it; None where a replay cannot tell.
+            change: The weights of the replay without it, or another order; None where a replay cannot tell.
         """
         if not lost.size:
             return Gain(0)
         return self.regained(int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()), change)
 
-    def gain_of_waiting(self, lost: Float, change: Callable[[Regain], NDArray[np.int64] | None] | None = None) -> Gain:
+    def gain_of_waiting(self, lost: Float, change: Callable[[Regain], Altered | None] | None = None) -> Gain:
         """What the job gets back if what all wait for takes `lost` (ranks, steps) less: the ceiling is of each step its median."""
         there = np.where(lost > 0, lost, np.nan)
         rows = ~np.isnan(there).all(axis=0)
         return self.regained(int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0, change)
 
-    def regained(self, ceiling_ns: int, change: Callable[[Regain], NDArray[np.int64] | None] | None = None) -> Gain:
+    def regained(self, ceiling_ns: int, change: Callable[[Regain], Altered | None] | None = None) -> Gain:
         """What a replay gives back, or the ceiling where none can tell or it is too little to be told."""
         if change is None or ceiling_ns < _WORTH_A_REPLAY * self.span_ns or self.regain is None:
             return Gain(ceiling_ns)
-        weights = change(self.regain)
-        return Gain(ceiling_ns) if weights is None else Gain(self.regain.saved_ns(weights), "replay")
+        changed = change(self.regain)
+        return Gain(ceiling_ns) if changed is None else Gain(self.regain.saved_ns(changed), "replay")
 
     @cached_property
     def _regain(self) -> Regain | None:
@@ -244,6 +247,7 @@ class Board:
             "step": step,
             "stream": column("stream"),
             "size": column("bytes"),
+            "row": column("row"),
             "op": op,
             "start": start,
             "end": end,

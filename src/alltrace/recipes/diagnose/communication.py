@@ -9,9 +9,12 @@ import numpy as np
 from alltrace.recipes.diagnose.finding import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from alltrace.recipes.diagnose.board import Board, Members
+    from alltrace.recipes.diagnose.regain import OtherOrder, Regain
 
 _SLOW_RATE = 1.6
 """A communicator is slow when its peers' median bus bandwidth is at least this many times its own."""
@@ -127,19 +130,28 @@ def _serialized(board: Board, members: Members) -> tuple[NDArray[np.bool_], list
     advice = (
         "Collectives of independent communicators run one after another on one stream; give each communicator a stream of its own."
     )
-    lost = lost * chosen[:, None]
-    return queued, [
-        Finding(
-            "serialized-communication",
-            board.gain_of_waiting(lost).lost_ns,
-            tuple(ranks),
-            where,
-            advice,
-            evidence,
-            0.7,
-            board.hosts_of(ranks),
-        )
-    ]
+    needless = _gradients(board, members) & ~_last(members, members.communicator)
+    gain = board.gain_of_waiting(lost * chosen[:, None], lambda run: _unqueued(run, members, ranks, ~needless))
+    kind, hosts = "serialized-communication", board.hosts_of(ranks)
+    return queued, [Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.7, hosts, basis=gain.basis)]
+
+
+def _unqueued(run: Regain, members: Members, ranks: Sequence[int], needed: NDArray[np.bool_]) -> OtherOrder:
+    """The run with a stream for each communicator of `ranks`: an operation waits for the last one of its own only."""
+    mine = np.flatnonzero(np.isin(members.rank, ranks))
+    by_group = mine[np.lexsort((members.start[mine], members.communicator[mine], members.stream[mine], members.rank[mine]))]
+    own = np.full(len(members.rank), -1)
+    same = members.start[by_group][1:] > members.start[by_group][:-1]
+    for values in (members.rank, members.stream, members.communicator):
+        same &= values[by_group][1:] == values[by_group][:-1]
+    own[by_group[1:][same]] = members.row[by_group[:-1][same]]
+    order = mine[np.lexsort((members.start[mine], members.stream[mine], members.rank[mine]))]
+    ahead, behind = order[:-1], order[1:]
+    next_of_stream = (members.rank[ahead] == members.rank[behind]) & (members.stream[ahead] == members.stream[behind])
+    next_of_stream &= members.start[ahead] < members.start[behind]  # one kernel may be several operations
+    other = next_of_stream & (members.communicator[ahead] != members.communicator[behind])
+    ahead, behind = ahead[other], behind[other]
+    return run.no_queue(members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind])
 
 
 def _single(members: Members, rank: int) -> bool:
@@ -164,7 +176,6 @@ def _exposed(board: Board, members: Members, excess: NDArray[np.int64], queued: 
     if not lost.any():
         return []
     chosen = board.culprits(lost, 0.2)
-    lost = lost * chosen[:, None]
     ranks = board.ranks[chosen].tolist()
     evidence = {
         "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
@@ -176,21 +187,17 @@ def _exposed(board: Board, members: Members, excess: NDArray[np.int64], queued: 
         "Devices wait for transfers that could run under compute; start them earlier, on their own stream, and wait for them later."
     )
     where = str(ops[counts.argmax()])
-    return [
-        Finding(
-            "exposed-communication",
-            board.gain_of_waiting(lost).lost_ns,
-            tuple(ranks),
-            where,
-            advice,
-            evidence,
-            0.7,
-            board.hosts_of(ranks),
-        )
-    ]
+    ends_step = _gradients(board, members) & ~hideable
+    free = (hideable | ends_step) & np.isin(members.rank, ranks)
+    gain = board.gain_of_waiting(
+        lost * chosen[:, None], lambda run: run.no_waits(members.rank[free], members.row[free], ends_step[free])
+    )
+    kind, hosts = "exposed-communication", board.hosts_of(ranks)
+    return [Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.7, hosts, basis=gain.basis)]
 
 
-def _hideable(board: Board, members: Members) -> NDArray[np.bool_]:
+def _gradients(board: Board, members: Members) -> NDArray[np.bool_]:
+    """Which operations carry gradients, which the optimizer needs and no kernel before it."""
     length = max(board.span_ns / max(len(board.steps), 1), 1)
     begins = np.zeros(len(members.rank))
     for number, facts in board.facts.items():
@@ -201,14 +208,40 @@ def _hideable(board: Board, members: Members) -> NDArray[np.bool_]:
     for number in np.unique(members.communicator).tolist():
         for op in np.unique(members.op[members.communicator == number].astype(str)).tolist():
             rows = np.flatnonzero((members.communicator == number) & (members.op == op))
-            gradients = op in ("AllReduce", "ReduceScatter", "Reduce") and np.percentile(begins[rows], 5) >= _GRADIENTS_BEGIN
-            if op == "AllGather" or gradients:
+            if op in ("AllReduce", "ReduceScatter", "Reduce") and np.percentile(begins[rows], 5) >= _GRADIENTS_BEGIN:
                 found[rows] = True
-    # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
-    order = np.lexsort((members.end, members.step, members.rank))
-    last = np.concatenate(
-        ((members.rank[order][1:] != members.rank[order][:-1]) | (members.step[order][1:] != members.step[order][:-1]), [True])
-    )
-    tails = order[last]
-    found[tails] = False
     return found
+
+
+def _only_sent(members: Members) -> NDArray[np.bool_]:
+    """Which operations are sends whose kernel receives nothing."""
+    order = np.lexsort((members.start, members.stream, members.rank))
+    keys = [v[order] for v in (members.rank, members.stream, members.start)]
+    first = np.ones(len(order), bool)
+    first[1:] = np.any([k[1:] != k[:-1] for k in keys], axis=0)
+    at = np.flatnonzero(first)
+    sends = np.minimum.reduceat((members.op[order] == "Send").astype(np.int8), at)
+    found = np.zeros(len(order), bool)
+    found[order] = np.repeat(sends, np.diff(np.append(at, len(order)))) > 0
+    return found
+
+
+def _last(members: Members, *keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which operations are the last of a rank's step, of each of the `keys`."""
+    found = np.zeros(len(members.rank), bool)
+    if not len(found):
+        return found
+    by = (*keys, members.step, members.rank)
+    order = np.lexsort((members.end, *by))
+    last = np.ones(len(order), bool)
+    last[:-1] = np.any([k[order][1:] != k[order][:-1] for k in by], axis=0)
+    found[order[last]] = True
+    return found
+
+
+def _hideable(board: Board, members: Members) -> NDArray[np.bool_]:
+    """What could run under compute: gathered parameters, gradients, what a rank sends; but not what ends a step."""
+    # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
+    gathered = (members.op == "AllGather") & ~_last(members)
+    gradients = _gradients(board, members) & ~_last(members, members.communicator)
+    return gradients | gathered | _only_sent(members)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from alltrace.recipes.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.diagnose.host_time import BLOCKING
 from alltrace.replay.change import NEVER, replayed
+from alltrace.replay.graph import make_graph
 from alltrace.replay.join import join
-from alltrace.replay.rank_graph import COMPUTE, COPY
+from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.diagnose.host_time import Contribution, HostTime
+    from alltrace.replay.graph import Graph
     from alltrace.replay.rank_graph import RankGraph
 
     Int64 = NDArray[np.int64]
@@ -34,6 +37,23 @@ class Gain:
 
     lost_ns: int
     basis: str = "ceiling"
+
+
+@dataclass(frozen=True)
+class OtherOrder:
+    """A run whose work waits for other work than it did.
+
+    Attributes:
+        graph: The graph: the nodes of the run's, other arcs.
+        weights: int64 array, the weights of its arcs, ns.
+    """
+
+    graph: Graph
+    weights: Int64
+
+
+Altered: TypeAlias = "Int64 | OtherOrder"
+"""Other weights of the run's graph, or another graph."""
 
 
 class Regain:
@@ -63,9 +83,12 @@ class Regain:
         """How far the replay of the unchanged run is from it, as a share of it."""
         return self.replay.error
 
-    def saved_ns(self, weights: Int64) -> int:
-        """How much shorter the judged steps are under `weights`, ns; 0 where they are not."""
-        whole, steps = replayed(self.replay, weights)
+    def saved_ns(self, changed: Altered) -> int:
+        """How much shorter the judged steps are under other weights or in another order, ns; 0 where they are not."""
+        if isinstance(changed, OtherOrder):
+            whole, steps = replayed(replace(self.replay, graph=changed.graph), changed.weights)
+        else:
+            whole, steps = replayed(self.replay, changed)
         before_whole, before_steps = self._before
         if self._steps is None:
             return max(before_whole - whole, 0)
@@ -117,6 +140,107 @@ class Regain:
         work[transfer] = np.rint(work[transfer] * factor[replay.instance[transfer]]).astype(np.int64)
         weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work
         return weights
+
+    def no_waits(self, rank: Int64, row: Int64, ends_step: NDArray[np.bool_]) -> OtherOrder:
+        """The run with nothing of another stream waiting for some collectives, but for the work that they came after.
+
+        Args:
+            rank: The rank of each.
+            row: Its row of the rank's `collectives`.
+            ends_step: Whether what computes after it waits all the same, and only other collectives do not.
+        """
+        graph, replay = self.replay.graph, self.replay
+        ends, arrivals = self._nodes(rank, row)
+        ends, arrivals, stays = ends[ends >= 0], arrivals[ends >= 0], ends_step[ends >= 0]
+        after = self._works[graph.source]
+        after &= np.isin(graph.target, arrivals)
+        order = np.flatnonzero(after)[np.argsort(replay.when[graph.source[after]], kind="stable")]
+        instead = np.full(graph.nodes, -1)
+        instead[graph.target[order]] = graph.source[order]
+        source = graph.source.copy()
+        elsewhere = self._track[graph.source] != self._track[graph.target]
+        arrives = (replay.kind[graph.target] == TRANSFER) & (replay.instance < 0) & (self._track[graph.target] >= 0)
+        for chosen, waits in ((~stays, self._works[graph.target]), (np.ones(len(ends), np.bool_), arrives)):
+            link = np.arange(graph.nodes)
+            link[ends[chosen]] = instead[arrivals[chosen]]
+            source[waits & elsewhere] = link[source[waits & elsewhere]]
+        return self._rewired(source)
+
+    def no_queue(self, rank: Int64, row: Int64, ahead: Int64, own: Int64, needed: NDArray[np.bool_]) -> OtherOrder:
+        """The run with some collectives waiting for another one of their stream than the one ahead of them.
+
+        What computes after a collective that nothing but other collectives needs waits for the one ahead of that instead, which an
+        order to wait for the whole stream hides.
+
+        Args:
+            rank: The rank of each.
+            row: Its row of the rank's `collectives`.
+            ahead: The row of the one ahead of it on its stream.
+            own: The row of the one that it waits for all the same, -1 for none.
+            needed: Whether device work needs what it brings.
+        """
+        graph = self.replay.graph
+        ends, arrivals = self._nodes(rank, row)
+        ahead_ends, own_ends = (self._nodes(rank, r)[0] for r in (ahead, own))
+        known = (ends >= 0) & (ahead_ends >= 0)
+        source = graph.source.copy()
+        # each arrival has one arc from the end ahead of it
+        instead = np.full(graph.nodes, -2)
+        instead[arrivals[known]] = np.where(own_ends >= 0, own_ends, -1)[known]
+        before = np.full(graph.nodes, -2)
+        before[arrivals[known]] = ahead_ends[known]
+        queued = before[graph.target] == source
+        source[queued] = instead[graph.target[queued]]
+        # of several in a row that nothing needs the first one's predecessor is waited for
+        needless = known & ~needed
+        link = np.arange(graph.nodes)
+        link[ends[needless]] = ahead_ends[needless]
+        for _ in range(len(link)):
+            further = link[link]
+            if (further == link).all():
+                break
+            link = further
+        waits = self._works[graph.target]
+        source[waits] = link[source[waits]]
+        return self._rewired(source)
+
+    def _rewired(self, source: Int64) -> OtherOrder:
+        """The run with other sources of its arcs, -1 for none; an arc that alone leads to its target stays."""
+        graph = self.replay.graph
+        others = np.bincount(graph.target[source >= 0], minlength=graph.nodes)
+        source = np.where((source < 0) & (others[graph.target] == 0), graph.source, source)
+        kept = source >= 0
+        other = make_graph(graph.nodes, source[kept], graph.target[kept], self.replay.when)
+        return OtherOrder(other, self.replay.weights[kept][other.arcs])
+
+    @cached_property
+    def _works(self) -> NDArray[np.bool_]:
+        """Which nodes are work of a device that is no communication."""
+        return np.isin(self.replay.kind, (COMPUTE, COPY))
+
+    @cached_property
+    def _track(self) -> Int64:
+        """The stream of each node, numbers that are different for different ranks; -1 for what is on none."""
+        found = np.full(len(self.replay.kind), -1)
+        least = 0
+        for part, base in zip(self.replay.parts, self.replay.base.tolist(), strict=True):
+            found[base : base + len(part.track)] = np.where(part.track >= 0, part.track + least, -1)
+            least += len(part.tracks)
+        return found
+
+    def _nodes(self, rank: Int64, row: Int64) -> tuple[Int64, Int64]:
+        """The nodes of the ends and of the arrivals of collectives; -1 for those that have none."""
+        ends, arrivals = np.full(len(rank), -1), np.full(len(rank), -1)
+        for part, base in zip(self.replay.parts, self.replay.base.tolist(), strict=True):
+            mine = np.flatnonzero(rank == part.rank)
+            if not len(mine) or not len(part.member_row):
+                continue
+            order = np.argsort(part.member_row, kind="stable")
+            at = order[np.minimum(np.searchsorted(part.member_row[order], row[mine]), len(order) - 1)]
+            known = part.member_row[at] == row[mine]
+            ends[mine[known]] = part.member_end[at[known]] + base
+            arrivals[mine[known]] = part.member_arrival[at[known]] + base
+        return ends, arrivals
 
     def no_idle(self) -> Int64:
         """The weights without pauses that nothing explains; ranks begin when they did."""
