@@ -303,8 +303,8 @@ diagnosis was made. A finding is right when it has the fault's kind and names th
 all steps in the truth and of the judged ones in the finding.
 
 The true loss of `launch-bound` is against a run with the same small kernels launched at the usual pace: the pauses of the device
-between more kernels are no loss by launching. Where no replay tells, `evidence.basis` says `ceiling`: what a rank itself waits, of
-each step the median over ranks. In a pipeline such waits add up from stage to stage, so there the job gets back more than is found.
+between more kernels are no loss by launching. With `serialized-communication` and tensor parallelism, gradients are so large that
+queueing behind them costs time. Where no replay tells, `evidence.basis` says `ceiling`.
 """
 
 

@@ -221,7 +221,7 @@ def _only_sent(members: Members) -> NDArray[np.bool_]:
     first[1:] = np.any([k[1:] != k[:-1] for k in keys], axis=0)
     at = np.flatnonzero(first)
     sends = np.minimum.reduceat((members.op[order] == "Send").astype(np.int8), at)
-    found = np.zeros(len(order), bool)
+    found: NDArray[np.bool_] = np.zeros(len(order), bool)
     found[order] = np.repeat(sends, np.diff(np.append(at, len(order)))) > 0
     return found
 
@@ -244,4 +244,5 @@ def _hideable(board: Board, members: Members) -> NDArray[np.bool_]:
     # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
     gathered = (members.op == "AllGather") & ~_last(members)
     gradients = _gradients(board, members) & ~_last(members, members.communicator)
-    return gradients | gathered | _only_sent(members)
+    found: NDArray[np.bool_] = gradients | gathered | _only_sent(members)
+    return found
