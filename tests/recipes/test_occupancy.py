@@ -78,7 +78,7 @@ def test_what_is_not_known_is_null_and_said(tmp_path):
     ]  # fmt: skip
     assert answer.notes == (
         "the configuration or the device of 1 of 3 launches is not known",
-        "1 launches use thread block clusters, which can lower their occupancy further",
+        "1 launch uses thread block clusters, which can lower their occupancy further",
     )
     answer = ask(run, "occupancy", {"top": 1})
     assert answer.table.num_rows == 1

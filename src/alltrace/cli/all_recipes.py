@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from alltrace.cli.command import Parser, add_import_options, add_rank_option, open_from, parse_ranks
 from alltrace.cli.folder import Folder
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -93,7 +94,8 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     folder.write_text("index.md", _page(replies, written, facts))
     skipped = sum(r.skipped is not None for r in replies)
     print(  # noqa: T201
-        f"alltrace: {len(written)} recipes, {sum(map(len, written.values()))} tables in {printable(args.output)}; "
+        f"alltrace: {counted(len(written), 'recipe')}, {counted(sum(map(len, written.values())), 'table')} "
+        f"in {printable(args.output)}; "
         f"{skipped} skipped, see index.md",
         file=sys.stderr,
     )
@@ -151,7 +153,8 @@ def _page(replies: Sequence[_Done], written: Mapping[str, Any], facts: Mapping[s
     from alltrace.cli.asking import summary
     from alltrace.cli.output import markdown_text
 
-    lines = ["# All recipes", "", f"{facts['ranks']} ranks on {facts['hosts']} hosts, {facts['devices']} devices.", ""]
+    ranks, hosts, devices = (counted(facts[thing], thing[:-1]) for thing in ("ranks", "hosts", "devices"))
+    lines = ["# All recipes", "", f"{ranks} on {hosts}, {devices}.", ""]
     lines += ["| recipe | table | rows | file |", "|---|---|---:|---|"]
     for name, files in written.items():
         lines += [f"| {name} | {f['table']} | {f['rows']:,} | [{f['file']}]({f['file']}) |" for f in files]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.recipes.durations import KEYS, Durations, distribution
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +92,7 @@ def compare(
     notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]
     sizes = [len(r.ranks) for r in (run_a, run_b)]
     if sizes[0] != sizes[1]:
-        notes.append(f"run A has {sizes[0]} ranks and run B {sizes[1]}, so counts and totals differ for that alone")
+        notes.append(f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for that alone")
     return Answer(table, COLUMNS, tuple(notes), chart=CHART)
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.cuda import look_up
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -195,7 +196,8 @@ class Occupancy(Recipe):
             whole = sum(r["launches"] for r in rows)
             notes.append(f"the configuration or the device of {unknown} of {whole} launches is not known")
         if clustered:
-            notes.append(f"{clustered} launches use thread block clusters, which can lower their occupancy further")
+            using = counted(clustered, "launch uses", "launches use")
+            notes.append(f"{using} thread block clusters, which can lower their occupancy further")
         shown = rows[: options["top"]] if options["top"] else rows
         if len(shown) < len(rows):
             notes.append(f"the {len(shown)} rows with most time of {len(rows)}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.align.schema import STEPS
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -151,7 +152,7 @@ def _kind_notes(steps: Any) -> list[str]:
     for step, kind in zip(steps.column("step").to_pylist(), steps.column("kind").to_pylist(), strict=True):
         kinds.setdefault(kind, set()).add(step)
     return [
-        f"{len(kinds[kind])} {kind} steps, the first of them step {min(kinds[kind])}"
+        f"{counted(len(kinds[kind]), f'{kind} step')}, the first of them step {min(kinds[kind])}"
         for kind in ("warm-up", "checkpoint")
         if kind in kinds
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, printable
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +31,7 @@ class UploadCommand:
         for path, fault in found.faults:
             _say(f"{path}: {fault}")
         there = f", {found.present} were there already" if found.present else ""
-        print(printable(f"{found.copied} files, {found.size} bytes copied to {args.url}{there}"))  # noqa: T201
+        print(printable(f"{counted(found.copied, 'file')}, {counted(found.size, 'byte')} copied to {args.url}{there}"))  # noqa: T201
         print("reports hold the whole environment of the job, tokens included; share the folder with those who may see it")  # noqa: T201
         return EXIT_INPUT if found.faults else EXIT_DONE
 

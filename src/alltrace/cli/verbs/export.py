@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from alltrace.cli.command import add_import_options, add_rank_option, open_from, parse_ranks
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, UsageError, printable
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -122,16 +123,16 @@ def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> 
             return f"{export_by_host(selection, args.output, aligned=aligned)[1]:,} slices in an archive"
         write = export_chrome if args.what == "chrome" else export_perfetto
         files, slices = write(selection, args.output, aligned=aligned, most_bytes=most)
-        return f"{slices:,} slices in {len(files)} file{'s' * (len(files) > 1)}"
+        return f"{counted(slices, 'slice')} in {counted(len(files), 'file')}"
     if args.what == "talp":
         from alltrace.export.talp import export_talp
 
         export_talp(selection, args.output)
-        return f"the region Global of {len(selection.ranks)} ranks"
+        return f"the region Global of {counted(len(selection.ranks), 'rank')}"
     from alltrace.export.tables import export_tables
 
     rows = export_tables(selection, args.output, args.what)
-    return f"{len(rows)} tables, {sum(rows.values()):,} rows"
+    return f"{counted(len(rows), 'table')}, {counted(sum(rows.values()), 'row')}"
 
 
 def _check(args: argparse.Namespace) -> int:

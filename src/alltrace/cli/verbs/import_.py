@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from alltrace.cli.command import add_import_options
 from alltrace.cli.engine import start_engine
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -87,7 +88,8 @@ class ImportCommand:
             notes = (*notes, *alignment.notes, *alignment.steps_notes)
         rows = sum(sum(r.rows.values()) for r in manifest.ranks)
         out = sys.stderr
-        print(f"{args.output}: {len(manifest.ranks)} ranks on {len(manifest.hosts)} hosts, {rows:,} rows", file=out)
+        ranks, hosts = counted(len(manifest.ranks), "rank"), counted(len(manifest.hosts), "host")
+        print(f"{args.output}: {ranks} on {hosts}, {counted(rows, 'row')}", file=out)
         for note in notes:
             print(f"note: {printable(note)}", file=out)
         return EXIT_DONE

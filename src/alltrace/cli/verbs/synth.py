@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.trace.errors import EXIT_DONE, UsageError
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -73,7 +74,7 @@ class SynthCommand:
         if args.fault:
             scenario = scenario.override(faults=(*scenario.faults, *args.fault))
         truth = write_run(scenario, args.output, args.form, args.logs)
-        print(f"{args.output}: {len(truth.reports)} reports and truth.json", file=sys.stderr)  # noqa: T201
+        print(f"{args.output}: {counted(len(truth.reports), 'report')} and truth.json", file=sys.stderr)  # noqa: T201
         return EXIT_DONE
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
 from alltrace.recipes.diagnose.finding import EVIDENCE, HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, Finding, severity_of
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,7 +147,8 @@ def _limits(board: Board) -> list[str]:
     if board.whole_run:
         notes.append("no steps were found on some ranks, so their whole run is judged as one step, its start-up too")
     else:
-        notes.append(f"{len(board.steps)} steps are judged; warm-up and checkpoint steps are left out")
+        judged = counted(len(board.steps), "step is", "steps are")
+        notes.append(f"{judged} judged; warm-up and checkpoint steps are left out")
     if len(board.facts) < 2:
         notes.append("one rank alone: who waits for whom, slow ranks and uneven work could not be judged")
     elif board.members is None:

@@ -9,7 +9,7 @@ import numpy as np
 from alltrace.recipes.diagnose.finding import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,9 +35,9 @@ def find(board: Board) -> list[Finding]:
     members = board.members
     if members is None or not len(members.rank):
         return []
-    slow, excess = _slow(board, members)
+    slow, excess, shares = _slow(board, members)
     queued, found = _serialized(board, members)
-    exposed = _exposed(board, members, excess, queued)
+    exposed = _exposed(board, members, excess, shares, queued)
     return [*slow, *found, *exposed]
 
 
@@ -47,8 +47,8 @@ def _firsts(members: Members) -> NDArray[np.int64]:
     return np.flatnonzero(change)
 
 
-def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int64]]:
-    """Communicators far slower than others alike, and of each member the transfer time that is too much."""
+def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int64], dict[int, float]]:
+    """Communicators far slower than others alike; for each member the transfer time too much, for each of them its part."""
     excess = np.zeros(len(members.rank), np.int64)
     first = _firsts(members)
     groups = {g.number: g for g in board.alignment.groups}
@@ -65,7 +65,7 @@ def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int
         if alike and np.median(alike) >= _SLOW_RATE * rate:
             slow[number] = float(np.median(alike)) / rate
     if not slow:
-        return [], excess
+        return [], excess, {}
     for number, ratio in slow.items():
         rows = members.communicator == number
         excess[rows] = (members.moved[rows] * (1 - 1 / ratio)).astype(np.int64)
@@ -83,14 +83,20 @@ def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int
         )
         gain = board.regained(int(lost.max(axis=0).sum()), lambda run: run.less_transfer(shares))
         hosts = board.hosts_of([rank])
-        return [Finding("low-bandwidth", gain.lost_ns, (rank,), where, advice, evidence, 0.7, hosts, basis=gain.basis)], excess
+        return (
+            [Finding("low-bandwidth", gain.lost_ns, (rank,), where, advice, evidence, 0.7, hosts, basis=gain.basis)],
+            excess,
+            shares,
+        )
     ranks = sorted({r for n in named for r in groups[n].ranks})
     advice = f"Transfers of {where} take {slow[named[0]]:.1f} times as long as elsewhere; check the links of its ranks."
     gain = board.gain_of_waiting(lost, lambda run: run.less_transfer(shares))
     hosts = board.hosts_of(ranks)
-    return [
-        Finding("slow-communicator", gain.lost_ns, tuple(ranks), where, advice, evidence, 0.85, hosts, basis=gain.basis)
-    ], excess
+    return (
+        [Finding("slow-communicator", gain.lost_ns, tuple(ranks), where, advice, evidence, 0.85, hosts, basis=gain.basis)],
+        excess,
+        shares,
+    )
 
 
 def _bus_rate(members: Members, row: int, size: int) -> float:
@@ -160,7 +166,9 @@ def _single(members: Members, rank: int) -> bool:
     return len(np.unique(members.communicator[mine])) > 1 and len(np.unique(members.stream[mine])) == 1
 
 
-def _exposed(board: Board, members: Members, excess: NDArray[np.int64], queued: NDArray[np.bool_]) -> list[Finding]:
+def _exposed(
+    board: Board, members: Members, excess: NDArray[np.int64], shares: Mapping[int, float], queued: NDArray[np.bool_]
+) -> list[Finding]:
     """Transfers that the device waits for although something could hide them.
 
     Parameters can be gathered ahead, and gradients are needed by the optimizer only, so all but a step's last such operation could
@@ -189,9 +197,13 @@ def _exposed(board: Board, members: Members, excess: NDArray[np.int64], queued: 
     where = str(ops[counts.argmax()])
     ends_step = _gradients(board, members) & ~hideable
     free = (hideable | ends_step) & np.isin(members.rank, ranks)
-    gain = board.gain_of_waiting(
-        lost * chosen[:, None], lambda run: run.no_waits(members.rank[free], members.row[free], ends_step[free])
-    )
+
+    def changed(run: Regain) -> OtherOrder:
+        # what a slow communicator takes too long is told by itself
+        weights = run.less_transfer(shares) if shares else None
+        return run.no_waits(members.rank[free], members.row[free], ends_step[free], weights)
+
+    gain = board.gain_of_waiting(lost * chosen[:, None], changed)
     kind, hosts = "exposed-communication", board.hosts_of(ranks)
     return [Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.7, hosts, basis=gain.basis)]
 

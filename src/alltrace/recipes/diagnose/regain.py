@@ -46,10 +46,12 @@ class OtherOrder:
     Attributes:
         graph: The graph: the nodes of the run's, other arcs.
         weights: int64 array, the weights of its arcs, ns.
+        against: The weights of the run's own graph that the order is compared with; None for the recorded ones.
     """
 
     graph: Graph
     weights: Int64
+    against: Int64 | None = None
 
 
 Altered: TypeAlias = "Int64 | OtherOrder"
@@ -87,9 +89,11 @@ class Regain:
         """How much shorter the judged steps are under other weights or in another order, ns; 0 where they are not."""
         if isinstance(changed, OtherOrder):
             whole, steps = replayed(replace(self.replay, graph=changed.graph), changed.weights)
+            against = changed.against
         else:
             whole, steps = replayed(self.replay, changed)
-        before_whole, before_steps = self._before
+            against = None
+        before_whole, before_steps = self._before if against is None else replayed(self.replay, against)
         if self._steps is None:
             return max(before_whole - whole, 0)
         return max(sum(before_steps[s] - steps[s] for s in self._steps.tolist() if s in before_steps), 0)
@@ -141,13 +145,14 @@ class Regain:
         weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work
         return weights
 
-    def no_waits(self, rank: Int64, row: Int64, ends_step: NDArray[np.bool_]) -> OtherOrder:
+    def no_waits(self, rank: Int64, row: Int64, ends_step: NDArray[np.bool_], weights: Int64 | None = None) -> OtherOrder:
         """The run with nothing of another stream waiting for some collectives, but for the work that they came after.
 
         Args:
             rank: The rank of each.
             row: Its row of the rank's `collectives`.
             ends_step: Whether what computes after it waits all the same, and only other collectives do not.
+            weights: The weights under which that is asked, ns; None for the recorded ones.
         """
         graph, replay = self.replay.graph, self.replay
         ends, arrivals = self._nodes(rank, row)
@@ -164,7 +169,7 @@ class Regain:
             link = np.arange(graph.nodes)
             link[ends[chosen]] = instead[arrivals[chosen]]
             source[waits & elsewhere] = link[source[waits & elsewhere]]
-        return self._rewired(source)
+        return self._rewired(source, weights)
 
     def no_queue(self, rank: Int64, row: Int64, ahead: Int64, own: Int64, needed: NDArray[np.bool_]) -> OtherOrder:
         """The run with some collectives waiting for another one of their stream than the one ahead of them.
@@ -204,14 +209,15 @@ class Regain:
         source[waits] = link[source[waits]]
         return self._rewired(source)
 
-    def _rewired(self, source: Int64) -> OtherOrder:
+    def _rewired(self, source: Int64, weights: Int64 | None = None) -> OtherOrder:
         """The run with other sources of its arcs, -1 for none; an arc that alone leads to its target stays."""
+        against, weights = weights, self.replay.weights if weights is None else weights
         graph = self.replay.graph
         others = np.bincount(graph.target[source >= 0], minlength=graph.nodes)
         source = np.where((source < 0) & (others[graph.target] == 0), graph.source, source)
         kept = source >= 0
         other = make_graph(graph.nodes, source[kept], graph.target[kept], self.replay.when)
-        return OtherOrder(other, self.replay.weights[kept][other.arcs])
+        return OtherOrder(other, weights[kept][other.arcs], against)
 
     @cached_property
     def _works(self) -> NDArray[np.bool_]:

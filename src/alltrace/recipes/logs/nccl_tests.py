@@ -12,6 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -290,7 +291,8 @@ def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
     runs = sum(len(f.runs) for f in files)
     lines, rows = sum(f.lines for f in files), sum(f.table_rows for f in files)
     unread = sum(f.not_understood for f in files)
-    notes = [f"{runs} runs, {lines} lines: {rows} rows of tables; {unread} records not understood"]
+    read = f"{counted(runs, 'run')}, {counted(lines, 'line')}: {counted(rows, 'row')} of tables"
+    notes = [f"{read}; {counted(unread, 'record')} not understood"]
     notes += [f"{f.path}: no table of nccl-tests in it" for f in files if not any(r.rows for r in f.runs)]
     notes += [f"{f.path}: {f.damage}" for f in files if f.damage]
     for s in series:
@@ -300,8 +302,8 @@ def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
         ]
         if off:
             notes.append(
-                f"{s.name} ({s.place} of place): at {len(off)} sizes the printed bus bandwidth is not {want:.4g} times the "
-                f"algorithm bandwidth, as the formula of {s.run.program} on {_ranks(s.run)} ranks has it"
+                f"{s.name} ({s.place} of place): at {counted(len(off), 'size')} the printed bus bandwidth is not {want:.4g} times "
+                f"the algorithm bandwidth, as the formula of {s.run.program} on {_ranks(s.run)} ranks has it"
             )
     if any(s.run.cpu_time for s in series):
         notes.append("some runs were made with -C: their times are the CPU's, not the GPU's")

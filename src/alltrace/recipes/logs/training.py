@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -223,11 +224,11 @@ def _notes(logs: Sequence[Any], names: list[str], chosen: list[list[Any]]) -> tu
     notes = []
     for log, name, steps in zip(logs, names, chosen, strict=True):
         kinds = Counter(log.frameworks)
-        told = ", ".join(f"{n} lines of {kind}" for kind, n in kinds.most_common()) or "no step's line"
-        steps_told = f"{len(steps)} steps in the range; {log.not_understood} records not understood"
-        notes.append(f"{name}: {log.lines} lines, {told}; {steps_told}")
+        told = ", ".join(f"{counted(n, 'line')} of {kind}" for kind, n in kinds.most_common()) or "no step's line"
+        steps_told = f"{counted(len(steps), 'step')} in the range; {counted(log.not_understood, 'record')} not understood"
+        notes.append(f"{name}: {counted(log.lines, 'line')}, {told}; {steps_told}")
         if log.restarts:
-            notes.append(f"{name}: the steps went back {log.restarts} times, as after a restart; the later values count")
+            notes.append(f"{name}: the steps went back {counted(log.restarts, 'time')}, as after a restart; the later values count")
         if log.smoothed:
             notes.append(f"{name}: step times are from a progress bar, which shows moving averages")
         if log.damage:

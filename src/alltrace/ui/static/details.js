@@ -2,7 +2,7 @@
 import { classColor } from "./colors.js";
 import { h } from "./dom.js";
 import { listOf, tableOf } from "./table.js";
-import { count, duration, exact, rankText } from "./units.js";
+import { count, counted, duration, exact, rankText } from "./units.js";
 import { link } from "./url.js";
 
 /** @typedef {import("./types.js").EventId} EventId */
@@ -134,7 +134,7 @@ export class Details {
     return h(
       "div",
       {},
-      h("h3", {}, `The same operation on ${count(ranks.length)} ranks`),
+      h("h3", {}, `The same operation on ${counted(ranks.length, "rank")}`),
       h("p", { class: "told" }, told),
       h("button", { type: "button", on: { click: () => this.timeline.setRanks(ranks) } }, "show these ranks"),
       tableOf(columns, rows, {
@@ -207,7 +207,7 @@ export class Details {
     const rows = events.row.map((/** @type {number} */ _, /** @type {number} */ i) => columns.map((c) => events[c.name][i]));
     const more = found.complete ? "" : ", the first that were found";
     this.element.replaceChildren(
-      h("p", {}, `${count(found.names.length)} names, ${count(rows.length)} events${more}. A row goes there; Esc ends the search.`),
+      h("p", {}, `${counted(found.names.length, "name")}, ${counted(rows.length, "event")}${more}. A row goes there; Esc ends the search.`),
       tableOf(columns, rows, { name: "search", chosen: (row) => void this.timeline.choose({ rank: row[1], table: row[2], row: row[5] }, true) }),
     );
     return found;

@@ -2,7 +2,7 @@
 import { TABLES } from "./draw.js";
 import { choice, entry, h } from "./dom.js";
 import { tableOf } from "./table.js";
-import { count, duration, exact, moment, parseRanks, parseTime, rankText } from "./units.js";
+import { counted, duration, exact, moment, parseRanks, parseTime, rankText } from "./units.js";
 import { keep, link } from "./url.js";
 
 const COLUMNS = [
@@ -78,7 +78,7 @@ export function show(ctx, values) {
       ctx.tell("");
       const rows = found.row.map((/** @type {number} */ _, /** @type {number} */ i) => COLUMNS.map((c) => found[c.name][i]));
       place.replaceChildren(
-        h("p", { class: "muted" }, `${count(rows.length)} events${found.complete ? "" : ", the first that were found: narrow the selection for all of them"}. A row shows what came before and after it.`),
+        h("p", { class: "muted" }, `${counted(rows.length, "event")}${found.complete ? "" : ", the first that were found: narrow the selection for all of them"}. A row shows what came before and after it.`),
         tableOf(COLUMNS, rows, {
           name: "events",
           sort: asked.sort,

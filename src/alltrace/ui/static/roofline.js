@@ -3,7 +3,7 @@ import { choice, h } from "./dom.js";
 import { notes } from "./overview.js";
 import { rate, RoofPicture } from "./roofpicture.js";
 import { listOf, tableOf } from "./table.js";
-import { count, duration } from "./units.js";
+import { count, counted, duration } from "./units.js";
 import { keep, link } from "./url.js";
 
 /** @typedef {import("./types.js").Answer} Answer */
@@ -132,7 +132,7 @@ class Roofline {
     const without = launches - new Set(shown.map((p) => p.of)).size;
     this.told.textContent = !this.precisions.length
       ? `None of ${count(launches)} launches has a count of floating-point operations in its report; \`ncu --set roofline\` collects them. The table shows the rest.`
-      : `${count(launches - without)} launches as points${without ? `; ${count(without)} without one: they did no ${this.precision} work, moved nothing, or the report does not say` : ""}.`;
+      : `${counted(launches - without, "launch", "launches")} as points${without ? `; ${count(without)} without one: they did no ${this.precision} work, moved nothing, or the report does not say` : ""}.`;
     const ceilings = this.found.ceilings.filter((c) => (c.device ?? "") === this.device).map((c) => ({ name: c.name.split(",")[0], kind: c.kind, value: c.value }));
     this.picture.show(
       shown.map((p) => {
@@ -225,7 +225,7 @@ class Roofline {
     const pattern = w ? `^${String(l.name).split(/[<(]/)[0].trim().split(/\s+/).pop()?.replace(/^.*::/, "").replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$` : "";
     this.details.replaceChildren(
       h("h2", {}, l.name),
-      w ? h("p", {}, `In the run: ${count(w.count)} launches on ${count(w.ranks)} ranks, ${duration(w.total_ns)} together, ${w.share_percent.toFixed(1)} % of the time of all kernels; ${duration(w.mean_ns)} each, ${duration(w.profiled_ns)} when measured. `, h("a", { href: link("timeline", { search: pattern, ranks: "0-15" }) }, "find it on the timeline")) : h("p", { class: "muted" }, this.weights ? "The run has no launch of this name, grid and block." : ""),
+      w ? h("p", {}, `In the run: ${counted(w.count, "launch", "launches")} on ${counted(w.ranks, "rank")}, ${duration(w.total_ns)} together, ${w.share_percent.toFixed(1)} % of the time of all kernels; ${duration(w.mean_ns)} each, ${duration(w.profiled_ns)} when measured. `, h("a", { href: link("timeline", { search: pattern, ranks: "0-15" }) }, "find it on the timeline")) : h("p", { class: "muted" }, this.weights ? "The run has no launch of this name, grid and block." : ""),
       h(
         "div",
         { class: "columns" },

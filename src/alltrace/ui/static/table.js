@@ -1,6 +1,6 @@
 // @ts-check
 import { download, h } from "./dom.js";
-import { cell, count, exact } from "./units.js";
+import { cell, count, counted, exact } from "./units.js";
 
 /** @typedef {import("./types.js").Column} Column */
 
@@ -46,7 +46,7 @@ export function tableOf(columns, rows, options) {
     more.hidden = found.length <= shown;
     more.textContent = `show more of ${count(found.length)} rows`;
     const total = options.total ?? rows.length;
-    told.textContent = `${count(found.length)} rows${total > rows.length ? ` of ${count(total)}` : ""}`;
+    told.textContent = `${counted(found.length, "row")}${total > rows.length ? ` of ${count(total)}` : ""}`;
   }
 
   /** @param {any[]} row */

@@ -34,6 +34,14 @@ export const exact = (ns) => moment(Math.round(ns), 1);
 export const count = (n) => n.toLocaleString("en");
 
 /**
+ * A number of things: `1 rank`, `1,024 ranks`.
+ * @param {number} n
+ * @param {string} thing what one is called
+ * @param {string} [things] what several are called, if not `thing` with an s
+ */
+export const counted = (n, thing, things) => `${count(n)} ${n === 1 ? thing : (things ?? `${thing}s`)}`;
+
+/**
  * A cell of a table, by its column's unit.
  * @param {any} value
  * @param {string|null} unit
