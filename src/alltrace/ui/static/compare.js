@@ -3,7 +3,7 @@ import { Differences } from "./differences.js";
 import { choice, h } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { tableOf } from "./table.js";
-import { counted, duration } from "./units.js";
+import { counted as things, duration } from "./units.js";
 import { keep } from "./url.js";
 
 /** @typedef {import("./types.js").Step} Step */
@@ -92,7 +92,7 @@ export function show(ctx, values) {
       breakdown.replaceChildren(
         h("h2", {}, "Breakdown, mean of the devices"),
         tableOf([{ name: "class", unit: null }, time("first"), time("second"), time("more"), { name: "ratio", unit: null }], rows, { name: "breakdown", filter: false }),
-        h("p", { class: "muted" }, `${step ? `step ${step}` : "whole runs"}, ${counted(both[0].ranks_done, "rank")} of the first run, ${both[1].ranks_done} of the second${part ? ", as many as could be counted in the time there is" : ""}`),
+        h("p", { class: "muted" }, `${step ? `step ${step}` : "whole runs"}, ${things(both[0].ranks_done, "rank")} of the first run, ${both[1].ranks_done} of the second${part ? ", as many as could be counted in the time there is" : ""}`),
       );
     } catch (error) {
       ctx.failed(error);
@@ -117,9 +117,9 @@ export function show(ctx, values) {
   ctx.main.append(
     h("h2", {}, "Two runs, aligned by step"),
     h("div", { class: "bar" }, chooser, choice("show", metrics.map((m) => [m.name, m.name]), metric, (v) => ((metric = v), look()))),
-    h("h3", {}, `${run.name}: ${counted(run.run.ranks, "rank")}, ${duration(run.run.span_ns)}`),
+    h("h3", {}, `${run.name}: ${things(run.run.ranks, "rank")}, ${duration(run.run.span_ns)}`),
     mapA.element,
-    h("h3", {}, `${runB.name}: ${counted(runB.run.ranks, "rank")}, ${duration(runB.run.span_ns)}`),
+    h("h3", {}, `${runB.name}: ${things(runB.run.ranks, "rank")}, ${duration(runB.run.span_ns)}`),
     mapB.element,
     tables,
     differences.element,
