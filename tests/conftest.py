@@ -50,3 +50,14 @@ def nsys() -> Path:
     if tool is None:
         pytest.skip("no Nsight Systems: set ALLTRACE_NSIGHT")
     return tool
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that run a real nsys get another try: its agent crashes now and then on a busy machine, and the report with it.
+
+    The kernel logs it as `*1GlobalProcess[PID]: segfault`, some four times in the hundreds of starts of a run of all tests. What is
+    wrong with us fails every time.
+    """
+    for item in items:
+        if "nsys" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.flaky(reruns=2))

@@ -97,7 +97,12 @@ def capture(bare_environment, tmp_path):
         started = subprocess.Popen(command, **pipes)
         if not wait:
             return started
-        out, err = started.communicate(timeout=120)
+        try:
+            out, err = started.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            started.kill()  # else it is another test that is told of a process and pipes that nobody closed
+            started.communicate()
+            raise
         return subprocess.CompletedProcess(command, started.returncode, out, err)
 
     return call

@@ -388,7 +388,12 @@ def run(bare_environment, nsys, slurm, cache, tmp_path, monkeypatch):
             started = subprocess.Popen(command, **pipes)
             if case.program in (WAIT, ("sleep",)):
                 do_harm(case, tmp_path, started)
-            _, err = started.communicate(timeout=120)
+            try:
+                _, err = started.communicate(timeout=120)
+            except subprocess.TimeoutExpired:
+                started.kill()  # else it is another test that is told of a process and pipes that nobody closed
+                started.communicate()
+                raise
             if case.launcher.startswith("sbatch"):
                 until = time.monotonic() + 60
                 while subprocess.run(["squeue", "-h"], capture_output=True, check=True).stdout:

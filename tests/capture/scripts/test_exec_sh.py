@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -61,6 +62,30 @@ def test_a_missing_or_cut_report_is_said(script):
     assert finish(script("--force", program=["sh", "-c", "kill -9 $$"], FAKE="none"))[0] == 137
 
 
+RAN = 'echo ran >> ran; sleep "$0"; exit 5'
+
+
+def test_a_profiler_that_fails_before_the_program_starts_is_started_once_more(script, tmp_path):
+    assert finish(script("--job", "j", program=["sh", "-c", RAN, "0"], FAKE="once")) == (5, "", "")
+    assert (tmp_path / "ran").read_text() == "ran\n"
+    assert [p.name[:7] for p in (tmp_path / "reports").iterdir()] == ["j_rank1"]
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_it_is_started_twice_at_most_and_the_program_never(script, tmp_path):
+    code, _, err = finish(script(program=["sh", "-c", RAN, "0"], FAKE="fails"))
+    assert code == 1
+    assert "no whole report" in err
+    assert (tmp_path / "starts").read_text() == "started\n" * 2
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_program_is_not_started_again_by_what_a_failed_profiler_left(script, tmp_path):
+    assert finish(script(program=["sh", "-c", RAN, "1"], FAKE="late"))[0] == 5
+    time.sleep(1)
+    assert (tmp_path / "ran").read_text() == "ran\n"
+
+
 def test_a_signal_reaches_the_program(script, tmp_path):
     loop = 'trap "echo saved; exit 7" TERM; echo ready; i=0; while [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done'
     started = script(program=["sh", "-c", loop])
@@ -92,10 +117,9 @@ def test_what_it_does_not_know_is_refused(capture):
     assert "cannot write the switch" in capture("exec", "--emit-sh", "--profiler-arg=--x=$(id)").stderr
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck on this machine")
-def test_shellcheck_finds_nothing(capture):
+def test_shellcheck_finds_nothing(capture, shellcheck):
     emitted = capture("exec", "--emit-sh", "--ranks", "0-3", "--steps", "3:5", "--gpu-metrics", "-o", "it's here")
-    checked = subprocess.run(["shellcheck", "-s", "sh", "-"], input=emitted.stdout, capture_output=True, text=True, check=False)
+    checked = subprocess.run([shellcheck, "-s", "sh", "-"], input=emitted.stdout, capture_output=True, text=True, check=False)
     assert checked.stdout == ""
 
 

@@ -109,41 +109,54 @@ fi
 
 [ "$force" = false ] || rm -f -- "$report" # what is there afterwards must be of this run
 
-# nsys runs in the background, so that a signal reaches the program at once and not after it
+# The shell around the program starts it only where it makes the file with its own process id
 # shellcheck disable=SC2016  # expanded by the shells that run it
-witness='echo $$ >"$1/shell"; d=$1; shift; trap : HUP INT QUIT TERM USR1 USR2
-sh -c '\''echo $$ >"$0/pid"; exec "$@"'\'' "$d" "$@"; c=$?; echo $c >"$d/code"; exit $c'
+witness='set -C; echo $$ >"${1}shell" || exit 1; set +C; d=$1; shift; trap : HUP INT QUIT TERM USR1 USR2
+sh -c '\''echo $$ >"${0}pid"; exec "$@"'\'' "$d" "$@"; c=$?; echo $c >"${d}code"; exit $c'
 exec 3<&0
 target=$(printf %s "$report" | sed 's/%/%%/g')
-# shellcheck disable=SC2086  # switches are words without blanks
-if [ "$profiler" = ncu ]; then
-  [ "$force" = false ] || switches="$switches --force-overwrite"
-  set -- "$tool" $switches --kernel-name "regex:$kernels" --export "$target" sh -c "$witness" sh "$private" "$@"
-else
-  set -- "$tool" profile $switches --force-overwrite="$force" --output="$target" sh -c "$witness" sh "$private" "$@"
-fi
-TMPDIR=$private ALLTRACE_CAPTURE=$profiler "$@" <&3 3<&- &
-profiler=$!
-# shellcheck disable=SC2317  # called by the traps
-pass_on() { kill -s "$1" "$(cat "$private/pid" 2>/dev/null || echo "$profiler")" 2>/dev/null; }
-trap 'pass_on TERM' TERM INT
-trap 'pass_on HUP' HUP
-trap 'pass_on USR1' USR1
-trap 'pass_on USR2' USR2
-wait "$profiler"
-code=$?
-while kill -0 "$profiler" 2>/dev/null; do # a signal has ended the waiting, not the profiler
-  wait "$profiler"
+asked=''
+# shellcheck disable=SC2317,SC2329  # called by the traps
+pass_on() { asked=1; kill -s "$1" "$(cat "${turn}pid" 2>/dev/null || echo "$child")" 2>/dev/null; }
+lives() { [ -s "$turn$1" ] && kill -0 "$(cat "$turn$1")" 2>/dev/null; }
+
+# Runs it under the profiler, in the background, so that a signal reaches the program at once and not after it
+profiled() { # TURN PROGRAM [ARGUMENT ...], TURN being what the names of the shell's files begin with
+  turn=$1
+  # shellcheck disable=SC2086  # switches are words without blanks
+  if [ "$profiler" = ncu ]; then
+    [ "$force" = false ] || switches="$switches --force-overwrite"
+    set -- "$tool" $switches --kernel-name "regex:$kernels" --export "$target" sh -c "$witness" sh "$@"
+  else
+    set -- "$tool" profile $switches --force-overwrite="$force" --output="$target" sh -c "$witness" sh "$@"
+  fi
+  TMPDIR=$private ALLTRACE_CAPTURE=$profiler "$@" <&3 3<&- &
+  child=$!
+  trap 'pass_on TERM' TERM INT
+  trap 'pass_on HUP' HUP
+  trap 'pass_on USR1' USR1
+  trap 'pass_on USR2' USR2
+  wait "$child"
   code=$?
-done
-ended=$code
-lives() { [ -s "$private/$1" ] && kill -0 "$(cat "$private/$1")" 2>/dev/null; }
-while [ ! -s "$private/code" ] && lives pid; do sleep 1; done
+  while kill -0 "$child" 2>/dev/null; do # a signal has ended the waiting, not the profiler
+    wait "$child"
+    code=$?
+  done
+  ended=$code
+}
+profiled "$private/" "$@"
+# nsys ends by itself before the program started, now and then on a busy machine: once more, if it can still not start it
+if [ "$profiler" = nsys ] && [ "$ended" != 0 ] && [ "$ended" -le 128 ] && [ -z "$asked" ] &&
+  (set -C && : >"$private/shell") 2>/dev/null; then
+  sleep 1
+  profiled "$private/again-" "$@"
+fi
+while [ ! -s "${turn}code" ] && lives pid; do sleep 1; done
 for pause in 1 1 1 2 5; do # the shell around the program may be about to write it down
-  if [ -s "$private/code" ] || ! lives shell; then break; fi
+  if [ -s "${turn}code" ] || ! lives shell; then break; fi
   sleep "$pause"
 done
-[ ! -s "$private/code" ] || code=$(cat "$private/code")
+[ ! -s "${turn}code" ] || code=$(cat "${turn}code")
 
 # The exit code of nsys does not tell whether there is a report
 look() { # MESSAGE
@@ -162,7 +175,7 @@ while [ "$missing" = 1 ] && [ "$ended" -gt 128 ] && [ "$ended" != "$code" ] && [
   look ''
 done
 look 'is cut off'
-rm -rf "$private/shell" "$private/pid" "$private/code" "$private/nvidia"
+rm -rf "$private/shell" "${turn}shell" "${turn}pid" "${turn}code" "$private/nvidia"
 if [ "$missing" = 1 ]; then
   say "no whole report $report; what is left is in $private"
   if [ "$strict" = true ] && [ "$code" = 0 ]; then code=4; fi
