@@ -43,20 +43,31 @@ def _low_zeros(_typing: Any, number: Any) -> Any:
     return nb.uint64(nb.uint64), generate
 
 
-@nb.njit(inline="always")
-def _load(data: Any, at: Any) -> Any:
-    """Eight bytes as a number; one instruction once compiled."""
-    v = np.uint64(0)
-    for k in range(8):
-        v |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
-    return v
+def _place(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
+    """The address of eight bytes of an array."""
+    start = context.make_array(kind)(context, builder, data).data
+    return builder.bitcast(builder.gep(start, [at]), ir.IntType(64).as_pointer())
 
 
-@nb.njit(inline="always")
-def _store(data: Any, at: Any, v: Any) -> None:
-    """A number as eight bytes; one instruction once compiled."""
-    for k in range(8):
-        data[at + np.uint64(k)] = np.uint8(v >> np.uint64(8 * k))
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _load(_typing: Any, data: Any, at: Any) -> Any:
+    """Eight bytes as a number, the first the lowest; one instruction."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_place(context, builder, signature.args[0], *arguments), align=1)
+
+    return nb.uint64(data, at), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+def _store(_typing: Any, data: Any, at: Any, number: Any) -> Any:
+    """A number as eight bytes; one instruction."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _place(context, builder, signature.args[0], *arguments[:2]), align=1)
+        return context.get_dummy_value()
+
+    return nb.void(data, at, number), generate
 
 
 @nb.njit(inline="always")
@@ -212,6 +223,44 @@ def gather(text: Any, starts: Any, lengths: Any, order: Any, out: Any) -> None:
             _store(out, at + k, _load(text, start + k))
             k += _8
         at += size
+
+
+@kernel(nb.boolean(nb.int64[:, ::1], _I64, nb.int64, nb.int64[:, ::1]))
+def columns_in_order(rows: Any, order: Any, few: Any, out: Any) -> Any:
+    """Rows in the order of their first two columns, column by column.
+
+    Args:
+        rows: int64 array (n, k).
+        order: int64 array of n: the places of the rows in the order of the first column.
+        few: The most rows with equal first columns that are put into the order of the second here.
+        out: int64 array (k, n), filled.
+
+    Returns:
+        Whether there were more, so that the second column is not everywhere in order.
+    """
+    many = False
+    begun = np.uint64(0)
+    for n in range(order.size):
+        i = np.uint64(n)
+        row = np.uint64(order[i])
+        key, second = rows[row, np.uint64(0)], rows[row, np.uint64(1)]
+        if i > begun and out[np.uint64(0), i - _1] != key:
+            begun = i
+        at = i
+        if i > begun and out[_1, i - _1] > second:
+            if i - begun >= np.uint64(few):
+                many = True
+            else:
+                while at > begun and out[_1, at - _1] > second:
+                    for column in range(1, rows.shape[1]):
+                        c = np.uint64(column)
+                        out[c, at] = out[c, at - _1]
+                    at -= _1
+        out[np.uint64(0), i] = key
+        for column in range(1, rows.shape[1]):
+            c = np.uint64(column)
+            out[c, at] = rows[row, c]
+    return many
 
 
 STOP, VALUE, LATER, NEXT, AGAIN, OBJECT, LOW, HIGH, LAST_HIGH = range(9)

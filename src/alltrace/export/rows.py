@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.export._kernels import columns_in_order
 from alltrace.export.merge import merged, read_bytes
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HELD_ROWS = 1 << 18
 _ALONE_ROWS = 1 << 13
 _MOST_RUNS = 4_000
+_FEW_EQUAL = 32
 
 
 class RowSorter:
@@ -85,8 +87,10 @@ class RowSorter:
         Rows whose first number is equal are in one block.
         """
         for rows, order in self.ordered():
-            columns = np.ascontiguousarray(np.take(rows, order, axis=0).T)
-            _settle(columns)
+            columns = np.empty((self._columns, len(rows)), np.int64)
+            if columns_in_order(rows, order, _FEW_EQUAL, columns):
+                columns[:] = np.take(rows, order, axis=0).T
+                _settle(columns)
             yield tuple(columns)
 
     def _taken(self) -> list[Int64]:
@@ -205,7 +209,5 @@ def _settle(columns: Int64) -> None:
     """Sort by the second column where the first is equal."""
     keys, second = columns[:2]
     equal = keys[1:] == keys[:-1]
-    if not np.any(equal & (second[1:] < second[:-1])):
-        return
     rows = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
     columns[:, rows] = columns[:, rows[np.lexsort((second[rows], keys[rows]))]]

@@ -116,16 +116,16 @@ def tracks_of(selection: Selection, rank: Rank, *, fold_streams: bool = False, m
 
     threads: set[int] = set()
     for table in HOST_TABLES:
-        for batch in selection.batches(rank, table, ["thread"]):
+        for batch in selection.distinct(rank, table, ["thread"]):
             threads.update(UNKNOWN if t is None else t for t in pc.unique(batch.column("thread")).to_pylist())
     streams: set[tuple[int, int]] = set()
     for table in GPU_TABLES:
-        for batch in selection.batches(rank, table, ["device", "stream"]):
+        for batch in selection.distinct(rank, table, ["device", "stream"]):
             pairs = np.unique(_pair(numbers(batch, "device"), numbers(batch, "stream")))
             streams.update((int(p >> 40) - 1, UNKNOWN if fold_streams else int(p & ((1 << 40) - 1)) - 1) for p in pairs)
     metered: set[int] = set()
     if metrics:
-        for batch in selection.batches(rank, "gpu_metrics", ["device"]):
+        for batch in selection.distinct(rank, "gpu_metrics", ["device"]):
             metered.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
     stored = selection.run.rank(rank.rank)
     known = stored.table("threads", ["thread", "name"])
@@ -227,10 +227,12 @@ def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list
     last = selection.run.span_ns[1] - zero
     where = ["device", "stream"] if table in GPU_TABLES else ["thread"]
     for batch in selection.batches(tracks.rank, table, list(dict.fromkeys((*columns, "start", "end", *where)))):
-        ends_column = batch.column("end")
-        still_open = ends_column.is_null().to_numpy()
-        starts = numbers(batch, "start") - zero
-        ends = np.where(still_open, last, numbers(batch, "end") - zero)
+        starts, ends = numbers(batch, "start") - zero, numbers(batch, "end") - zero
+        if batch.column("end").null_count:
+            still_open = batch.column("end").is_null().to_numpy()
+            ends = np.where(still_open, last, ends)
+        else:
+            still_open = np.zeros(len(ends), np.bool_)
         if table in GPU_TABLES:
             places = tracks.of_streams(numbers(batch, "device"), numbers(batch, "stream"))
         else:

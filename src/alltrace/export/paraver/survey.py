@@ -85,7 +85,7 @@ class Survey:
 
         found: Any = np.empty(0, np.int64)
         for rank in self._selection.ranks:
-            for batch in self._selection.batches(rank, table, [column]):
+            for batch in self._selection.distinct(rank, table, [column]):
                 new = pc.unique(batch.column(column)).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)
                 found = np.union1d(found, new)
         return np.asarray(found, np.int64)
