@@ -51,3 +51,17 @@ def test_what_is_not_there_is_refused(run):
         select(run, steps=(8, 9), aligned=run.aligned())
     with pytest.raises(UsageError, match="not after its start"):
         select(run, window_ns=(5, 5))
+
+
+@pytest.mark.parametrize("window_ns", [None, (0, STEP)])
+def test_distinct_values_are_those_of_all_wanted_rows(run, window_ns):
+    selection = select(run, window_ns=window_ns)
+    for record in run.ranks:
+        for table, columns in (("api", ["thread"]), ("kernels", ["device", "stream"]), ("kernels", ["short_name"])):
+            found, expected = (
+                {tuple(row.values()) for batch in batches for row in batch.select(columns).to_pylist()}
+                for batches in (selection.distinct(record, table, columns), selection.batches(record, table, columns))
+            )
+            assert found == expected
+            assert found
+    assert list(select(run, only=["api"]).distinct(run.ranks[0], "kernels", ["device"])) == []

@@ -1,8 +1,8 @@
 """The inner loops of writing text: decimal numbers and pieces of text into one buffer, and gathering records in order.
 
-Bytes move eight at a time, which is what makes these loops fast: a store may therefore reach past what it writes, by less than `SLACK`
-bytes, which every buffer that is written or read has more than its content. Indices are unsigned, as signed ones are checked for
-counting from the end.
+Bytes move eight at a time, which is what makes these loops fast: a store may therefore reach past what it writes, by less than
+`SLACK` bytes, which every buffer that is written or read has more than its content. Indices are unsigned, as signed ones are
+checked for counting from the end.
 """
 
 from __future__ import annotations
@@ -33,41 +33,42 @@ _1, _4, _7, _8 = (np.uint64(n) for n in (1, 4, 7, 8))
 _ZEROS, _LAST_DIGIT = np.uint64(0x3030303030303030), np.uint64(1 << 56)
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _low_zeros(_typing: Any, number: Any) -> Any:
-    """How many of the lowest bits of an unsigned number are 0; one instruction."""
-
+def _low_zeros_of(_typing: Any, _number: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return nb.uint64(nb.uint64), generate
 
 
-def _place(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
-    """The address of eight bytes of an array."""
+def _address(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
+    """Where eight bytes of an array are."""
     start = context.make_array(kind)(context, builder, data).data
     return builder.bitcast(builder.gep(start, [at]), ir.IntType(64).as_pointer())
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _load(_typing: Any, data: Any, at: Any) -> Any:
-    """Eight bytes as a number, the first the lowest; one instruction."""
-
+def _load_of(_typing: Any, data: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_place(context, builder, signature.args[0], *arguments), align=1)
+        return builder.load(_address(context, builder, signature.args[0], *arguments), align=1)
 
     return nb.uint64(data, at), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _store(_typing: Any, data: Any, at: Any, number: Any) -> Any:
-    """A number as eight bytes; one instruction."""
-
+def _store_of(_typing: Any, data: Any, at: Any, number: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], _place(context, builder, signature.args[0], *arguments[:2]), align=1)
+        builder.store(arguments[2], _address(context, builder, signature.args[0], *arguments[:2]), align=1)
         return context.get_dummy_value()
 
     return nb.void(data, at, number), generate
+
+
+_low_zeros: Any = intrinsic(_low_zeros_of)
+"""Takes an unsigned number; how many of its lowest bits are 0. One instruction, as those that follow."""
+
+_load: Any = intrinsic(_load_of)
+"""Takes a byte array and a place in it; the eight bytes there as a number, the first the lowest."""
+
+_store: Any = intrinsic(_store_of)
+"""Takes a byte array, a place in it and a number, which becomes the eight bytes there."""
 
 
 @nb.njit(inline="always")
@@ -267,7 +268,9 @@ STOP, VALUE, LATER, NEXT, AGAIN, OBJECT, LOW, HIGH, LAST_HIGH = range(9)
 """What follows a piece of text of a line; see `alltrace.export.paraver.lines`."""
 
 
-@kernel(nb.int64(nb.int64[:, ::1], _I64, nb.int64, _READ, _I64, nb.int64, _I64, _I64, nb.int8[::1], _READ, _I64, _U8, nb.int64, _I64))
+@kernel(
+    nb.int64(nb.int64[:, ::1], _I64, nb.int64, _READ, _I64, nb.int64, _I64, _I64, nb.int8[::1], _READ, _I64, _U8, nb.int64, _I64)
+)
 def write_lines(
     rows: Any, order: Any, first: Any, heads: Any, head_at: Any, objects: Any, variants: Any, steps: Any, kinds: Any,
     texts: Any, text_at: Any, out: Any, most: Any, place: Any,

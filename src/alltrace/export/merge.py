@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.export._kernels import SLACK, gather
-from alltrace.export.lines import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from typing_extensions import Self
+
+    from alltrace.export.lines import Records
 
     Int64 = NDArray[np.int64]
     Int32 = NDArray[np.int32]

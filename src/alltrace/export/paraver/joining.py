@@ -24,9 +24,10 @@ _REMAINDERS = 1 << 22  # correlations count up, so this many are told apart
 
 
 class CallJoin:
-    """Takes work, waits for work and then calls, and joins them by process and correlation: what launched the work, and what waited.
+    """Takes work and waits for work, and then calls, and joins them by process and correlation: which call launched, which waited.
 
-    Most calls launch nothing; those that cannot have are dropped at once, which is why they come last. Correlation 0 is that of work which nobody launched. Of nested calls of one correlation the outermost is taken.
+    Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 is that of work which nobody launched. Of
+    nested calls of one correlation the outermost is taken.
 
     Args:
         path: Where to sort, as `Sorter` takes it.

@@ -1,9 +1,9 @@
 """Lines of a .prv as rows of two numbers, which are sorted, and become text when they are written.
 
-The first number of a row is its key: eight times the time, and a place among what has that time. The second is a word: 16 bits of the
-line's shape, 16 of its object, 32 of a value. Lines with more numbers go on with rows of the same key, whose second number is one of them,
-or two of 32 bits. A shape says what text and which of these numbers a line is made of; types of events and states are in its text, so
-most lines are one row of 16 bytes.
+The first number of a row is its key: eight times the time, and a place among what has that time. The second is a word: 15 bits
+of the line's shape, 16 of its object, 32 of a value. Lines with more numbers go on with rows of the same key, whose second number
+is one of them, or two of 32 bits. A shape says what text and which of these numbers a line is made of; types of events and states
+are in its text, so most lines are one row of 16 bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SMALL = 1 << 32
 
 _STATE, _EVENT, _COMMUNICATION, _OBJECT = range(4)
 _HEADS = ("1:", "2:", "3:", "")
-_MOST_SHAPES = 1 << 16
+_MOST_SHAPES = 1 << 15
 _LINE_BYTES = 22 + 1  # a head, and one of "-" or a line end
 _NUMBER_BYTES = 20
 _WRITTEN_BYTES = 1 << 18
@@ -77,9 +77,9 @@ class Lines:
 
         Args:
             form: What stands after the object and the time: text, or a kind of number. `VALUE` is the value of the line's row,
-                `LATER` the time and that value together, `OBJECT` the object that it names; `NEXT` is the number of the next row,
-                `LOW` and `HIGH` the time together with 32 bits of the next row's, `LAST_HIGH` the same where a further row follows or
-                none; `AGAIN` is the line's beginning.
+                `LATER` the sum of the time and that value, `OBJECT` the object that it names. `NEXT` is the number of the next
+                row that the line goes on with; `LOW` and `HIGH` are the sum of the time and 32 bits of that number, and
+                `LAST_HIGH`, which is `HIGH`, has the row after it be the next. `AGAIN` is the line's beginning.
         """
         return self._shape(_EVENT, form)
 
@@ -124,7 +124,8 @@ class Lines:
             place[0] = 0
             while place[0] < len(order):
                 size = write_lines(
-                    rows, order, place[0], self._heads, self._head_at, self._objects, *shapes, texts, text_at, out, _WRITTEN_BYTES, place
+                    rows, order, place[0], self._heads, self._head_at, self._objects, *shapes, texts, text_at, out,
+                    _WRITTEN_BYTES, place,
                 )  # fmt: skip
                 yield out[:size].data
 

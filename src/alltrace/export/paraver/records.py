@@ -96,23 +96,19 @@ class RecordWriter:
     ) -> None:
         self.counts["events"] += 2 * len(starts)
         numbers = [n for n, _ in more]
-        extra = [v for _, v in more]
         begun = [_event(t, numbers) for t in types]
         # without more an end is the event of value 0, in the form of the begin: lines that are alike are written faster
         ended = [[f":{t}:", VALUE, *(f":{n}:0" for n in numbers), "\n"] for t in types]
         both = [[*b, AGAIN, *("0" if p == VALUE else p for p in e)] for b, e in zip(begun, ended, strict=True)]
+        columns = (objects, starts, ends, values, kinds, *(v for _, v in more))
         instant = np.flatnonzero(ends <= starts)
-        rest = [objects, starts, ends, values, kinds, extra]
+        long = np.flatnonzero(ends > starts) if len(instant) else None
+        own, begins, stops, found, kind, *rest = (_some(c, long) for c in columns)
+        self._events(own, begins, BEGIN, begun, found, rest, kind)
+        self._events(own, stops, END_FIRST, ended, 0, (), kind)
         if len(instant):
-            rows = np.flatnonzero(ends > starts)
-            rest = [_some(objects, rows), starts[rows], ends[rows], *(_some(v, rows) for v in (values, kinds)), [_some(e, rows) for e in extra]]
-        long_objects, long_starts, long_ends, long_values, long_kinds, long_extra = rest
-        self._events(long_objects, long_starts, BEGIN, begun, long_values, long_extra, long_kinds)
-        self._events(long_objects, long_ends, END_FIRST, ended, 0, (), long_kinds)
-        if len(instant):
-            at = (_some(v, instant) for v in (objects, starts))
-            more_values = [_some(e, instant) for e in extra]
-            self._events(*at, INSTANT, both, _some(values, instant), more_values, _some(kinds, instant))
+            own, begins, _, found, kind, *rest = (_some(c, instant) for c in columns)
+            self._events(own, begins, INSTANT, both, found, rest, kind)
 
     def points(
         self,
@@ -158,19 +154,19 @@ class RecordWriter:
     def communications(
         self, senders: Int64, sent: tuple[Int64, Int64], receivers: Int64, received: tuple[Int64, Int64], sizes: Any, tags: Any
     ) -> None:
-        """Add n communications; `sent` and `received` are logical and physical times, sizes and tags arrays or one number for all."""
-        (sent, gone), (arrived, taken) = sent, received
-        self.counts["communications"] += len(sent)
-        if not len(sent):
+        """Add n communications; `sent` and `received` are logical and physical times, sizes and tags one number or n."""
+        (issued, moved), (arrived, finished) = sent, received
+        self.counts["communications"] += len(issued)
+        if not len(issued):
             return
-        moved, ended = gone - sent, arrived - sent
+        moves, arrives = moved - issued, arrived - issued
         rest: list[Any] = []
         form: list[Any] = [":", LOW, ":", OBJECT, HIGH, ":", LAST_HIGH]
-        if arrived is taken and _small(moved) and _small(ended):
-            rest.append(moved | ended << 32)
+        if arrived is finished and _small(moves) and _small(arrives):
+            rest.append(moves | arrives << 32)
         else:
             form = [":", NEXT, ":", OBJECT, NEXT, ":", NEXT]
-            rest += [gone, arrived, taken]
+            rest += [moved, arrived, finished]
         for values in (sizes, tags):
             first = values if np.ndim(values) == 0 else values[0]
             if np.all(values == first) and (values is tags or first == 0):  # few: they are in the text
@@ -179,10 +175,17 @@ class RecordWriter:
                 form += [":", NEXT]
                 rest.append(values)
         shape = self._lines.communication(*form, "\n")
-        self._add(senders, sent, COMMUNICATION, shape, receivers, rest)
+        self._add(senders, issued, COMMUNICATION, shape, receivers, rest)
 
     def _events(
-        self, objects: Int64, times: Int64, place: int, forms: Sequence[Sequence[Any]], values: Any, more: Sequence[Any], kinds: Int64 | None
+        self,
+        objects: Int64,
+        times: Int64,
+        place: int,
+        forms: Sequence[Sequence[Any]],
+        values: Any,
+        more: Sequence[Any],
+        kinds: Int64 | None,
     ) -> None:
         """Add events, whose forms have a place for the value."""
         small = _small(values)
@@ -219,9 +222,10 @@ def _event(number: int, more: Sequence[int]) -> list[Any]:
 def _small(values: Any) -> bool:
     """Whether numbers have room in a line's first row."""
     if np.ndim(values) == 0:
-        return 0 <= values < SMALL
+        return bool(0 <= values < SMALL)
     return not len(values) or (int(values.min()) >= 0 and int(values.max()) < SMALL)
 
 
-def _some(values: Any, rows: Int64) -> Any:
-    return values if values is None or np.ndim(values) == 0 else values[rows]
+def _some(values: Any, rows: Int64 | None) -> Any:
+    """The rows of a column; all of them for None, and of one number for all the number."""
+    return values if rows is None or values is None or np.ndim(values) == 0 else values[rows]

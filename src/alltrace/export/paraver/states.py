@@ -71,7 +71,8 @@ class StateBuilder:
             end_ns: The end.
 
         Yields:
-            int64 arrays: tracks, starts, ends, states as places in `STATES`; and tracks, the last ends on them, the ends of the waits, their tracks.
+            int64 arrays: tracks, starts, ends, states as places in `STATES`; and tracks, the last ends on them, the ends of the
+            waits and their tracks.
         """
         count = len(background)
         rest = _STRENGTHS[np.array(background, np.int64)]

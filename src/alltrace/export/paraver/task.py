@@ -99,8 +99,8 @@ class Task:
     def _kernels(self) -> None:
         geometry = [c for c, _ in ev.GEOMETRY.values()] if self._details else []
         for part in self._parts("kernels", [self._kernel_name, "kind", "process", "correlation", *geometry]):
-            codes, kinds = words(part.rows, "kind")
-            communicates = np.array([*(k in _COMMUNICATION for k in kinds), False])[codes]
+            codes, names = words(part.rows, "kind")
+            communicates = np.array([*(n in _COMMUNICATION for n in names), False])[codes]
             values = self._survey.values["kernels"].of(numbers(part.rows, self._kernel_name))
             more: list[tuple[int, Any]] = []
             if self._details:
