@@ -58,11 +58,13 @@ class Selection:
             known = tuple(v for v in values if v is not None)
             if piece.start_ns is None or len(known) < len(columns):
                 read.append(piece.group)
-            elif known not in seen:
+            else:
                 seen.add(known)
-                yield pa.table([pa.array([v], f.type) for v, f in zip(known, schema, strict=True)], schema=schema)
-        if not pieces:
+        if len(read) == len(pieces):
             yield from self.batches(rank, table, columns)
+            return
+        for known in sorted(seen):
+            yield pa.table([pa.array([v], f.type) for v, f in zip(known, schema, strict=True)], schema=schema)
         for group in read:
             yield from self._wanted(stored.piece(table, group, list(dict.fromkeys((*columns, order)))), order)
 

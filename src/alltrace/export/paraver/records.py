@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 END_FIRST, INSTANT, STATE, BEGIN, COMMUNICATION = 0, 1, 3, 4, 5
 _MIXED = -1
+_OBJECT_SHIFT, _SHAPE_SHIFT = 32, 48
 
 
 class RecordWriter:
@@ -102,6 +103,13 @@ class RecordWriter:
         both = [[*b, AGAIN, *("0" if p == VALUE else p for p in e)] for b, e in zip(begun, ended, strict=True)]
         columns = (objects, starts, ends, values, kinds, *(v for _, v in more))
         instant = np.flatnonzero(ends <= starts)
+        if not len(instant) and not more and _small(values) and np.all(ends[:-1] <= starts[1:]):  # in order already
+            words = self._words(objects, begun, kinds)
+            rows = np.empty((len(starts), 2, 2), np.int64)
+            rows[:, 0, 0], rows[:, 0, 1] = starts * PLACES + BEGIN, words | values
+            rows[:, 1, 0], rows[:, 1, 1] = ends * PLACES + END_FIRST, words
+            self._sorter.add_rows(rows.reshape(-1, 2))
+            return
         long = np.flatnonzero(ends > starts) if len(instant) else None
         own, begins, stops, found, kind, *rest = (_some(c, long) for c in columns)
         self._events(own, begins, BEGIN, begun, found, rest, kind)
@@ -147,8 +155,9 @@ class RecordWriter:
         lengths = ends - starts
         small = _small(lengths)
         kind = LATER if small else NEXT
-        shapes = np.array([self._lines.state(":", kind, f":{s}\n") for s in states], np.int64)
-        self._add(objects, starts, STATE, shapes[kinds], lengths if small else 0, () if small else (ends,))
+        shapes = np.array([self._lines.state(":", kind, f":{s}\n") for s in states], np.int64) << _SHAPE_SHIFT
+        words = objects << _OBJECT_SHIFT | shapes[kinds]
+        self._add(words, starts, STATE, lengths if small else 0, () if small else (ends,))
         self.counts["states"] += len(starts)
 
     def communications(
@@ -174,8 +183,8 @@ class RecordWriter:
             else:
                 form += [":", NEXT]
                 rest.append(values)
-        shape = self._lines.communication(*form, "\n")
-        self._add(senders, issued, COMMUNICATION, shape, receivers, rest)
+        shape = self._lines.communication(*form, "\n") << _SHAPE_SHIFT
+        self._add(senders << _OBJECT_SHIFT | shape, issued, COMMUNICATION, receivers, rest)
 
     def _events(
         self,
@@ -189,17 +198,22 @@ class RecordWriter:
     ) -> None:
         """Add events, whose forms have a place for the value."""
         small = _small(values)
-        rest = [] if small else [values]
-        shapes = np.array([self._lines.event(*(NEXT if f == VALUE and not small else f for f in form)) for form in forms], np.int64)
-        shape = int(shapes[0]) if kinds is None else shapes[kinds]
-        self._add(objects, times, place, shape, values if small else 0, [*rest, *more])
+        if not small:
+            forms = [[NEXT if f == VALUE else f for f in form] for form in forms]
+            more = [values, *more]
+        self._add(self._words(objects, forms, kinds), times, place, values if small else 0, more)
 
-    def _add(self, objects: Int64, times: Int64, place: int, shape: Any, values: Any, more: Sequence[Any]) -> None:
-        """Add lines: their first rows, and those that go on with `more` numbers."""
+    def _words(self, objects: Int64, forms: Sequence[Sequence[Any]], kinds: Int64 | None) -> Int64:
+        """The words of events, without values."""
+        shapes = np.array([self._lines.event(*form) for form in forms], np.int64) << _SHAPE_SHIFT
+        words: Int64 = objects << _OBJECT_SHIFT
+        words |= shapes[0] if kinds is None else shapes[kinds]
+        return words
+
+    def _add(self, words: Int64, times: Int64, place: int, values: Any, more: Sequence[Any]) -> None:
+        """Add lines: their first rows, whose values come to the words, and those that go on with `more` numbers."""
         keys = times * PLACES
         keys += place
-        words = objects << 32
-        words |= shape << 48
         words |= values
         order = None
         if np.any(keys[1:] < keys[:-1]):  # here numbers are sorted in less time than by the sorter
