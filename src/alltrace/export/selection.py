@@ -78,11 +78,11 @@ class Selection:
 
     def _wanted(self, batch: Any, order: str) -> Iterator[Any]:
         """The wanted rows of a batch, where there are any."""
-        import pyarrow.compute as pc
-
         found = batch
         times = batch.column(order)
         if times.null_count or self.window_ns is not None:
+            import pyarrow.compute as pc
+
             wanted = pc.is_valid(times)
             if self.window_ns is not None:
                 start, end = self.window_ns

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import re
+import subprocess
+import sys
 
 import pytest
 from tests.making import HOSTILE, collective, copy, kernel, make_run
@@ -275,3 +277,19 @@ def test_another_name_or_no_rank_is_refused(tmp_path):
         export_paraver(select(run), tmp_path / "out.txt")
     with pytest.raises(UsageError, match="no ranks"):
         export_paraver(select(make_run(tmp_path / "empty", {})), tmp_path / "out.prv")
+
+
+def test_no_more_is_loaded_than_it_takes(tmp_path):
+    rows = {"api": [{"start": 1000, "end": 1500, "correlation": 1, **CALL}], "kernels": [kernel(1400, 2000, correlation=1)]}
+    make_run(tmp_path / "run", {5: rows})
+    code = (
+        "import sys\n"
+        "from alltrace.cli.main import main\n"
+        "main(sys.argv[1:])\n"
+        "heavy = 'pyarrow.compute', 'pyarrow.parquet', 'alltrace.align.clocks', 'alltrace.align.log_join', 'duckdb'\n"
+        "print(*(name for name in heavy if name in sys.modules))\n"
+    )
+    command = [sys.executable, "-c", code, "export", "paraver", str(tmp_path / "run"), "-o", str(tmp_path / "o.prv")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (tmp_path / "o.prv").is_file()
+    assert done.stdout == "\n"

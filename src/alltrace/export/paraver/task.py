@@ -156,13 +156,13 @@ class Task:
     def _calls(self) -> None:
         import pyarrow as pa
 
+        known = self._survey.values["api"]
+        texts = self._selection.run.texts(pa.array(known.ids)).to_pylist()
+        states = np.array([state_of_call(t or "") for t in texts], np.int64)
         for part in self._parts("api", ["name", "process", "correlation"]):
             self._joined.calls(*self._call(part.rows), part.starts, part.ends, part.tracks)
-            ids = numbers(part.rows, "name")
-            named = pa.array(ids).dictionary_encode()
-            texts = self._selection.run.texts(named.dictionary).to_pylist()
-            states = np.array([state_of_call(t or "") for t in texts], np.int64)[named.indices.to_numpy()]
-            self._host_intervals(part, ev.CALL, self._survey.values["api"].of(ids), states)
+            places = known.places(numbers(part.rows, "name"))
+            self._host_intervals(part, ev.CALL, known.values[places], states[places])
 
     def _host_intervals(
         self, part: Intervals, types: Any, values: Int64, states: Int64 | None, more: Any = (), kinds: Int64 | None = None
