@@ -71,14 +71,17 @@ class Names:
             ids = ids.combine_chunks()
         if isinstance(ids, pa.ChunkedArray) or len(known) == 0:
             return pa.nulls(len(ids), pa.string())
-        ids = ids if ids.type == pa.int64() else ids.cast(pa.int64())
-        wanted = (ids.fill_null(0) if ids.null_count else ids).to_numpy(zero_copy_only=False)
+        if len(ids) <= _FEW_TEXTS:  # what takes many, loads for longer than these take
+            few = ids.to_pylist()
+            at = np.minimum(np.searchsorted(known, np.array([n or 0 for n in few], np.int64)), len(known) - 1)
+            pairs = zip(few, at.tolist(), known[at].tolist(), strict=True)
+            return pa.array([values[n].as_py() if wanted == id_ else None for wanted, n, id_ in pairs], values.type)
+        wanted = ids if ids.type == pa.int64() else ids.cast(pa.int64())
+        wanted = (wanted.fill_null(0) if ids.null_count else wanted).to_numpy(zero_copy_only=False)
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         found = known[at] == wanted
         if ids.null_count:
             found &= ids.is_valid().to_numpy(zero_copy_only=False)
-        if len(ids) <= _FEW_TEXTS:  # what takes many loads for longer than these take
-            return pa.array([values[n].as_py() if ok else None for n, ok in zip(at.tolist(), found, strict=True)], values.type)
         return values.take(pa.array(at, mask=~found))
 
 
