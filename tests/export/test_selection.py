@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.making import kernel, make_run
 
 from alltrace.export.selection import select
+from alltrace.export.tracks import numbers
 from alltrace.trace.errors import UsageError
 
 STEP = 1_000_000
@@ -51,3 +54,29 @@ def test_what_is_not_there_is_refused(run):
         select(run, steps=(8, 9), aligned=run.aligned())
     with pytest.raises(UsageError, match="not after its start"):
         select(run, window_ns=(5, 5))
+
+
+@pytest.mark.parametrize("window_ns", [None, (0, STEP)])
+def test_distinct_values_are_those_of_all_wanted_rows(run, window_ns):
+    selection = select(run, window_ns=window_ns)
+    for record in run.ranks:
+        for table, columns in (("api", ["thread"]), ("kernels", ["device", "stream"]), ("kernels", ["short_name"])):
+            found, expected = (
+                {tuple(row.values()) for batch in batches for row in batch.select(columns).to_pylist()}
+                for batches in (selection.distinct(record, table, columns), selection.batches(record, table, columns))
+            )
+            assert found == expected
+            assert found
+    assert list(select(run, only=["api"]).distinct(run.ranks[0], "kernels", ["device"])) == []
+
+
+def test_numbers_with_and_without_nulls():
+    values = [3, None, -(2**62), None, 7, 8, None, 1, 2, None, 5]
+    for kind, given in ((pa.int64(), values), (pa.int32(), [v if v is None else v % 100 for v in values])):
+        array = pa.array(given, kind)
+        chunks = pa.chunked_array([array[2:9], array[9:], array[3:4], array[4:6]])
+        table = pa.table({"a": chunks, "b": pa.nulls(len(chunks), kind), "c": pa.array(range(len(chunks)), kind)})
+        assert numbers(table, "a", -5).tolist() == [-5 if v is None else v for v in chunks.to_pylist()]
+        assert numbers(table, "b").tolist() == [-1] * len(chunks)
+        assert numbers(table, "c").tolist() == list(range(len(chunks)))
+        assert {numbers(table, c).dtype for c in "abc"} == {np.dtype(np.int64)}

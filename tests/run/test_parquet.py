@@ -89,3 +89,17 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path):
 def test_a_type_that_parquet_lacks_is_an_error(tmp_path):
     with pytest.raises(pa.ArrowException):
         parquet.write_parquet(pa.table({"x": pa.nulls(1, pa.month_day_nano_interval())}), tmp_path / "none")
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_row_groups_come_one_by_one_in_the_order_of_the_rows(path, tmp_path, monkeypatch, light):
+    if not light:
+        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+    found = [t.to_pydict() for t in parquet.read_row_groups(path, ["c", "b", "not there"], ["b"])]
+    assert [sorted(t.items()) for t in found] == [
+        [("b", ["x", "y"]), ("c", [0.5, None])],
+        [("b", ["x"]), ("c", [1.5])],
+        [("b", [None]), ("c", [2.5])],
+    ]
+    with pytest.raises(InputError, match="it cannot be read"):
+        next(parquet.read_row_groups(tmp_path / "none.parquet", ["a"]))

@@ -88,7 +88,9 @@ def names_file(path, rows):
     return path
 
 
-def test_texts_of_ids(tmp_path):
+@pytest.mark.parametrize("few", [0, 1_000])
+def test_texts_of_ids(tmp_path, monkeypatch, few):
+    monkeypatch.setattr("alltrace.run.store._FEW_TEXTS", few)
     rows = [{"id": name_id(t), "value": t} for t in ("b", "", "ü", "a\nb")]
     names = Names([names_file(tmp_path / "1", rows[:3]), names_file(tmp_path / "2", rows[1:])])
     ids = pa.chunked_array([[name_id("b"), None, 12345], [name_id("a\nb"), name_id("")]], pa.int64())

@@ -19,10 +19,10 @@ USE = (
 )
 
 
-def run(source, **environment):
+def run(source, use=USE, **environment):
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("NUMBA_", "XDG_"))}
     done = subprocess.run(
-        [sys.executable, "-c", USE],
+        [sys.executable, "-c", use],
         capture_output=True,
         text=True,
         env={**clean, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", **environment},
@@ -59,3 +59,19 @@ def test_it_works_where_nothing_can_be_written(tmp_path, source):
         (folder / "__pycache__").touch()
     assert int(run(source, NUMBA_CACHE_DIR=blocked, HOME=blocked, XDG_CACHE_HOME=blocked)[1]) == 908
     assert not list(tmp_path.rglob("*.nbc"))
+
+
+@pytest.mark.slow
+def test_a_late_function_is_loaded_when_it_is_called(source, tmp_path):
+    use = (
+        "import numpy as np\n"
+        "from alltrace.export import _kernels\n"
+        "loaded = [k._compiled is not None for k in (_kernels.gather, _kernels.columns_in_order)]\n"
+        "out = np.empty((2, 3), np.int64)\n"
+        "more = _kernels.columns_in_order(np.array([[2, 1], [1, 9], [1, 3]]), np.array([1, 2, 0]), 4, out)\n"
+        "loaded += [k._compiled is not None for k in (_kernels.gather, _kernels.columns_in_order)]\n"
+        "print(more, *out.reshape(-1).tolist(), *loaded)\n"
+    )
+    for _ in range(2):
+        found = run(source, use, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
+        assert found == "False 1 1 2 3 9 1 False False False True".split()

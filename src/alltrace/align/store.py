@@ -17,14 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.align.aligned import Aligned
-from alltrace.align.clocks import place_ranks, solve
-from alltrace.align.evidence import collect
-from alltrace.align.log_join import NEARLY_ALL, Joined, finish, join_ranks
-from alltrace.align.matching import match
-from alltrace.align.members import evidence_of, meet
-from alltrace.align.printed_steps import with_printed_steps
 from alltrace.align.schema import SOURCES, STEPS, Alignment
-from alltrace.align.steps import find_steps
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.clock import ClockMap
 from alltrace.run.manifest import NAMES, read_manifest, write_json, write_manifest
@@ -35,8 +28,12 @@ from alltrace.trace.errors import AlltraceError, InputError
 from alltrace.trace.names import intern
 from alltrace.trace.schema import TABLES
 
+# what works an alignment out is loaded where it is used: most commands find one that is kept
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from alltrace.align.log_join import Joined
 
 _NO_MEMBERS = (
     "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
@@ -143,6 +140,11 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
 
 def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
     """Write the tables of the alignment into `draft`; returns its facts."""
+    from alltrace.align.clocks import place_ranks, solve
+    from alltrace.align.log_join import NEARLY_ALL, finish
+    from alltrace.align.matching import match
+    from alltrace.align.members import evidence_of, meet
+
     tables, names, notes = _collect_all(run, draft, jobs, progress)
     ranks = place_ranks(run.manifest)
     shifts = {p.rank: p.shift_ns for p in ranks}
@@ -191,6 +193,8 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
 def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tuple[Joined, Names]:
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
+
+    from alltrace.align.log_join import Joined, join_ranks
 
     if not any(log.kind == "nccl" for log in run.manifest.logs):
         return Joined(tables), names
@@ -244,6 +248,8 @@ def _collect_one(task: _Task, advance: Callable[[int], None]) -> Any:
 
 
 def _collected(run: Run, task: _Task, advance: Callable[[int], None]) -> Any:
+    from alltrace.align.evidence import collect
+
     rank = run.rank(task.rank)
     rank.clock = ClockMap(0)  # kept in the time of the rank's files
     table, names = interned(collect(rank))
@@ -276,9 +282,13 @@ def _distinct(names: Any) -> Any:
 
 
 def _steps(run: Run, jobs: int | None) -> tuple[Any, tuple[str, ...]]:
+    from alltrace.align.steps import find_steps
+
     try:
         steps, notes = find_steps(run, jobs=jobs)
         if any(log.kind == "training" for log in run.manifest.logs):
+            from alltrace.align.printed_steps import with_printed_steps
+
             return with_printed_steps(run, steps, notes)
         return steps, notes
     except AlltraceError as error:

@@ -1,8 +1,8 @@
 """The inner loops of writing text: decimal numbers and pieces of text into one buffer, and gathering records in order.
 
-Bytes move eight at a time, which is what makes these loops fast: a store may therefore reach up to seven bytes past its record, so
-every buffer that is written or read has `SLACK` bytes more than its content. Indices are unsigned, as signed ones are checked for
-counting from the end.
+Bytes move eight at a time, which is what makes these loops fast: a store may therefore reach past what it writes, by less than
+`SLACK` bytes, which every buffer that is written or read has more than its content. Indices are unsigned, as signed ones are
+checked for counting from the end.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any
 
 import numba as nb
 import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic
 
-from alltrace.trace.jit import plain_kernel as kernel
+from alltrace.trace.jit import late_kernel as kernel
 
 TEXT, INT, MICROSECONDS, VARINT, FIXED64 = 0, 1, 2, 3, 4
 """Kinds of a field: text by number (none if negative), an integer, ns as us with 3 decimals, a protobuf varint or fixed64."""
@@ -20,34 +22,70 @@ TEXT, INT, MICROSECONDS, VARINT, FIXED64 = 0, 1, 2, 3, 4
 WIDEST = np.array([0, 20, 24, 10, 8], np.int64)
 """The most bytes of each kind, of `TEXT` without its text."""
 
-SLACK = 8
+SLACK = 24
+"""How many bytes more than its content a buffer has that is written or read."""
 
 _I64 = nb.int64[::1]
 _U8 = nb.types.Array(nb.uint8, 1, "C")
 _READ = nb.types.Array(nb.uint8, 1, "C", readonly=True)
 _E4, _E8 = np.uint64(10**4), np.uint64(10**8)
-_0, _1, _4, _7, _8 = (np.uint64(n) for n in (0, 1, 4, 7, 8))
+_1, _4, _7, _8 = (np.uint64(n) for n in (1, 4, 7, 8))
+_ZEROS, _LAST_DIGIT = np.uint64(0x3030303030303030), np.uint64(1 << 56)
+
+
+def _low_zeros_of(_typing: Any, _number: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return nb.uint64(nb.uint64), generate
+
+
+def _address(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
+    """Where eight bytes of an array are."""
+    start = context.make_array(kind)(context, builder, data).data
+    return builder.bitcast(builder.gep(start, [at]), ir.IntType(64).as_pointer())
+
+
+def _load_of(_typing: Any, data: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_address(context, builder, signature.args[0], *arguments), align=1)
+
+    return nb.uint64(data, at), generate
+
+
+def _store_of(_typing: Any, data: Any, at: Any, number: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _address(context, builder, signature.args[0], *arguments[:2]), align=1)
+        return context.get_dummy_value()
+
+    return nb.void(data, at, number), generate
+
+
+_low_zeros: Any = intrinsic(_low_zeros_of)
+"""Takes an unsigned number; how many of its lowest bits are 0. One instruction, as those that follow."""
+
+_load: Any = intrinsic(_load_of)
+"""Takes a byte array and a place in it; the eight bytes there as a number, the first the lowest."""
+
+_store: Any = intrinsic(_store_of)
+"""Takes a byte array, a place in it and a number, which becomes the eight bytes there."""
 
 
 @nb.njit(inline="always")
-def _load(data: Any, at: Any) -> Any:
-    """Eight bytes as a number; one instruction once compiled."""
-    v = np.uint64(0)
-    for k in range(8):
-        v |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
-    return v
+def _copy(data: Any, at: Any, text: Any, start: Any, size: Any) -> Any:
+    """Copies bytes, of which there are mostly no more than 16; where they end."""
+    _store(data, at, _load(text, start))
+    _store(data, at + _8, _load(text, start + _8))
+    k = np.uint64(16)
+    while k < size:
+        _store(data, at + k, _load(text, start + k))
+        k += _8
+    return at + size
 
 
 @nb.njit(inline="always")
-def _store(data: Any, at: Any, v: Any) -> None:
-    """A number as eight bytes; one instruction once compiled."""
-    for k in range(8):
-        data[at + np.uint64(k)] = np.uint8(v >> np.uint64(8 * k))
-
-
-@nb.njit(inline="always")
-def _eight_digits(u: Any) -> Any:
-    """The digits of a number below 10**8 as eight characters, the first in the lowest byte.
+def _digits(u: Any) -> Any:
+    """The digits of a number below 10**8 as eight bytes of 0 to 9, the first in the lowest byte.
 
     Halves, quarters and eighths of the number are divided side by side in one register; x * 10486 >> 20 is x // 100 below 10**4,
     and x * 103 >> 10 is x // 10 below 100.
@@ -56,7 +94,21 @@ def _eight_digits(u: Any) -> Any:
     top = (halves * np.uint64(10486) >> np.uint64(20)) & np.uint64(0x7F0000007F)
     pairs = top | (halves - np.uint64(100) * top) << np.uint64(16)
     tens = (pairs * np.uint64(103) >> np.uint64(10)) & np.uint64(0x000F000F000F000F)
-    return (tens | (pairs - np.uint64(10) * tens) << _8) + np.uint64(0x3030303030303030)
+    return tens | (pairs - np.uint64(10) * tens) << _8
+
+
+@nb.njit(inline="always")
+def _eight_digits(u: Any) -> Any:
+    """The digits of a number below 10**8 as eight characters, the first in the lowest byte."""
+    return _digits(u) + _ZEROS
+
+
+@nb.njit(inline="always")
+def _short_number(u: Any) -> Any:
+    """The characters of a number below 10**8, the first in the lowest byte, and how many there are."""
+    digits = _digits(u)
+    zeros = _low_zeros(digits | _LAST_DIGIT) >> np.uint64(3)
+    return (digits + _ZEROS) >> (zeros * _8), _8 - zeros
 
 
 @nb.njit(inline="always")
@@ -65,27 +117,31 @@ def _write_number(out: Any, at: Any, u: Any) -> Any:
     high = u // _E8
     if high >= _E8:
         higher = high // _E8
-        at = _write_short(out, at, higher)
-        _store(out, at, _eight_digits(high - higher * _E8))
-        at += _8
+        text, size = _short_number(higher)
+        _store(out, at, text)
+        _store(out, at + size, _eight_digits(high - higher * _E8))
+        at += size + _8
     elif high:
-        at = _write_short(out, at, high)
+        text, size = _short_number(high)
+        _store(out, at, text)
+        at += size
     else:
-        return _write_short(out, at, u)
+        text, size = _short_number(u)
+        _store(out, at, text)
+        return at + size
     _store(out, at, _eight_digits(u - high * _E8))
     return at + _8
 
 
 @nb.njit(inline="always")
-def _write_short(out: Any, at: Any, u: Any) -> Any:
-    """Writes a number below 10**8; where it ends."""
-    zeros = _7
-    limit = np.uint64(10)
-    while zeros and u >= limit:
-        zeros -= _1
-        limit *= np.uint64(10)
-    _store(out, at, _eight_digits(u) >> (zeros * _8))
-    return at + _8 - zeros
+def _write_signed(out: Any, at: Any, v: Any) -> Any:
+    """Writes a number; where it ends."""
+    u = np.uint64(v)
+    if v < 0:
+        u = ~u + _1
+        out[at] = np.uint8(45)
+        at += _1
+    return _write_number(out, at, u)
 
 
 @kernel(nb.int64(nb.int8[::1], _I64, _I64, nb.int64[:, ::1], _I64, _READ, nb.int64, _I64, _U8))
@@ -168,3 +224,136 @@ def gather(text: Any, starts: Any, lengths: Any, order: Any, out: Any) -> None:
             _store(out, at + k, _load(text, start + k))
             k += _8
         at += size
+
+
+@kernel(nb.boolean(nb.int64[:, ::1], _I64, nb.int64, nb.int64[:, ::1]))
+def columns_in_order(rows: Any, order: Any, few: Any, out: Any) -> Any:
+    """Rows in the order of their first two columns, column by column.
+
+    Args:
+        rows: int64 array (n, k).
+        order: int64 array of n: the places of the rows in the order of the first column.
+        few: The most rows with equal first columns that are put into the order of the second here.
+        out: int64 array (k, n), filled.
+
+    Returns:
+        Whether there were more, so that the second column is not everywhere in order.
+    """
+    many = False
+    begun = np.uint64(0)
+    for n in range(order.size):
+        i = np.uint64(n)
+        row = np.uint64(order[i])
+        key, second = rows[row, np.uint64(0)], rows[row, np.uint64(1)]
+        if i > begun and out[np.uint64(0), i - _1] != key:
+            begun = i
+        at = i
+        if i > begun and out[_1, i - _1] > second:
+            if i - begun >= np.uint64(few):
+                many = True
+            else:
+                while at > begun and out[_1, at - _1] > second:
+                    for column in range(1, rows.shape[1]):
+                        c = np.uint64(column)
+                        out[c, at] = out[c, at - _1]
+                    at -= _1
+        out[np.uint64(0), i] = key
+        for column in range(1, rows.shape[1]):
+            c = np.uint64(column)
+            out[c, at] = rows[row, c]
+    return many
+
+
+STOP, VALUE, LATER, NEXT, AGAIN, OBJECT, LOW, HIGH, LAST_HIGH = range(9)
+"""What follows a piece of text of a line; see `alltrace.export.paraver.lines`."""
+
+
+@kernel(
+    nb.int64(nb.int64[:, ::1], _I64, nb.int64, _READ, _I64, nb.int64, _I64, _I64, nb.int8[::1], _READ, _I64, _U8, nb.int64, _I64)
+)
+def write_lines(
+    rows: Any, order: Any, first: Any, heads: Any, head_at: Any, objects: Any, variants: Any, steps: Any, kinds: Any,
+    texts: Any, text_at: Any, out: Any, most: Any, place: Any,
+) -> Any:  # fmt: skip
+    """Writes lines from packed rows (see `alltrace.export.paraver.lines`), one after the other.
+
+    Args:
+        rows: int64 array (n, 2) of keys and words.
+        order: int64 array, the order of the rows.
+        first: The place in `order` to begin with.
+        heads: The texts of objects, with slack: of each variant all objects.
+        head_at: int64 array, where each of them starts, and its end last.
+        objects: How many objects there are.
+        variants: int64 array, the variant that each shape begins with.
+        steps: int64 array, where the steps of each shape begin.
+        kinds: int8 array, the kind of each step.
+        texts: The text before what each step writes, with slack.
+        text_at: int64 array, where each of them starts, and its end last.
+        out: Where to write, with room for `most` bytes, the longest line and slack.
+        most: The bytes after which no line begins.
+        place: int64 array of one, filled with the place in `order` to go on with.
+
+    Returns:
+        The bytes written.
+    """
+    at = np.uint64(0)
+    i = np.uint64(first)
+    known, high_text, high_size = np.uint64(0), np.uint64(0), np.uint64(0)
+    while i < np.uint64(order.size) and at <= np.uint64(most):
+        row = np.uint64(order[i])
+        i += _1
+        time = rows[row, np.uint64(0)] >> 3
+        word = np.uint64(rows[row, np.uint64(1)])
+        shape, value = word >> np.uint64(48), word & np.uint64(0xFFFFFFFF)
+        head = np.uint64(variants[shape]) * np.uint64(objects) + (word >> np.uint64(32) & np.uint64(0xFFFF))
+        begun = at
+        start = np.uint64(head_at[head])
+        at = _copy(out, at, heads, start, np.uint64(head_at[head + _1]) - start)
+        u = np.uint64(time)
+        high = u // _E8
+        if high - _1 < _E8 - _1:  # which says that it is neither 0 nor too large, and so is a time before 0
+            if high != known:  # changes ten times a second
+                known = high
+                high_text, high_size = _short_number(high)
+            _store(out, at, high_text)
+            _store(out, at + high_size, _eight_digits(u - high * _E8))
+            at += high_size + _8
+        else:
+            at = _write_signed(out, at, time)
+        size = at - begun
+        step = np.uint64(steps[shape])
+        while True:
+            start = np.uint64(text_at[step])
+            at = _copy(out, at, texts, start, np.uint64(text_at[step + _1]) - start)
+            kind = kinds[step]
+            step += _1
+            if kind == 0:
+                break
+            if kind == 1:
+                at = _write_number(out, at, value)
+            elif kind == 2:
+                at = _write_signed(out, at, time + np.int64(value))
+            elif kind == 3:
+                at = _write_signed(out, at, rows[np.uint64(order[i]), np.uint64(1)])
+                i += _1
+            elif kind == 4:
+                k = np.uint64(0)
+                while k < size:
+                    _store(out, at + k, _load(out, begun + k))
+                    k += _8
+                at += size
+            elif kind == 5:
+                head = np.uint64(3) * np.uint64(objects) + value
+                start = np.uint64(head_at[head])
+                at = _copy(out, at, heads, start, np.uint64(head_at[head + _1]) - start)
+            else:
+                both = np.uint64(rows[np.uint64(order[i]), np.uint64(1)])
+                if kind == 6:
+                    both &= np.uint64(0xFFFFFFFF)
+                else:
+                    both >>= np.uint64(32)
+                    if kind == 8:
+                        i += _1
+                at = _write_signed(out, at, time + np.int64(both))
+    place[0] = np.int64(i)
+    return np.int64(at)

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.export._kernels import SLACK, gather
-from alltrace.export.lines import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self
+
+    from alltrace.export.lines import Records
 
     Int64 = NDArray[np.int64]
     Int32 = NDArray[np.int32]
@@ -83,7 +84,7 @@ class Sorter:
             return
         if len(keys):
             self._level(0).add(keys, lengths, data)
-        for keys, _, data in _merged([run for level in reversed(self._levels) for run in level.runs()]):
+        for keys, _, data in merged([run for level in reversed(self._levels) for run in level.runs()], _ordered):
             yield keys, data
 
     def _taken(self) -> tuple[Int64, Int32, Bytes]:
@@ -104,7 +105,7 @@ class Sorter:
             return
         above = self._level(number + 1)
         above.begin()
-        for block in _merged(level.runs()):
+        for block in merged(level.runs(), _ordered):
             above.extend(*block)
         above.end()
         level.clear()
@@ -185,10 +186,10 @@ class _Run:
         while len(self.keys) < room and self.unread:
             whole, start = self._blocks[self._block]
             count = min(room - len(self.keys), whole - self._next)
-            keys = _read(self._file, 8 * count, start + 8 * self._next).view(np.int64)
-            lengths = _read(self._file, 4 * count, start + 8 * whole + 4 * self._next).view(np.int32)
+            keys = read_bytes(self._file, 8 * count, start + 8 * self._next).view(np.int64)
+            lengths = read_bytes(self._file, 4 * count, start + 8 * whole + 4 * self._next).view(np.int32)
             size = int(lengths.sum())
-            text = _read(self._file, size, start + 12 * whole + self._data)
+            text = read_bytes(self._file, size, start + 12 * whole + self._data)
             self._next += count
             self._data += size
             if self._next == whole:
@@ -207,15 +208,19 @@ class _Run:
         return taken
 
 
-def _merged(runs: list[_Run]) -> Iterator[tuple[Int64, Int32, Bytes]]:
-    """Keys, lengths and bytes of all runs, in order, in blocks; equal keys are in one block.
+def merged(runs: list[Any], ordered: Callable[[list[Any]], Any]) -> Iterator[Any]:
+    """What `ordered` makes of the records of all runs, block by block; equal keys are in one block.
+
+    Args:
+        runs: Sorted runs, as `_Run`; of equal keys those of the first run come first.
+        ordered: Puts into order what the runs gave for a block.
 
     A run is opened when its first key is near, as most hold a short piece of time: so few are open at once, and each is read in
     large pieces.
     """
     waiting = sorted(enumerate(runs), key=lambda r: (-r[1].first, -r[0]))
     runs.clear()
-    opened: list[tuple[int, _Run]] = []  # with their places among the runs, which is the order of equal keys
+    opened: list[tuple[int, Any]] = []  # with their places among the runs, which is the order of equal keys
     while opened or waiting:
         room = max(_LEAST_RECORDS, _MERGED_RECORDS // max(_FEW_RUNS, len(opened)))
         for _, run in opened:
@@ -239,7 +244,7 @@ def _merged(runs: list[_Run]) -> Iterator[tuple[Int64, Int32, Bytes]]:
             bound = waiting[-1][1].first
         taken = [run.take(bound) for _, run in opened if bound is None or run.keys[0] < bound]
         if taken:
-            yield _ordered(taken)
+            yield ordered(taken)
         else:
             for _, run in opened:  # more equal keys than fit
                 if run.unread and run.last == bound:
@@ -247,46 +252,12 @@ def _merged(runs: list[_Run]) -> Iterator[tuple[Int64, Int32, Bytes]]:
         opened = [(number, run) for number, run in opened if run.unread or len(run.keys)]
 
 
-def _place(run: tuple[int, _Run]) -> int:
+def _place(run: tuple[int, Any]) -> int:
     return run[0]
 
 
-class RowSorter:
-    """Takes rows of whole numbers, and gives them in the order of their first two columns.
-
-    Args:
-        path: As that of `Sorter`.
-        columns: Their number, two or more.
-    """
-
-    def __init__(self, path: Path, columns: int) -> None:
-        self._columns = columns
-        self._sorter = Sorter(path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._sorter.__exit__(kind, error, trace)
-
-    def add(self, *columns: Any) -> None:
-        """Add n rows: int64 arrays of n, all but the first may be one number for all."""
-        count = len(columns[0])
-        rest = np.empty((count, self._columns - 1), np.int64)
-        for n, column in enumerate(columns[1:]):
-            rest[:, n] = column
-        lengths = np.full(count, 8 * rest.shape[1], np.int64)
-        self._sorter.add(np.asarray(columns[0], np.int64), Records(rest.reshape(-1).view(np.uint8), lengths))
-
-    def blocks(self) -> Iterator[tuple[Int64, ...]]:
-        """The columns, in order, in blocks; rows whose first number is equal are in one block, wholly equal ones as they came."""
-        for keys, data in self._sorter.sorted():
-            rest = data.view(np.int64).reshape(-1, self._columns - 1)
-            order = np.lexsort((rest[:, 0], keys))
-            yield keys[order], *np.ascontiguousarray(rest[order].T)
-
-
-def _read(file: int, size: int, at: int) -> NDArray[np.uint8]:
+def read_bytes(file: int, size: int, at: int) -> NDArray[np.uint8]:
+    """A piece of a temporary file."""
     found = np.empty(size, np.uint8)
     view = found.data
     done = 0

@@ -37,23 +37,59 @@ class Selection:
         """The time that becomes 0 in the export: the start of the window, or of the first event of the run."""
         return self.run.span_ns[0] if self.window_ns is None else self.window_ns[0]
 
+    def distinct(self, rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
+        """The values of columns of whole numbers in the wanted rows of a rank's table.
+
+        Yields:
+            `pyarrow.Table`s, as `batches`; of a piece whose rows are all wanted and alike one row stands for all.
+        """
+        import pyarrow as pa
+
+        if table not in self.tables:
+            return
+        stored = self.run.rank(rank.rank)
+        order = TABLES[table].order or "start"
+        schema = TABLES[table].arrow_schema(columns)
+        read: list[int] = []
+        seen: set[tuple[int, ...]] = set()
+        pieces = stored.pieces(table) if self.window_ns is None and table != "collectives" else []
+        for piece in pieces:
+            values = tuple(stored.constant(table, piece.group, c) for c in columns)
+            known = tuple(v for v in values if v is not None)
+            if piece.start_ns is None or len(known) < len(columns):
+                read.append(piece.group)
+            else:
+                seen.add(known)
+        if len(read) == len(pieces):
+            yield from self.batches(rank, table, columns)
+            return
+        for known in sorted(seen):
+            yield pa.table([pa.array([v], f.type) for v, f in zip(known, schema, strict=True)], schema=schema)
+        for group in read:
+            yield from self._wanted(stored.piece(table, group, list(dict.fromkeys((*columns, order)))), order)
+
     def batches(self, rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
         """The wanted rows of a rank's table, as non-empty `pyarrow.Table`s; times are on the run's aligned clock."""
-        import pyarrow.compute as pc
-
         if table not in self.tables:
             return
         order = TABLES[table].order or "start"
         for batch in self.run.rank(rank.rank).batches(table, list(dict.fromkeys((*columns, order)))):
-            wanted = pc.is_valid(batch.column(order))
+            yield from self._wanted(batch, order)
+
+    def _wanted(self, batch: Any, order: str) -> Iterator[Any]:
+        """The wanted rows of a batch, where there are any."""
+        found = batch
+        times = batch.column(order)
+        if times.null_count or self.window_ns is not None:
+            import pyarrow.compute as pc
+
+            wanted = pc.is_valid(times)
             if self.window_ns is not None:
                 start, end = self.window_ns
-                wanted = pc.and_kleene(
-                    wanted, pc.and_(pc.greater_equal(batch.column(order), start), pc.less(batch.column(order), end))
-                )
+                wanted = pc.and_kleene(wanted, pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
             found = batch.filter(wanted)
-            if found.num_rows:
-                yield found
+        if found.num_rows:
+            yield found
 
 
 def select(

@@ -26,21 +26,32 @@ UNKNOWN = -1
 
 def numbers(table: Any, column: str, null: int = UNKNOWN) -> Int64:
     """A column of an Arrow table as an int64 array."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     values = table.column(column)
+    found: Int64
     if values.null_count:
-        values = pc.fill_null(values, pa.scalar(null, values.type))
-    found: Int64 = values.to_numpy().astype(np.int64, copy=False)
+        found = np.concatenate([_filled(chunk, null) for chunk in values.chunks])
+    else:
+        found = values.to_numpy().astype(np.int64, copy=False)
+    return found
+
+
+def _filled(values: Any, null: int) -> Int64:
+    """An Arrow array of whole numbers without its nulls; `pyarrow.compute`, which does the same, takes long to load."""
+    if values.null_count == len(values):
+        return np.full(len(values), null, np.int64)
+    validity, data = values.buffers()
+    rows = slice(values.offset, values.offset + len(values))
+    found = np.frombuffer(data, values.type.to_pandas_dtype())[rows].astype(np.int64)
+    if values.null_count:
+        found[np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[rows] == 0] = null
     return found
 
 
 def words(table: Any, column: str) -> tuple[Int64, list[str]]:
     """A column of words as codes, `UNKNOWN` for null, and the words."""
     column_ = table.column(column).combine_chunks()
-    codes = column_.indices.fill_null(UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes, column_.dictionary.to_pylist()
+    indices = column_.indices.fill_null(UNKNOWN) if column_.null_count else column_.indices
+    return indices.to_numpy(zero_copy_only=False).astype(np.int64), column_.dictionary.to_pylist()
 
 
 @dataclass
@@ -112,21 +123,19 @@ def tracks_of(selection: Selection, rank: Rank, *, fold_streams: bool = False, m
         fold_streams: Make one track of all streams of a device.
         metrics: Look for the devices' metrics too.
     """
-    import pyarrow.compute as pc
-
     threads: set[int] = set()
     for table in HOST_TABLES:
-        for batch in selection.batches(rank, table, ["thread"]):
-            threads.update(UNKNOWN if t is None else t for t in pc.unique(batch.column("thread")).to_pylist())
+        for batch in selection.distinct(rank, table, ["thread"]):
+            threads.update(np.unique(numbers(batch, "thread")).tolist())
     streams: set[tuple[int, int]] = set()
     for table in GPU_TABLES:
-        for batch in selection.batches(rank, table, ["device", "stream"]):
+        for batch in selection.distinct(rank, table, ["device", "stream"]):
             pairs = np.unique(_pair(numbers(batch, "device"), numbers(batch, "stream")))
             streams.update((int(p >> 40) - 1, UNKNOWN if fold_streams else int(p & ((1 << 40) - 1)) - 1) for p in pairs)
     metered: set[int] = set()
     if metrics:
-        for batch in selection.batches(rank, "gpu_metrics", ["device"]):
-            metered.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
+        for batch in selection.distinct(rank, "gpu_metrics", ["device"]):
+            metered.update(d for d in np.unique(numbers(batch, "device")).tolist() if d != UNKNOWN)
     stored = selection.run.rank(rank.rank)
     known = stored.table("threads", ["thread", "name"])
     names = dict(zip(known.column("thread").to_pylist(), stored.texts(known.column("name")).to_pylist(), strict=True))
@@ -227,10 +236,12 @@ def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list
     last = selection.run.span_ns[1] - zero
     where = ["device", "stream"] if table in GPU_TABLES else ["thread"]
     for batch in selection.batches(tracks.rank, table, list(dict.fromkeys((*columns, "start", "end", *where)))):
-        ends_column = batch.column("end")
-        still_open = ends_column.is_null().to_numpy()
-        starts = numbers(batch, "start") - zero
-        ends = np.where(still_open, last, numbers(batch, "end") - zero)
+        starts, ends = numbers(batch, "start") - zero, numbers(batch, "end") - zero
+        if batch.column("end").null_count:
+            still_open = batch.column("end").is_null().to_numpy()
+            ends = np.where(still_open, last, ends)
+        else:
+            still_open = np.zeros(len(ends), np.bool_)
         if table in GPU_TABLES:
             places = tracks.of_streams(numbers(batch, "device"), numbers(batch, "stream"))
         else:

@@ -163,14 +163,27 @@ def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[s
     Raises:
         InputError: The file cannot be read.
     """
-    import pyarrow.parquet as pq
-
     try:
-        with pq.ParquetFile(path, read_dictionary=list(dictionaries), memory_map=False) as file:
-            for group in row_group_order(file.metadata):
-                yield file.read_row_group(group, columns=list(columns), use_threads=False).unify_dictionaries()
+        with pa.OSFile(str(path)) as file:
+            for table in _read_groups(file, list(columns), list(dictionaries)):
+                yield table.unify_dictionaries() if dictionaries else table
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
+
+
+def _read_groups(file: Any, columns: list[str], dictionaries: list[str]) -> Iterator[Any]:
+    reader = _light_reader(file, dictionaries)
+    if reader is not None:
+        names = [parts[0] for parts in reader.column_paths]
+        places = [names.index(column) for column in columns if column in names]
+        for group in row_group_order(reader.metadata):
+            yield reader.read_row_groups([group], column_indices=places, use_threads=False)
+        return
+    import pyarrow.parquet as pq
+
+    whole = pq.ParquetFile(file, read_dictionary=dictionaries)
+    for group in row_group_order(whole.metadata):
+        yield whole.read_row_group(group, columns=columns, use_threads=False)
 
 
 def read_metadata(path: Path) -> Any:

@@ -15,6 +15,8 @@ from alltrace.trace.schema import DICTIONARIES, TABLES
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+_FEW_TEXTS = 1_000
+
 
 class Names:
     """The interned strings of a run: looks up the text of ids.
@@ -30,16 +32,20 @@ class Names:
     def _sorted(self) -> tuple[Any, Any]:
         import numpy as np
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         from alltrace.run.parquet import read_parquet
 
         table = pa.concat_tables(
             [read_parquet(p, ["id", "value"]) for p in self._paths] or [TABLES["names"].arrow_schema().empty_table()]
         )
-        table = table.take(pc.sort_indices(table.column("id"))).combine_chunks()
+        ids = table.column("id").to_numpy()
+        if np.any(ids[1:] < ids[:-1]):
+            table = table.take(pa.array(np.argsort(ids, kind="stable")))
+        table = table.combine_chunks()
         ids = table.column("id").to_numpy()
         if len(self._paths) > 1 and len(ids):
+            import pyarrow.compute as pc
+
             again = ids[1:] == ids[:-1]
             values = table.column("value").combine_chunks()
             if again.any() and pc.any(pc.not_equal(values[1:], values[:-1]).filter(pa.array(again))).as_py():
@@ -59,14 +65,19 @@ class Names:
         """The strings of an Arrow array of ids, as a string array; null where the id is null or unknown."""
         import numpy as np
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         known, values = self._sorted
         if isinstance(ids, pa.ChunkedArray):
             ids = ids.combine_chunks()
         if isinstance(ids, pa.ChunkedArray) or len(known) == 0:
             return pa.nulls(len(ids), pa.string())
-        wanted = pc.fill_null(ids.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        if len(ids) <= _FEW_TEXTS:  # what takes many, loads for longer than these take
+            few = ids.to_pylist()
+            at = np.minimum(np.searchsorted(known, np.array([n or 0 for n in few], np.int64)), len(known) - 1)
+            pairs = zip(few, at.tolist(), known[at].tolist(), strict=True)
+            return pa.array([values[n].as_py() if wanted == id_ else None for wanted, n, id_ in pairs], values.type)
+        wanted = ids if ids.type == pa.int64() else ids.cast(pa.int64())
+        wanted = (wanted.fill_null(0) if ids.null_count else wanted).to_numpy(zero_copy_only=False)
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         found = known[at] == wanted
         if ids.null_count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import update_wrapper
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numba
@@ -47,6 +48,30 @@ def plain_kernel(signature: object) -> Callable[[_F], _F]:
         except Exception:  # noqa: BLE001  what is used here is not promised to stay; without it loading is slow, not wrong
             dispatcher = None
         return usual(function) if dispatcher is None else cast("_F", dispatcher)
+
+    return compiled
+
+
+class _Late:
+    """A compiled function that is loaded when it is first called."""
+
+    def __init__(self, signature: object, function: Any) -> None:
+        update_wrapper(self, function)
+        self._signature = signature
+        self._function = function
+        self._compiled: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._compiled is None:
+            self._compiled = plain_kernel(self._signature)(self._function)
+        return self._compiled(*arguments)
+
+
+def late_kernel(signature: object) -> Callable[[_F], _F]:
+    """`plain_kernel` for a function that only Python calls: it is loaded or compiled when it is first called."""
+
+    def compiled(function: _F) -> _F:
+        return cast("_F", _Late(signature, function))
 
     return compiled
 

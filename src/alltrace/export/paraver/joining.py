@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.export.merge import RowSorter
+from alltrace.export.rows import RowSorter
 from alltrace.export.tracks import call_keys
 
 if TYPE_CHECKING:
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     Int64 = NDArray[np.int64]
 
 _WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
+_REMAINDERS = 1 << 22  # correlations count up, so this many are told apart
 
 
 class CallJoin:
-    """Takes calls, the work they launched and what they waited for, in any order, and joins them by process and correlation.
+    """Takes work and waits for work, and then calls, and joins them by process and correlation: which call launched, which waited.
 
-    Correlation 0 is that of work which nobody launched. Of nested calls of one correlation the outermost is taken.
+    Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 is that of work which nobody launched. Of
+    nested calls of one correlation the outermost is taken.
 
     Args:
         path: Where to sort, as `Sorter` takes it.
@@ -33,6 +35,7 @@ class CallJoin:
 
     def __init__(self, path: Path) -> None:
         self._rows = RowSorter(path, 5)
+        self._wanted = np.zeros(_REMAINDERS, np.bool_)  # which remainders of keys some work or wait has
 
     def __enter__(self) -> Self:
         self._rows.__enter__()
@@ -42,19 +45,25 @@ class CallJoin:
         self._rows.__exit__(kind, error, trace)
 
     def calls(self, processes: Int64, correlations: Int64, starts: Int64, ends: Int64, tracks: Int64) -> None:
-        """Add n calls."""
-        rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
-        self._rows.add(call_keys(processes[rows], correlations[rows]), starts[rows], ends[rows], tracks[rows], 0)
+        """Add n calls; the work and the waits were added before."""
+        keys = call_keys(processes, correlations)
+        rows = np.flatnonzero(self._wanted[keys & _REMAINDERS - 1] & (correlations > 0) & (tracks >= 0))
+        self._rows.add(keys[rows], starts[rows], ends[rows], tracks[rows], 0)
 
     def work(self, processes: Int64, correlations: Int64, starts: Int64, tracks: Int64, sizes: Int64, tag: int) -> None:
         """Add n pieces of work, with the size and the tag that their communication shall have."""
         rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
-        self._rows.add(call_keys(processes[rows], correlations[rows]), _WORK + tag, starts[rows], tracks[rows], sizes[rows])
+        self._rows.add(self._keys(processes, correlations, rows), _WORK + tag, starts[rows], tracks[rows], sizes[rows])
 
     def waits(self, processes: Int64, correlations: Int64, tracks: Int64) -> None:
         """Add n waits for what is on these tracks."""
         rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
-        self._rows.add(call_keys(processes[rows], correlations[rows]), _WAIT, 0, tracks[rows], 0)
+        self._rows.add(self._keys(processes, correlations, rows), _WAIT, 0, tracks[rows], 0)
+
+    def _keys(self, processes: Int64, correlations: Int64, rows: Int64) -> Int64:
+        keys = call_keys(processes[rows], correlations[rows])
+        self._wanted[keys & _REMAINDERS - 1] = True
+        return keys
 
     def pairs(self) -> Iterator[tuple[tuple[Int64, ...], tuple[Int64, ...]]]:
         """What was joined, block by block, as int64 arrays.

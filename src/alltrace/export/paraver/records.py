@@ -1,4 +1,4 @@
-"""Events, states and communications as lines of a .prv, with the keys that put them into order.
+"""Events, states and communications as packed lines of a .prv, with the keys that put them into order.
 
 At equal times ends come first, then intervals without length (begin and end together), states, begins and communications: a thread
 whose interval begins where the last one ends would else be left without it.
@@ -10,133 +10,236 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export.lines import INT, TEXT, Pool, Template
+from alltrace.export.paraver.lines import AGAIN, HIGH, LAST_HIGH, LATER, LOW, NEXT, OBJECT, PLACES, SMALL, VALUE, Lines
 from alltrace.export.paraver.sweeps import overlapping
 from alltrace.readers.paraver import labels as ev
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from alltrace.export.merge import Sorter
+    from alltrace.export.rows import RowSorter
 
     Int64 = NDArray[np.int64]
 
 END_FIRST, INSTANT, STATE, BEGIN, COMMUNICATION = 0, 1, 3, 4, 5
-_PLACES = 8
 _MIXED = -1
-_AT_ONCE = 1 << 16
+_OBJECT_SHIFT, _SHAPE_SHIFT = 32, 48
 
 
 class RecordWriter:
-    """Makes lines and hands them to a sorter.
+    """Packs lines and hands them to a sorter.
+
+    Objects are numbers of `objects`, in the order given.
 
     Args:
-        sorter: Where the lines go.
+        sorter: Where the lines go, of two columns.
+        objects: All objects, each as `cpu:appl:task:thread`.
     """
 
-    def __init__(self, sorter: Sorter) -> None:
+    def __init__(self, sorter: RowSorter, objects: Sequence[str]) -> None:
         self.counts = {"states": 0, "events": 0, "communications": 0}
         self._sorter = sorter
-        self._pool = Pool()
-        self._templates: dict[tuple[Any, ...], Template] = {}
-        self._known = 0
+        self._lines = Lines(objects)
+        self._objects = len(objects)
         self._last: dict[int, Int64] = {}
 
-    def objects(self, objects: Sequence[str]) -> Int64:
-        """Numbers for objects (`cpu:appl:task:thread`), as an int64 array (3, n): as a state's, an event's, a partner's."""
-        columns = [[self._pool.add(text) for text in (f"1:{o}:", f"2:{o}:", f"{o}:")] for o in objects]
-        found = np.array(columns, np.int64).reshape(len(objects), 3).T
-        self._known = max(self._known, int(found.max(initial=-1)) + 1)
-        return np.asarray(found)
+    def text(self) -> Iterator[memoryview]:
+        """The lines in order, piece by piece; a piece is good until the next."""
+        return self._lines.text(self._sorter.ordered())
 
     def intervals(
-        self, objects: Int64, starts: Int64, ends: Int64, types: Any, values: Any, more: Sequence[tuple[int, Any]] = ()
+        self,
+        objects: Int64,
+        starts: Int64,
+        ends: Int64,
+        types: int | Sequence[int],
+        values: Any,
+        more: Sequence[tuple[int, Any]] = (),
+        *,
+        kinds: Int64 | None = None,
     ) -> None:
         """Add events at the begin and the end of n intervals.
 
         Args:
-            objects: int64 array (3, n).
-            starts: int64 array of n.
-            ends: int64 array of n.
-            types: The type, or an int64 array of n.
+            objects: int64 array of n.
+            starts: int64 array of n starts.
+            ends: int64 array of n ends.
+            types: The type; with `kinds` those that there are.
             values: int64 array of n, or one value.
             more: More types with their values, which go on the same lines.
+            kinds: Int64 array of n: which of `types` each has.
         """
-        family = types if np.ndim(types) == 0 else _MIXED
+        family = _MIXED if kinds is not None or not isinstance(types, int) else types
         overlap = np.empty(len(starts), np.bool_)
-        last = self._last.setdefault(family, np.full(self._known, np.iinfo(np.int64).min))
-        types, values = _column(types, len(starts)), _column(values, len(starts))
-        more = [(n, _column(v, len(starts))) for n, v in more]
-        if not overlapping(np.ascontiguousarray(objects[1]), starts, ends, last, overlap):
-            self._pairs(objects, starts, ends, types, values, more)
+        last = self._last.setdefault(family, np.full(self._objects, np.iinfo(np.int64).min))
+        forms = [types] if isinstance(types, int) else types
+        if not overlapping(objects, starts, ends, last, overlap):
+            self._pairs(objects, starts, ends, forms, values, more, kinds)
             return
         for chosen in (~overlap, overlap):
             rows = np.flatnonzero(chosen)
-            columns = (objects[:, rows], starts[rows], ends[rows], types[rows], values[rows])
-            extra = [(n, v[rows]) for n, v in more]
+            extra = [(n, _some(v, rows)) for n, v in more]
             # at the end of one of two that overlap nothing else would tell which of them it is
-            self._pairs(*columns, extra if chosen is not overlap else [*extra, (ev.LENGTH, ends[rows] - starts[rows])])
+            extra = extra if chosen is not overlap else [*extra, (ev.LENGTH, ends[rows] - starts[rows])]
+            self._pairs(objects[rows], starts[rows], ends[rows], forms, _some(values, rows), extra, _some(kinds, rows))
 
     def _pairs(
-        self, objects: Int64, starts: Int64, ends: Int64, types: Int64, values: Int64, more: Sequence[tuple[int, Int64]]
+        self,
+        objects: Int64,
+        starts: Int64,
+        ends: Int64,
+        types: Sequence[int],
+        values: Any,
+        more: Sequence[tuple[int, Any]],
+        kinds: Int64 | None,
     ) -> None:
-        begin: list[Any] = [INT, ":", INT, ":", INT]
-        end: list[Any] = [INT, ":", INT, ":0"]
-        for number, _ in more:
-            begin += [f":{number}:", INT]
-            end += [f":{number}:0"]
-        begin, end = [TEXT, *begin, "\n"], [TEXT, *end, "\n"]
-        extra = [v for _, v in more]
-        long = ends > starts
-        rows = np.flatnonzero(long)
-        first = [objects[1][rows], starts[rows], types[rows], values[rows], *(e[rows] for e in extra)]
-        self._add(("begin", *(n for n, _ in more)), begin, starts[rows], BEGIN, first)
-        self._add(("end", *(n for n, _ in more)), end, ends[rows], END_FIRST, [objects[1][rows], ends[rows], types[rows]])
-        rows = np.flatnonzero(~long)
-        first = [objects[1][rows], starts[rows], types[rows], values[rows], *(e[rows] for e in extra)]
-        columns = [*first, objects[1][rows], starts[rows], types[rows]]
-        self._add(("both", *(n for n, _ in more)), [*begin, *end], starts[rows], INSTANT, columns)
         self.counts["events"] += 2 * len(starts)
+        numbers = [n for n, _ in more]
+        begun = [_event(t, numbers) for t in types]
+        # without more an end is the event of value 0, in the form of the begin: lines that are alike are written faster
+        ended = [[f":{t}:", VALUE, *(f":{n}:0" for n in numbers), "\n"] for t in types]
+        both = [[*b, AGAIN, *("0" if p == VALUE else p for p in e)] for b, e in zip(begun, ended, strict=True)]
+        columns = (objects, starts, ends, values, kinds, *(v for _, v in more))
+        instant = np.flatnonzero(ends <= starts)
+        if not len(instant) and not more and _small(values) and np.all(ends[:-1] <= starts[1:]):  # in order already
+            words = self._words(objects, begun, kinds)
+            rows = np.empty((len(starts), 2, 2), np.int64)
+            rows[:, 0, 0], rows[:, 0, 1] = starts * PLACES + BEGIN, words | values
+            rows[:, 1, 0], rows[:, 1, 1] = ends * PLACES + END_FIRST, words
+            self._sorter.add_rows(rows.reshape(-1, 2))
+            return
+        long = np.flatnonzero(ends > starts) if len(instant) else None
+        own, begins, stops, found, kind, *rest = (_some(c, long) for c in columns)
+        self._events(own, begins, BEGIN, begun, found, rest, kind)
+        self._events(own, stops, END_FIRST, ended, 0, (), kind)
+        if len(instant):
+            own, begins, _, found, kind, *rest = (_some(c, instant) for c in columns)
+            self._events(own, begins, INSTANT, both, found, rest, kind)
 
-    def points(self, objects: Int64, times: Int64, types: Any, values: Any, more: Sequence[tuple[Any, Any]] = ()) -> None:
-        """Add n events; those of one thread that are given in the order of time keep their order."""
-        columns = [objects[1], times, _column(types, len(times)), _column(values, len(times))]
-        form: list[Any] = [TEXT, INT, ":", INT, ":", INT]
-        for number, value in more:
-            columns += [_column(number, len(times)), _column(value, len(times))]
-            form += [":", INT, ":", INT]
-        self._add(("point", len(more)), [*form, "\n"], times, BEGIN, columns)
+    def points(
+        self,
+        objects: Int64,
+        times: Int64,
+        types: int | Sequence[tuple[int, ...]],
+        values: Any,
+        more: Sequence[Any] = (),
+        *,
+        kinds: Int64 | None = None,
+    ) -> None:
+        """Add n events; those of one thread that are given in the order of time keep their order.
+
+        Args:
+            objects: int64 array of n.
+            times: int64 array of n.
+            types: The type; with `kinds` the types that a line may have, one for `values` and one for each of `more`.
+            values: int64 array of n.
+            more: Int64 arrays of n, values of further types.
+            kinds: Int64 array of n: which of `types` each has.
+        """
+        forms = [(types,)] if isinstance(types, int) else types
+        self._events(objects, times, BEGIN, [_event(t[0], t[1:]) for t in forms], values, more, kinds)
         self.counts["events"] += len(times)
 
-    def states(self, objects: Int64, starts: Int64, ends: Int64, states: Int64) -> None:
-        """Add n states; `objects` are the first numbers of the threads."""
-        self._add(("state",), [TEXT, INT, ":", INT, ":", INT, "\n"], starts, STATE, [objects, starts, ends, states])
+    def states(self, objects: Int64, starts: Int64, ends: Int64, kinds: Int64, states: Sequence[int]) -> None:
+        """Add n states.
+
+        Args:
+            objects: int64 array of n.
+            starts: int64 array of n starts.
+            ends: int64 array of n ends, none before its start.
+            kinds: Int64 array of n: which of `states` each has.
+            states: The states that there are.
+        """
+        lengths = ends - starts
+        small = _small(lengths)
+        kind = LATER if small else NEXT
+        shapes = np.array([self._lines.state(":", kind, f":{s}\n") for s in states], np.int64) << _SHAPE_SHIFT
+        words = objects << _OBJECT_SHIFT | shapes[kinds]
+        self._add(words, starts, STATE, lengths if small else 0, () if small else (ends,))
         self.counts["states"] += len(starts)
 
     def communications(
         self, senders: Int64, sent: tuple[Int64, Int64], receivers: Int64, received: tuple[Int64, Int64], sizes: Any, tags: Any
     ) -> None:
-        """Add n communications; `sent` and `received` are logical and physical times."""
-        count = len(sent[0])
-        form = ["3:", TEXT, INT, ":", INT, ":", TEXT, INT, ":", INT, ":", INT, ":", INT, "\n"]
-        columns = [senders[2], *sent, receivers[2], *received, _column(sizes, count), _column(tags, count)]
-        self._add(("communication",), form, sent[0], COMMUNICATION, columns)
-        self.counts["communications"] += count
+        """Add n communications; `sent` and `received` are logical and physical times, sizes and tags one number or n."""
+        (issued, moved), (arrived, finished) = sent, received
+        self.counts["communications"] += len(issued)
+        if not len(issued):
+            return
+        moves, arrives = moved - issued, arrived - issued
+        rest: list[Any] = []
+        form: list[Any] = [":", LOW, ":", OBJECT, HIGH, ":", LAST_HIGH]
+        if arrived is finished and _small(moves) and _small(arrives):
+            rest.append(moves | arrives << 32)
+        else:
+            form = [":", NEXT, ":", OBJECT, NEXT, ":", NEXT]
+            rest += [moved, arrived, finished]
+        for values in (sizes, tags):
+            first = values if np.ndim(values) == 0 else values[0]
+            if np.all(values == first) and (values is tags or first == 0):  # few: they are in the text
+                form.append(f":{first}")
+            else:
+                form += [":", NEXT]
+                rest.append(values)
+        shape = self._lines.communication(*form, "\n") << _SHAPE_SHIFT
+        self._add(senders << _OBJECT_SHIFT | shape, issued, COMMUNICATION, receivers, rest)
 
-    def _add(self, key: tuple[Any, ...], form: list[Any], times: Int64, place: int, columns: Sequence[Any]) -> None:
-        template = self._templates.get(key)
-        if template is None:
-            template = self._templates[key] = Template(self._pool, form)
-        for at in range(0, len(times), _AT_ONCE):
-            part: Any = slice(at, at + _AT_ONCE)
-            keys = times[part] * _PLACES + place
-            if np.any(keys[1:] < keys[:-1]):  # numbers are sorted in less time than lines
-                order = np.argsort(keys, kind="stable")
-                part, keys = at + order, keys[order]
-            self._sorter.add(keys, template.records(len(keys), *(c if np.ndim(c) == 0 else c[part] for c in columns)))
+    def _events(
+        self,
+        objects: Int64,
+        times: Int64,
+        place: int,
+        forms: Sequence[Sequence[Any]],
+        values: Any,
+        more: Sequence[Any],
+        kinds: Int64 | None,
+    ) -> None:
+        """Add events, whose forms have a place for the value."""
+        small = _small(values)
+        if not small:
+            forms = [[NEXT if f == VALUE else f for f in form] for form in forms]
+            more = [values, *more]
+        self._add(self._words(objects, forms, kinds), times, place, values if small else 0, more)
+
+    def _words(self, objects: Int64, forms: Sequence[Sequence[Any]], kinds: Int64 | None) -> Int64:
+        """The words of events, without values."""
+        shapes = np.array([self._lines.event(*form) for form in forms], np.int64) << _SHAPE_SHIFT
+        words: Int64 = objects << _OBJECT_SHIFT
+        words |= shapes[0] if kinds is None else shapes[kinds]
+        return words
+
+    def _add(self, words: Int64, times: Int64, place: int, values: Any, more: Sequence[Any]) -> None:
+        """Add lines: their first rows, whose values come to the words, and those that go on with `more` numbers."""
+        keys = times * PLACES
+        keys += place
+        words |= values
+        order = None
+        if np.any(keys[1:] < keys[:-1]):  # here numbers are sorted in less time than by the sorter
+            order = np.argsort(keys, kind="stable")
+        rows = np.empty((len(keys), 1 + len(more), 2), np.int64)
+        rows[:, :, 0] = (keys if order is None else keys[order])[:, None]
+        for n, column in enumerate((words, *more)):
+            rows[:, n, 1] = column if order is None or np.ndim(column) == 0 else column[order]
+        self._sorter.add_rows(rows.reshape(-1, 2))
 
 
-def _column(values: Any, count: int) -> Int64:
-    return np.full(count, values, np.int64) if np.ndim(values) == 0 else values
+def _event(number: int, more: Sequence[int]) -> list[Any]:
+    """The form of an event with its value, and more types with theirs."""
+    form: list[Any] = [f":{number}:", VALUE]
+    for other in more:
+        form += [f":{other}:", NEXT]
+    return [*form, "\n"]
+
+
+def _small(values: Any) -> bool:
+    """Whether numbers have room in a line's first row."""
+    if np.ndim(values) == 0:
+        return bool(0 <= values < SMALL)
+    return not len(values) or (int(values.min()) >= 0 and int(values.max()) < SMALL)
+
+
+def _some(values: Any, rows: Int64 | None) -> Any:
+    """The rows of a column; all of them for None, and of one number for all the number."""
+    return values if rows is None or values is None or np.ndim(values) == 0 else values[rows]

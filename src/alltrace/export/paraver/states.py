@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export.merge import RowSorter
 from alltrace.export.paraver.sweeps import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, strongest
+from alltrace.export.rows import RowSorter
 from alltrace.readers.paraver import labels as ev
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ STRONGEST_FIRST = (
 """Where intervals overlap, the first of these is the state:
 compute hides communication, and that hides copies."""
 
-_STATES = np.array([*STRONGEST_FIRST, ev.IDLE], np.int64)
+STATES = (*STRONGEST_FIRST, ev.IDLE)
+"""The states, by strength."""
+
 _STRENGTHS = np.full(64, -1, np.int64)
-_STRENGTHS[_STATES] = np.arange(len(_STATES))
+_STRENGTHS[list(STATES)] = np.arange(len(STATES))
 
 
 class StateBuilder:
@@ -54,7 +56,8 @@ class StateBuilder:
         """Add n intervals with their states; those of negative state and those without length count for nothing."""
         rows = np.flatnonzero((states >= 0) & (ends > starts) & (tracks >= 0))
         codes = tracks[rows] << TRACK_SHIFT | _STRENGTHS[states[rows]] << 1
-        self._points.add(np.concatenate((starts[rows], ends[rows])), np.concatenate((codes | 1, codes)), 0)
+        self._points.add(starts[rows], codes | 1, 0)
+        self._points.add(ends[rows], codes, 0)
 
     def ask(self, tracks: Int64, since: Int64, until: Int64, owners: Int64) -> None:
         """Ask for the last end on each track from `since` to `until`; `owners` are the tracks that waited for it."""
@@ -68,7 +71,8 @@ class StateBuilder:
             end_ns: The end.
 
         Yields:
-            int64 arrays: tracks, starts, ends, states; and tracks, the last ends on them, the ends of the waits, their tracks.
+            int64 arrays: tracks, starts, ends, states as places in `STATES`; and tracks, the last ends on them, the ends of the
+            waits and their tracks.
         """
         count = len(background)
         rest = _STRENGTHS[np.array(background, np.int64)]
@@ -84,9 +88,9 @@ class StateBuilder:
             rows, last = (c[: counts[1]] for c in out[4:])
             asked = codes[rows]
             owners = asked >> OWNER_SHIFT & 0xFFFF
-            yield (tracks, starts, ends, _STATES[found]), (asked >> TRACK_SHIFT, last, times[rows], owners)
+            yield (tracks, starts, ends, found), (asked >> TRACK_SHIFT, last, times[rows], owners)
         left, none = np.full(count, end_ns, np.int64), np.empty(0, np.int64)
-        yield (np.arange(count), since, left, _STATES[states]), (none, none, none, none)
+        yield (np.arange(count), since, left, states), (none, none, none, none)
 
 
 def state_of_call(name: str) -> int:

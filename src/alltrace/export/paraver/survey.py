@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from alltrace.export.paraver.pcf import values_of
-from alltrace.export.tracks import UNKNOWN
+from alltrace.export.tracks import UNKNOWN, numbers
 from alltrace.readers.paraver import labels as ev
 
 if TYPE_CHECKING:
@@ -27,17 +27,26 @@ _VERSION = re.compile(r"_v[0-9]{4}$")  # as nsys stats cuts it, which keeps five
 
 
 class Values:
-    """From ids of names to values of events."""
+    """From ids of names to values of events.
+
+    Attributes:
+        ids: The ids, ascending.
+        values: Their values.
+    """
 
     def __init__(self, ids: Int64, values: Int64) -> None:
         order = np.argsort(ids)
-        self._ids, self._values = ids[order], values[order]
+        self.ids, self.values = ids[order], values[order]
 
     def of(self, ids: Int64) -> Int64:
         """The values of ids that the survey saw."""
-        if not len(self._ids):
+        if not len(self.ids):
             return np.zeros(len(ids), np.int64)
-        return np.asarray(self._values[np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)])
+        return np.asarray(self.values[self.places(ids)])
+
+    def places(self, ids: Int64) -> Int64:
+        """The places of ids that the survey saw in `ids`."""
+        return np.asarray(np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1))
 
 
 class Survey:
@@ -81,14 +90,15 @@ class Survey:
         self.end_ns = self._end()
 
     def _ids(self, table: str, column: str) -> Int64:
-        import pyarrow.compute as pc
-
-        found: Any = np.empty(0, np.int64)
+        found = np.empty(0, np.int64)
         for rank in self._selection.ranks:
-            for batch in self._selection.batches(rank, table, [column]):
-                new = pc.unique(batch.column(column)).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)
-                found = np.union1d(found, new)
-        return np.asarray(found, np.int64)
+            for batch in self._selection.distinct(rank, table, [column]):
+                new = numbers(batch, column)
+                if len(found):  # most have been seen, and are looked up in less time than sorted
+                    new = new[found[np.minimum(np.searchsorted(found, new), len(found) - 1)] != new]
+                if len(new):
+                    found = np.union1d(found, new)
+        return found
 
     def _labels(self, ids: Int64, *, strip: bool = False) -> list[str]:
         import pyarrow as pa
@@ -168,13 +178,13 @@ class Survey:
         return Values(ids, np.array([place[n] for n in names], np.int64))
 
     def _end(self) -> int:
-        import pyarrow.compute as pc
-
         from alltrace.trace.schema import TABLES
 
         selection = self._selection
         last = selection.run.span_ns[1]
         if selection.window_ns is not None:
+            import pyarrow.compute as pc
+
             last = selection.window_ns[1]
             for rank in selection.ranks:
                 for table in sorted(selection.tables):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export.merge import RowSorter
 from alltrace.export.paraver.joining import CallJoin
 from alltrace.export.paraver.pairing import Ends
 from alltrace.export.paraver.stacks import changes
-from alltrace.export.paraver.states import StateBuilder, state_of_call, state_of_mpi
+from alltrace.export.paraver.states import STATES, StateBuilder, state_of_call, state_of_mpi
+from alltrace.export.rows import RowSorter
 from alltrace.export.tracks import UNKNOWN, Intervals, Tracks, intervals_of, numbers, words
 from alltrace.readers.paraver import labels as ev
 
@@ -41,7 +41,7 @@ class Task:
         selection: What is exported.
         tracks: The rank's tracks.
         number: The task, 0-based.
-        objects: The objects of the tracks, as `RecordWriter.objects` numbers them.
+        objects: The objects of the tracks, by number.
         survey: The values of names.
         profile: The numbers of types.
         writer: Where the records go.
@@ -84,8 +84,8 @@ class Task:
                 self._kernels()
                 self._copies()
                 self._graphs()
-                self._calls()
                 self._waits()
+                self._calls()
                 self._join()
             self._mpi()
             self._write_states()
@@ -94,20 +94,21 @@ class Task:
         return intervals_of(self._selection, self._tracks, table, columns)
 
     def _of(self, tracks: Int64) -> Int64:
-        return self._objects[:, tracks]
+        return self._objects[tracks]
 
     def _kernels(self) -> None:
         geometry = [c for c, _ in ev.GEOMETRY.values()] if self._details else []
         for part in self._parts("kernels", [self._kernel_name, "kind", "process", "correlation", *geometry]):
-            codes, kinds = words(part.rows, "kind")
-            communicates = np.array([*(k in _COMMUNICATION for k in kinds), False])[codes]
+            codes, names = words(part.rows, "kind")
+            communicates = np.array([*(n in _COMMUNICATION for n in names), False])[codes]
             values = self._survey.values["kernels"].of(numbers(part.rows, self._kernel_name))
             more: list[tuple[int, Any]] = []
             if self._details:
                 more = [(n, numbers(part.rows, c, 0)) for n, (c, _) in ev.GEOMETRY.items()]
                 more.append((ev.CORRELATION, numbers(part.rows, "correlation", 0)))
-            types = np.where(communicates, self._profile.nccl, ev.KERNEL)
-            self._writer.intervals(self._of(part.tracks), part.starts, part.ends, types, values, more)
+            types = (ev.KERNEL, self._profile.nccl)
+            kinds = communicates.astype(np.int64)
+            self._writer.intervals(self._of(part.tracks), part.starts, part.ends, types, values, more, kinds=kinds)
             self._states.add(part.tracks, part.starts, part.ends, np.where(communicates, ev.GROUP, ev.RUNNING))
             self._launched(part, None, ev.TAG_KERNEL)
 
@@ -155,21 +156,24 @@ class Task:
     def _calls(self) -> None:
         import pyarrow as pa
 
+        known = self._survey.values["api"]
+        texts = self._selection.run.texts(pa.array(known.ids)).to_pylist()
+        states = np.array([state_of_call(t or "") for t in texts], np.int64)
         for part in self._parts("api", ["name", "process", "correlation"]):
             self._joined.calls(*self._call(part.rows), part.starts, part.ends, part.tracks)
-            ids = numbers(part.rows, "name")
-            named = pa.array(ids).dictionary_encode()
-            texts = self._selection.run.texts(named.dictionary).to_pylist()
-            states = np.array([state_of_call(t or "") for t in texts], np.int64)[named.indices.to_numpy()]
-            self._host_intervals(part, ev.CALL, self._survey.values["api"].of(ids), states)
+            places = known.places(numbers(part.rows, "name"))
+            self._host_intervals(part, ev.CALL, known.values[places], states[places])
 
-    def _host_intervals(self, part: Intervals, types: Any, values: Int64, states: Int64 | None, more: Any = ()) -> None:
-        starts = part.starts
-        # of intervals that start together the outer one begins first
-        order = np.arange(len(starts)) if np.all(starts[1:] > starts[:-1]) else np.lexsort((-part.ends, starts))
-        types = types if np.ndim(types) == 0 else types[order]
-        more = [(n, v[order]) for n, v in more]
-        self._writer.intervals(self._of(part.tracks[order]), part.starts[order], part.ends[order], types, values[order], more)
+    def _host_intervals(
+        self, part: Intervals, types: Any, values: Int64, states: Int64 | None, more: Any = (), kinds: Int64 | None = None
+    ) -> None:
+        tracks, starts, ends = part.tracks, part.starts, part.ends
+        if not np.all(starts[1:] > starts[:-1]):  # of intervals that start together the outer one begins first
+            order = np.lexsort((-ends, starts))
+            tracks, starts, ends, values = tracks[order], starts[order], ends[order], values[order]
+            more = [(n, v[order]) for n, v in more]
+            kinds = None if kinds is None else kinds[order]
+        self._writer.intervals(self._of(tracks), starts, ends, types, values, more, kinds=kinds)
         if states is not None:
             self._states.add(part.tracks, part.starts, part.ends, states)
 
@@ -185,18 +189,19 @@ class Task:
             names = [t or "" for t in self._selection.run.texts(pa.array(unique)).to_pylist()]
             pairs, which = np.unique(np.stack((inverse, codes)), axis=1, return_inverse=True)
             states = np.array([state_of_mpi(names[n], kinds[k]) for n, k in pairs.T.tolist()], np.int64)[which.reshape(-1)]
-            types = np.array([_MPI_TYPES.get(k, ev.MPI_REST) for k in kinds], np.int64)[codes]
+            types = [_MPI_TYPES.get(k, ev.MPI_REST) for k in kinds]
+            messages, grouped = (np.array([t == wanted for t in types])[codes] for wanted in (ev.MPI_P2P, ev.MPI_COLLECTIVE))
             values = self._survey.values["mpi"].of(ids)
-            grouped = types == ev.MPI_COLLECTIVE
             sizes = {c: np.maximum(numbers(part.rows, c), 0) for c in ("bytes", "recv_bytes")}
             for chosen, more in ((~grouped, ()), (grouped, ((ev.MPI_SENT, "bytes"), (ev.MPI_RECEIVED, "recv_bytes")))):
                 rows = np.flatnonzero(chosen)
                 some = Intervals("mpi", None, part.tracks[rows], part.starts[rows], part.ends[rows], part.open[rows])
-                self._host_intervals(some, types[rows], values[rows], states[rows], [(n, sizes[c][rows]) for n, c in more])
+                extra = [(n, sizes[c][rows]) for n, c in more]
+                self._host_intervals(some, types, values[rows], states[rows], extra, codes[rows] % len(types))
             peers, tags = numbers(part.rows, "peer"), numbers(part.rows, "tag", 0)
             for sends, word in ((True, "send"), (False, "recv")):
                 moves = np.array([word in n.lower() and "sendrecv" not in n.lower() for n in names])[inverse]
-                rows = np.flatnonzero(moves & (types == ev.MPI_P2P) & (peers >= 0))
+                rows = np.flatnonzero(moves & messages & (peers >= 0))
                 mine = np.full(len(rows), rank, np.int64)
                 keys = np.stack((mine, peers[rows], tags[rows]) if sends else (peers[rows], mine, tags[rows]))
                 task = np.full(len(rows), self._number, np.int64)
@@ -209,8 +214,9 @@ class Task:
                 self._host_intervals(part, number, self._survey.values[table].of(numbers(part.rows, "name")), None)
         for part in self._parts("openacc", ["name", "kind"]):
             codes, kinds = words(part.rows, "kind")
-            types = np.array([*(_ACC_TYPES.get(k, ev.OPENACC_OTHER) for k in kinds), ev.OPENACC_OTHER], np.int64)[codes]
-            self._host_intervals(part, types, self._survey.values["openacc"].of(numbers(part.rows, "name")), None)
+            types = [*(_ACC_TYPES.get(k, ev.OPENACC_OTHER) for k in kinds), ev.OPENACC_OTHER]
+            values = self._survey.values["openacc"].of(numbers(part.rows, "name"))
+            self._host_intervals(part, types, values, None, kinds=codes % len(types))
 
     def _ranges(self) -> None:
         with RowSorter(self._folder / "ranges", 4) as nested:
@@ -227,8 +233,9 @@ class Task:
                 nested.add(part.starts[nests], -part.ends[nests], groups[nests], values[nests])
             for groups, times, tops, depths in changes(nested.blocks()):
                 at = groups & (1 << _DOMAIN_BITS) - 1
-                types = self._profile.ranges + self._profile.range_step * at
-                self._writer.points(self._of(groups >> _DOMAIN_BITS), times, types, tops, [(ev.DEPTH + at, depths)])
+                profile = self._profile
+                types = [(profile.ranges + profile.range_step * p, ev.DEPTH + p) for p in range(int(at.max(initial=0)) + 1)]
+                self._writer.points(self._of(groups >> _DOMAIN_BITS), times, types, tops, [depths], kinds=at)
 
     def _marks(self) -> None:
         for batch in self._selection.batches(self._tracks.rank, "marks", ["time", "thread", "name"]):
@@ -284,10 +291,11 @@ class Task:
         values = values.astype(np.float64) * (10**ev.PRECISION if self._profile.exact else 1)
         rows = np.flatnonzero(np.isfinite(values))
         whole = np.rint(np.clip(values[rows], -_LARGEST, _LARGEST)).astype(np.int64)
-        self._writer.points(self._of(tracks[rows]), times[rows], types[rows], whole)
+        unique, kinds = np.unique(types[rows], return_inverse=True)
+        self._writer.points(self._of(tracks[rows]), times[rows], [(t,) for t in unique.tolist()], whole, kinds=kinds)
 
     def _write_states(self) -> None:
         background = [ev.RUNNING] * len(self._tracks.threads) + [ev.IDLE] * len(self._tracks.streams)
         for (tracks, starts, ends, states), (streams, gone, until, owners) in self._states.sweep(background, self._survey.end_ns):
-            self._writer.states(self._objects[0][tracks], starts, ends, states)
+            self._writer.states(self._of(tracks), starts, ends, states, STATES)
             self._writer.communications(self._of(streams), (gone, gone), self._of(owners), (until, until), 0, ev.TAG_WAIT)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.export.drafts import Draft, Output
-from alltrace.export.merge import Sorter
 from alltrace.export.paraver.pairing import Ends, pair
 from alltrace.export.paraver.pcf import pcf_text
 from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.paraver.resources import resources_of
 from alltrace.export.paraver.survey import Survey
 from alltrace.export.paraver.task import Task
+from alltrace.export.rows import RowSorter
 from alltrace.export.tracks import UNKNOWN, Tracks, numbers, tracks_of
 from alltrace.readers.paraver import labels as ev
 from alltrace.trace.errors import UsageError, printable
@@ -85,9 +85,11 @@ def export_paraver(
     tracks = [_tracks(selection, r.rank, fold_streams) for r in selection.ranks]
     resources = resources_of(tracks)
     survey = Survey(selection, profile, demangled=demangled, details=details, base=base_pcf)
-    with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
-        writer = RecordWriter(sorter)
-        objects = [writer.objects(resources.objects(n)) for n in range(len(tracks))]
+    with Draft(path) as draft, RowSorter(draft.folder / "records", 2) as sorter:
+        named = [resources.objects(n) for n in range(len(tracks))]
+        writer = RecordWriter(sorter, [o for task in named for o in task])
+        first = np.cumsum([0, *(len(task) for task in named)])
+        objects = [np.arange(*first[n : n + 2]) for n in range(len(tracks))]
         messages: list[tuple[bool, Ends]] = []
         for number, own in enumerate(tracks):
             task = Task(
@@ -103,7 +105,7 @@ def export_paraver(
         with Output(draft.file(path), gzip=path.name.endswith(".gz")) as out:
             out.write(resources.header(survey.end_ns, time.strftime("%d/%m/%Y at %H:%M")).encode())
             out.write(_about(selection).encode())
-            for block in sorter.blocks():
+            for block in writer.text():
                 out.write(block)
         files = [path, *beside.values()]
         if cfgs:
@@ -145,9 +147,8 @@ def _communications(writer: RecordWriter, objects: list[Int64], sends: Ends, rec
     at, to = pair(sends, receives)
     if not len(at):
         return
-    first = np.cumsum([0, *(o.shape[1] for o in objects)])
-    every = np.concatenate(objects, axis=1)
-    senders, receivers = (every[:, first[e.tasks[r]] + e.tracks[r]] for e, r in ((sends, at), (receives, to)))
+    first = np.cumsum([0, *(len(o) for o in objects)])
+    senders, receivers = (first[e.tasks[r]] + e.tracks[r] for e, r in ((sends, at), (receives, to)))
     sent, received = sends.starts[at], receives.ends[to]
     tags = sends.keys[2][at] if tag is None else tag
     writer.communications(senders, (sent, sent), receivers, (received, received), sends.sizes[at], tags)

@@ -1,0 +1,137 @@
+"""Lines of a .prv as rows of two numbers, which are sorted, and become text when they are written.
+
+The first number of a row is its key: eight times the time, and a place among what has that time. The second is a word: 15 bits
+of the line's shape, 16 of its object, 32 of a value. Lines with more numbers go on with rows of the same key, whose second number
+is one of them, or two of 32 bits. A shape says what text and which of these numbers a line is made of; types of events and states
+are in its text, so most lines are one row of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.export._kernels import (
+    AGAIN,
+    HIGH,
+    LAST_HIGH,
+    LATER,
+    LOW,
+    NEXT,
+    OBJECT,
+    SLACK,
+    STOP,
+    VALUE,
+    write_lines,
+)
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+    Form = tuple[str | int, ...]
+
+__all__ = ["AGAIN", "HIGH", "LAST_HIGH", "LATER", "LOW", "NEXT", "OBJECT", "PLACES", "SMALL", "VALUE", "Lines"]
+
+PLACES = 8
+"""Places among what has one time."""
+
+SMALL = 1 << 32
+"""What a value must be below to have room in a line's first row."""
+
+_STATE, _EVENT, _COMMUNICATION, _OBJECT = range(4)
+_HEADS = ("1:", "2:", "3:", "")
+_MOST_SHAPES = 1 << 15
+_LINE_BYTES = 22 + 1  # a head, and one of "-" or a line end
+_NUMBER_BYTES = 20
+_WRITTEN_BYTES = 1 << 18
+
+
+class Lines:
+    """The shapes of lines and their objects.
+
+    Args:
+        objects: Each object as `cpu:appl:task:thread`; fewer than 65,536.
+    """
+
+    def __init__(self, objects: Sequence[str]) -> None:
+        self._objects = len(objects)
+        self._heads, self._head_at = _joined([f"{variant}{o}:" for variant in _HEADS for o in objects])
+        self._shapes: dict[tuple[int, Form], int] = {}
+        self._variants: list[int] = []
+        self._steps: list[int] = [0]
+        self._kinds: list[int] = []
+        self._texts: list[str] = []
+        self._longest = 0
+
+    def state(self, *form: str | int) -> int:
+        """The shape of a state, as `event`."""
+        return self._shape(_STATE, form)
+
+    def event(self, *form: str | int) -> int:
+        """The shape of an event.
+
+        Args:
+            form: What stands after the object and the time: text, or a kind of number. `VALUE` is the value of the line's row,
+                `LATER` the sum of the time and that value, `OBJECT` the object that it names. `NEXT` is the number of the next
+                row that the line goes on with; `LOW` and `HIGH` are the sum of the time and 32 bits of that number, and
+                `LAST_HIGH`, which is `HIGH`, has the row after it be the next. `AGAIN` is the line's beginning.
+        """
+        return self._shape(_EVENT, form)
+
+    def communication(self, *form: str | int) -> int:
+        """The shape of a communication, as `event`."""
+        return self._shape(_COMMUNICATION, form)
+
+    def _shape(self, variant: int, form: Form) -> int:
+        known = self._shapes.get((variant, form))
+        if known is not None:
+            return known
+        text, size = "", _LINE_BYTES + _NUMBER_BYTES
+        for piece in form:
+            if isinstance(piece, str):
+                text += piece
+                size += len(piece)
+                continue
+            self._texts.append(text)
+            self._kinds.append(piece)
+            text = ""
+            size += _LINE_BYTES + _NUMBER_BYTES
+        self._texts.append(text)
+        self._kinds.append(STOP)
+        self._steps.append(len(self._kinds))
+        self._variants.append(variant)
+        if len(self._variants) > _MOST_SHAPES:
+            raise UsageError(f"the trace would have more than {_MOST_SHAPES:,} kinds of lines, of different types; give --only")
+        self._longest = max(self._longest, size)
+        return self._shapes.setdefault((variant, form), len(self._shapes))
+
+    def text(self, blocks: Iterable[tuple[Int64, Int64]]) -> Iterator[memoryview]:
+        """The lines of rows, piece by piece; a piece is good until the next.
+
+        Args:
+            blocks: Int64 arrays of n rows (n, 2) and of their places in order; all rows of a line are in one block.
+        """
+        texts, text_at = _joined(self._texts)
+        shapes = (np.array(self._variants, np.int64), np.array(self._steps, np.int64), np.array(self._kinds, np.int8))
+        out = np.empty(_WRITTEN_BYTES + self._longest + SLACK, np.uint8)  # small enough to stay in the processor's cache
+        place = np.zeros(1, np.int64)
+        for rows, order in blocks:
+            place[0] = 0
+            while place[0] < len(order):
+                size = write_lines(
+                    rows, order, place[0], self._heads, self._head_at, self._objects, *shapes, texts, text_at, out,
+                    _WRITTEN_BYTES, place,
+                )  # fmt: skip
+                yield out[:size].data
+
+
+def _joined(pieces: Sequence[str]) -> tuple[NDArray[np.uint8], Int64]:
+    """The bytes of pieces of ASCII text, with slack, and where each starts, with the end last."""
+    at = np.zeros(len(pieces) + 1, np.int64)
+    np.cumsum([len(p) for p in pieces], out=at[1:])
+    return np.frombuffer("".join(pieces).encode("ascii") + bytes(SLACK), np.uint8), at
