@@ -225,3 +225,16 @@ def test_a_name_that_is_no_unicode_is_escaped(tmp_path, capsys):
     answer = Answer(TABLE.slice(0, 1), COLUMNS, (os.fsdecode(b"bad-\xff: no report"),))
     write_answer("v", answer, FACTS, arguments(format="json", output=tmp_path / "a.json"))
     assert json.loads((tmp_path / "a.json").read_text())["notes"] == ["bad-\udcff: no report"]
+
+
+def test_parquet_has_dictionaries_of_words_and_none_of_what_differs(tmp_path):
+    count = 10_000
+    table = pa.table(
+        {"word": ["compute", "copy"] * (count // 2), "text": [f"range {n}" for n in range(count)], "time_ns": range(count)}
+    )
+    columns = tuple(AnswerColumn(n, None, "") for n in table.column_names)
+    write_answer("durations", Answer(table, columns), FACTS, arguments(format="parquet", output=tmp_path / "a.parquet"))
+    assert pq.read_table(tmp_path / "a.parquet").equals(table)
+    group = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0)
+    coded = {group.column(i).path_in_schema: group.column(i).has_dictionary_page for i in range(3)}
+    assert coded == {"word": True, "text": False, "time_ns": False}

@@ -66,3 +66,47 @@ def test_a_table_is_read_once_for_all_recipes(run):
         recipe.map(rank, recipe.prepared({o.name: o.default for o in recipe.options}, run))
     assert {"kernels", "copies", "ranges"} <= set(rank.reads)
     assert set(rank.reads.values()) == {1}
+
+
+def test_recipes_that_replay_share_the_graphs_of_ranks_and_their_joint_one(tmp_path, monkeypatch):
+    from tests.recipes.test_every_recipe import tables_of
+
+    from alltrace.recipes.ask_all import each_reply
+    from alltrace.recipes.base import Part, Recipe
+    from alltrace.replay import join, peers, rank_graph
+
+    made = {"rank_graph": 0, "join": 0, "peers_of": 0}
+
+    def counted(module, name):
+        inner = getattr(module, name)
+
+        def call(*arguments):
+            made[name] += 1
+            return inner(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    for module, name in ((rank_graph, "rank_graph"), (join, "join"), (peers, "peers_of")):
+        counted(module, name)
+    kept = []
+
+    class Last(Recipe):
+        """Asked after all that have a graph."""
+
+        name = "last"
+        tables = {"kernels": ("start",)}  # noqa: RUF012
+
+        def map(self, rank, options):
+            return rank.table("kernels", ("start",))
+
+        def reduce(self, parts, run, options):
+            assert all(isinstance(p, Part) for p in parts)
+            kept.append(list(run.memo))
+            return find("nvtx_sum").answer({})
+
+    run = make_run(tmp_path / "run", {r: tables_of(r) for r in range(2)})
+    replaying = [(find(n), {}) for n in ("critical-path", "diagnose", "stragglers")]
+    replies = dict(each_reply(run, [(Last(), {}), *replaying, (find("whatif"), {"max_error": 100.0})]))
+    assert [r.skipped for r in replies.values()] == [None] * 5
+    assert made == {"rank_graph": 2, "join": 1, "peers_of": 1}
+    assert kept == [[]]  # what they shared was let go

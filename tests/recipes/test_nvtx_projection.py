@@ -144,3 +144,24 @@ def test_ids_close_together_and_far_apart_match_alike(calls: list[tuple[int, int
         (c, o) for c, call in enumerate(calls) for o, operation in enumerate(operations) if call == operation and call[1] >= 0
     )
     assert pairs(1) == pairs(1 << 40) == pairs(1 << 58) == expected
+
+
+def parents(starts, ends):
+    start, end = np.array(starts, np.int64), np.array(ends, np.int64)
+    return Spans(start, end, end - start).parents().tolist()
+
+
+def test_parents_of_ranges_that_nest_and_of_some_that_do_not():
+    # two in one, one of them with a twin; then one that begins where the first ends
+    assert parents([10, 0, 20, 20, 100], [20, 100, 40, 40, 120]) == [1, -1, 1, 2, -1]
+    # the second crosses the first, so the shortest around the third counts
+    assert parents([0, 5, 6], [8, 20, 7]) == [-1, -1, 0]
+    # a point where one ends and one begins is in both, and the shorter counts
+    assert parents([0, 10, 10], [10, 30, 10]) == [-1, -1, 0]
+
+
+def test_operations_that_share_a_correlation_are_all_paired_with_their_call():
+    calls, operations = np.array([1, 3, 2]), np.array([2, -1, 1, 2])
+    few = [v.tolist() for v in _pairs(calls, operations, 4)]
+    assert few == [[0, 2], [0, 1], [2, 0, 3]]
+    assert few == [v.tolist() for v in _pairs(calls, operations, 1_000_000)]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from alltrace.recipes.ask import able_ranks, left_out, resolve_options, wants_alignment
 from alltrace.recipes.base import Answer, Part
 from alltrace.recipes.part_store import PartStore
-from alltrace.recipes.shared import SharedRank
+from alltrace.recipes.shared import SharedRank, SharedRun
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from alltrace.recipes.base import Recipe
+    from alltrace.recipes.base import Recipe, RunFacts
     from alltrace.run.store import Run
 
 _ROWS_WORTH_PROCESSES = 1_000_000
@@ -118,15 +118,20 @@ def each_reply(
             yield number, Reply(recipe, None, left_out(recipe, chosen, able)[0])
             continue
         asked.append(_Question(number, recipe, options, frozenset(r.rank for r in able)))
+    from alltrace.run.memory import give_back
+
     with PartStore() as parts:
         _map(run, asked, jobs, progress, parts)
-        # what several questions share in memory goes first
+        facts = SharedRun(run)
+        # what several questions share in memory goes first, and is let go before tables of others are made
         for question in sorted(asked, key=lambda q: (not parts.has_objects(q.number), q.number)):
-            yield question.number, _reduce(run, question, parts.take(question.number), chosen, notes)
-            _let_go()
+            if not parts.has_objects(question.number):
+                facts.memo.clear()
+            yield question.number, _reduce(facts, question, parts.take(question.number), chosen, notes)
+            give_back()
 
 
-def _reduce(run: Run, question: _Question, parts: Sequence[Part | str], chosen: Sequence[Any], notes: Sequence[str]) -> Reply:
+def _reduce(run: RunFacts, question: _Question, parts: Sequence[Part | str], chosen: Sequence[Any], notes: Sequence[str]) -> Reply:
     recipe = question.recipe
     failed = next((p for p in parts if isinstance(p, str)), None)
     if failed is not None:
@@ -143,6 +148,8 @@ def _map(
     run: Run, questions: Sequence[_Question], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore
 ) -> None:
     """Keep for each question the parts of its ranks; a text where a rank's part could not be made."""
+    import pyarrow as pa
+
     from alltrace.engine.tasks import remote, run_tasks
 
     overlay = run.overlay.folder if run.overlay is not None else None
@@ -154,14 +161,8 @@ def _map(
         rank = tasks[outcome.index].rank
         for number, part in outcome.get().items():
             parts.keep(number, rank, part)
-        _let_go()
-
-
-def _let_go() -> None:
-    """Give freed memory back to the system, which would keep it for the next large table."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
+        # of NumPy's memory the next rank has as much need
+        pa.default_memory_pool().release_unused()
 
 
 def _ask_rank(task: _Task, advance: Callable[[int], None]) -> dict[int, Part | str]:

@@ -75,8 +75,7 @@ class Durations(Recipe):
 
         from alltrace.recipes.distribution import summarize
 
-        whole = distribution(parts, run, options)
-        table = summarize(whole, "linear")
+        table = _spelled(summarize(_coded_distribution(parts, run, options), "linear"))
         table = table.rename_columns([c if c in (*KEYS, "count") else f"{c}_ns" for c in table.column_names])
         order = pc.sort_indices(table, [("total_ns", "descending"), ("what", "ascending"), ("name", "ascending")])
         table = table.take(order)
@@ -105,20 +104,42 @@ def chosen(options: Mapping[str, Any]) -> set[str]:
 
 def distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
     """The distributions of all ranks with texts for names: columns of `KEYS`, `value` (ns) and `count`."""
+    return _spelled(_coded_distribution(parts, run, options))
+
+
+def _spelled(table: Any) -> Any:
+    """A table with its words as plain texts."""
+    import pyarrow as pa
+
+    plain = [pa.field(f.name, f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(plain))
+
+
+def _coded_distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
+    """`distribution` with dictionaries of words: there may be a million durations of a few names."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from alltrace.recipes.distribution import merge
+    from alltrace.recipes.distribution import group, merge
 
     found = [part.table for part in parts]
     steps = _steps(parts, run) if "step" in chosen(options) else None
     whole = merge([_EMPTY(), *found]) if found else _EMPTY()
-    name = pc.coalesce(whole.column("word"), pa.chunked_array([run.texts(whole.column("id"))], pa.string()), "(no name)")
-    calls = pc.equal(whole.column("what"), "call")
+    codes, first = group([whole.column(c) for c in ("what", "id", "word")])
+    some = whole.select(["what", "id", "word"]).take(pa.array(first))
+    name = pc.coalesce(some.column("word"), pa.chunked_array([run.texts(some.column("id"))], pa.string()), "(no name)")
+    calls = pc.equal(some.column("what"), "call")
     name = pc.if_else(calls, pc.replace_substring_regex(name, _VERSION, ""), name)
+    rows = pa.array(codes)
+    words = [column.combine_chunks().dictionary_encode().take(rows) for column in (some.column("what"), name)]
     others = [whole.column(c) for c in ("bytes", "group_size", "value", "count")]
-    table = pa.table([whole.column("what"), name, *others], names=[*KEYS, "value", "count"])
-    return merge([table] if steps is None else [table, steps])
+    table = pa.table([*words, *others], names=[*KEYS, "value", "count"])
+    del whole, codes, rows, words, others
+    if steps is None:
+        return merge([table])
+    coded = [steps.column(c).combine_chunks().dictionary_encode() for c in KEYS[:2]]
+    steps = pa.table([*coded, *steps.columns[2:]], names=steps.column_names)
+    return merge([pa.concat_tables([table, steps]).unify_dictionaries()])
 
 
 def _steps(parts: Sequence[Part], run: RunFacts) -> Any:

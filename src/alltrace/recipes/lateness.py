@@ -84,20 +84,28 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
         last: int64 array of n: the rank that arrived last at the instance, or -1 where nobody's wait counts.
         before_ns: int64 array (n, 4), as in `Lateness`.
     """
-    excess: dict[int, NDArray[np.float64]] = {}
     if not len(instance):
         return {}
     firsts = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
-    bounds = np.concatenate((firsts, [len(instance)]))
-    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        if last[low] < 0 or high - low < 2:
-            continue
-        is_last = rank[low:high] == last[low]
-        others = np.median(before_ns[low:high][~is_last], axis=0)
-        own = before_ns[low:high][is_last][0] - others
-        excess[int(last[low])] = excess.get(int(last[low]), np.zeros(4)) + own
+    size = np.diff(np.concatenate((firsts, [len(instance)])))
+    number = np.repeat(np.arange(len(firsts)), size)
+    own = rank == last[firsts][number]
+    others = size - np.bincount(number, own, len(firsts)).astype(np.int64)
+    row = np.full(len(firsts), len(rank))
+    np.minimum.at(row, number[own], np.flatnonzero(own))
+    judged = np.flatnonzero((last[firsts] >= 0) & (others > 0) & (others < size))
+    # the others' values of each instance in order, so that their median is where it lies
+    peers = np.flatnonzero(~own)
+    begin = (np.cumsum(others) - others)[judged]
+    late_ns = before_ns[row[judged]].astype(np.float64)
+    for column, values in enumerate(before_ns[peers].T):
+        ordered = values[np.lexsort((values, number[peers]))]
+        low, high = ordered[begin + (others[judged] - 1) // 2], ordered[begin + others[judged] // 2]
+        late_ns[:, column] -= (low + high) / 2
+    ranks, place = np.unique(last[firsts][judged], return_inverse=True)
+    excess = np.stack([np.bincount(place, column, len(ranks)) for column in late_ns.T], axis=1)
     found = {}
-    for late, values in excess.items():
+    for late, values in zip(ranks.tolist(), excess, strict=True):
         above = np.maximum(values, 0)
         whole = float(above.sum())
         share = float(above.max() / whole) if whole else 0.0

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.nvtx_projection import integers, match_launches
+from alltrace.recipes.nvtx_projection import integers, launches_of
+from alltrace.recipes.shared import once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,7 +74,11 @@ class GpuWork:
 
 
 def gpu_work(rank: RankTables) -> GpuWork:
-    """The work of a rank, kernels first; any rank, also one without calls."""
+    """The work of a rank, kernels first; any rank, also one without calls; made once where recipes share the rank's tables."""
+    return once(rank, "gpu work", lambda: _gpu_work(rank))
+
+
+def _gpu_work(rank: RankTables) -> GpuWork:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -108,7 +113,7 @@ def gpu_work(rank: RankTables) -> GpuWork:
 def _calls(rank: RankTables, process: Ints, correlation: Ints) -> tuple[Any, Ints]:
     """The calls that launch something, and the row among them of each operation's."""
     api = rank.table("api", TABLES["api"])
-    pairs = match_launches(api, process, correlation)
+    pairs = launches_of(rank, process, correlation)
     found = np.full(len(correlation), -1, np.int64)
     at = pairs.call_of_pair()
     # a driver call may lie within its runtime call and have its correlation: the outer one counts

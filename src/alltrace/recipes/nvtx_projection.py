@@ -100,8 +100,13 @@ class Spans:
         end, an earlier row is outside a later one.
         """
         count = len(self.start)
-        order = np.lexsort((np.arange(count), -self.end, self.start))
+        order = np.lexsort((-self.end, self.start))
         start, end = self.start[order], self.end[order]
+        result = np.full(count, -1, np.int64)
+        nested = _nested(start, end)
+        if nested is not None:
+            result[order] = np.where(nested >= 0, order[nested], -1)
+            return result
         tree = _MaxTree(end)
         before = np.arange(-1, count - 1, dtype=np.int64)
         found = tree.last_at_least(before, end)
@@ -110,7 +115,6 @@ class Spans:
         meeting = np.isin(points, end[extended]) & np.isin(points, start[extended]) if len(points) else points
         if meeting.any() or (tree.last_at_least(before, start + 1) > found).any():
             found = self._shortest(order, start, end, found)
-        result = np.full(count, -1, np.int64)
         result[order] = np.where(found >= 0, order[found], -1)
         return result
 
@@ -127,6 +131,27 @@ class Spans:
         by_rank = np.empty(len(order), np.int64)
         by_rank[rank] = rows
         return np.where(last >= 0, by_rank[np.minimum(best, len(order) - 1)], -1)
+
+
+def _nested(start: Ints, end: Ints) -> Ints | None:
+    """For each range the last one before it that is open when it starts, or -1; None where some cross, or one has no length.
+
+    Args:
+        start: Starts, ascending.
+        end: Ends, of equal starts descending.
+    """
+    if not (start < end).all():
+        return None
+    count = len(start)
+    rows = np.arange(count, dtype=np.int64)
+    # as many are open as started before and have not ended; while ranges nest, the innermost is the last with one less
+    depth = rows - np.searchsorted(np.sort(end), start, side="right")
+    keys = np.sort(depth * count + rows)
+    inner = depth > 0
+    place = np.searchsorted(keys, (depth[inner] - 1) * count + rows[inner]) - 1
+    parent = np.full(count, -1, np.int64)
+    parent[inner] = keys[place] % count
+    return parent if (end[parent[inner]] >= end[inner]).all() else None
 
 
 class _MaxTree:
@@ -317,6 +342,12 @@ def match_launches(api: Any, process: Ints, correlation: Ints) -> Launches:
     )
 
 
+def launches_of(rank: RankTables, process: Ints, correlation: Ints) -> Launches:
+    """`match_launches` for the rank's kernels, then copies and fills, made once for all recipes that share the rank's tables."""
+    reads = ["start", "end", "process", "thread", "correlation"]
+    return once(rank, "launches", lambda: match_launches(rank.table("api", reads), process, correlation))
+
+
 def _pairs(calls: Ints, ops: Ints, bound: int) -> tuple[Ints, Ints, Ints]:
     """The pairs of a call and an operation with one key, grouped by call.
 
@@ -336,13 +367,17 @@ def _pairs(calls: Ints, ops: Ints, bound: int) -> tuple[Ints, Ints, Ints]:
             found = place[calls]
             rows = np.flatnonzero(found >= 0)
             return rows, np.arange(len(rows), dtype=np.int64), found[rows]
-    sorted_ops = np.argsort(ops, kind="stable")
-    keys = ops[sorted_ops]
-    low = np.searchsorted(keys, calls, side="left")
-    if len(keys) and (keys[1:] > keys[:-1]).all():  # each call launched one at most
-        many = (keys[np.minimum(low, len(keys) - 1)] == calls).astype(np.int64)
+        sorted_ops = known[np.argsort(ops[known], kind="stable")]
+        count = np.bincount(ops[known], minlength=bound)
+        low, many = (np.cumsum(count) - count)[calls], count[calls]
     else:
-        many = np.searchsorted(keys, calls, side="right") - low
+        sorted_ops = np.argsort(ops, kind="stable")
+        keys = ops[sorted_ops]
+        low = np.searchsorted(keys, calls, side="left")
+        if len(keys) and (keys[1:] > keys[:-1]).all():  # each call launched one at most
+            many = (keys[np.minimum(low, len(keys) - 1)] == calls).astype(np.int64)
+        else:
+            many = np.searchsorted(keys, calls, side="right") - low
     rows = np.flatnonzero(many)
     low, many = low[rows], many[rows]
     first = (np.cumsum(many) - many).astype(np.int64)
@@ -400,7 +435,7 @@ def project(rank: RankTables) -> Projection:
     start, end, process, correlation = (
         integers(operations.column(c), null) for c, null in (("start", 0), ("end", 0), ("process", -1), ("correlation", -1))
     )
-    calls = match_launches(rank.table("api", ["start", "end", "process", "thread", "correlation"]), process, correlation)
+    calls = launches_of(rank, process, correlation)
     spans, call_start, call_end = on_one_line(ranges, calls.thread, calls.start, calls.end)
     count = len(spans.start)
     first, last = np.full(count, _INT64_MAX, np.int64), np.full(count, -_INT64_MAX, np.int64)
@@ -434,6 +469,8 @@ def _repeated(spans: Spans, calls: Launches, start: Ints, end: Ints) -> Ints:
     A driver call within its runtime call may have. Both are inside where the interval from the first start to the last end is.
     """
     result = np.zeros(len(spans.start), np.int64)
+    if (calls.correlation[1:] > calls.correlation[:-1]).all():
+        return result
     order = np.lexsort((end, start, calls.correlation, calls.thread))
     again = (calls.thread[order][1:] == calls.thread[order][:-1]) & (calls.correlation[order][1:] == calls.correlation[order][:-1])
     if again.any():

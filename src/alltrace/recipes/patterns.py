@@ -93,8 +93,8 @@ def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) 
 def own_excess(replay: Replay, peers: Peers) -> dict[int, float]:
     """For each rank the share of its device work that goes beyond what its peers take for the same; 0 at least."""
     found = {}
-    for part in replay.parts:
-        factor = peers.name_factor[int(np.searchsorted(peers.ranks, part.rank)), np.searchsorted(peers.names, part.cell_name)]
+    for part, places in zip(replay.parts, replay.names[1], strict=True):
+        factor = peers.name_factor[int(np.searchsorted(peers.ranks, part.rank)), places]
         total = float(part.cell_ns.sum())
         found[part.rank] = max(float((part.cell_ns * (1 - factor)).sum()) / total, 0.0) if total else 0.0
     return found

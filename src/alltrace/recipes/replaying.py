@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RankTables, RunFacts
     from alltrace.replay.join import Replay
+    from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
 
 TABLES: dict[str, tuple[str, ...]] = {
@@ -35,10 +36,8 @@ class ReplayRecipe(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The answer from the joined graph."""
-        from alltrace.replay.join import join
-
-        members, steps = alignment_tables(run)
-        return self.answer(join([p.table for p in parts], members, steps), members, run, options)
+        members, _ = alignment_tables(run)
+        return self.answer(replay_of([p.table for p in parts], run), members, run, options)
 
     @abstractmethod
     def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
@@ -51,6 +50,23 @@ def graph_of(rank: RankTables) -> RankGraph:
     from alltrace.replay.rank_graph import rank_graph
 
     return once(rank, "graph", lambda: rank_graph(rank, matched_rows(rank)))
+
+
+def replay_of(graphs: Sequence[RankGraph], run: RunFacts) -> Replay:
+    """The joined graphs of ranks, made once for all recipes that share the run and have the same graphs."""
+    from alltrace.recipes.shared import once
+    from alltrace.replay.join import join
+
+    # a replay keeps its graphs, so that their identities stay theirs
+    return once(run, ("replay", *map(id, graphs)), lambda: join(graphs, *alignment_tables(run)))
+
+
+def peers_in(replay: Replay, run: RunFacts) -> Peers:
+    """What the peers of a replay from `replay_of` take, made once likewise."""
+    from alltrace.recipes.shared import once
+    from alltrace.replay.peers import peers_of
+
+    return once(run, ("peers", id(replay)), lambda: (replay, peers_of(replay, run.alignment.members)))[1]
 
 
 def matched_rows(rank: RankTables) -> Any:

@@ -1,4 +1,4 @@
-"""One rank's tables for several recipes: each table is read once, and what several recipes derive from them is made once."""
+"""One rank's tables, and all ranks' facts, for several recipes: what several recipes read or derive is read and made once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from alltrace.trace.schema import DICTIONARIES, TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.recipes.base import RankTables, RunFacts
 
 _Made = TypeVar("_Made")
 
@@ -70,9 +70,28 @@ class SharedRank:
             self._held.pop(table, None)
 
 
-def once(rank: RankTables, key: Hashable, make: Callable[[], _Made]) -> _Made:
-    """What `make` gives for a rank, made once for each key where the rank's tables are shared, otherwise made anew."""
-    memo: dict[Hashable, Any] | None = getattr(rank, "memo", None)
+class SharedRun:
+    """A run for the `reduce` of several recipes.
+
+    Args:
+        run: The run, whose attributes are this one's too.
+
+    Attributes:
+        memo: What `once` made.
+    """
+
+    def __init__(self, run: RunFacts) -> None:
+        self._inner = run
+        self.memo: dict[Hashable, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """What the run has by that name."""
+        return getattr(self._inner, name)
+
+
+def once(owner: RankTables | RunFacts, key: Hashable, make: Callable[[], _Made]) -> _Made:
+    """What `make` gives for a rank or a run, made once for each key where several recipes share it, otherwise made anew."""
+    memo: dict[Hashable, Any] | None = getattr(owner, "memo", None)
     if memo is None:
         return make()
     if key not in memo:

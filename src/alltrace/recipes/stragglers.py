@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
-from alltrace.recipes.replaying import TABLES, alignment_tables, graph_of, replay_notes
+from alltrace.recipes.replaying import TABLES, alignment_tables, graph_of, peers_in, replay_notes, replay_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,13 +114,11 @@ class _Question:
         import numpy as np
 
         from alltrace.recipes.lateness import causes
-        from alltrace.replay.join import join
         from alltrace.replay.path import blame_ns
-        from alltrace.replay.peers import peers_of
 
         w = self._w
-        replay = join(self._graphs, self._members, self._steps)
-        peers = peers_of(replay, self._members)
+        replay = replay_of(self._graphs, self._run)
+        peers = peers_in(replay, self._run)
         blame, _ = blame_ns(replay, peers)
         counted = np.where(w.counts, w.wait_ns, 0)
         caused = {int(r): int(counted[w.last == r].sum()) for r in self._ranks}

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option
-from alltrace.recipes.replaying import ReplayRecipe, name_texts, replay_notes
+from alltrace.recipes.replaying import ReplayRecipe, name_texts, peers_in, replay_notes
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ class WhatIf(ReplayRecipe):
         import pyarrow as pa
 
         from alltrace.replay.change import changed_weights, replayed
-        from alltrace.replay.peers import peers_of
 
         _check(options)
         if 100 * replay.error > options["max_error"]:
@@ -74,7 +73,7 @@ class WhatIf(ReplayRecipe):
         rows: list[dict[str, Any]] = []
         extra = {}
         if replay.parts:
-            peers = peers_of(replay, members)
+            peers = peers_in(replay, run)
             chosen = any(options[o] is not None for o in ("rank", "op", "communicator", "kernel"))
             changes = [_chosen(peers, members, run, options)] if chosen else _all(replay, peers, members, run, options, notes)
             before, steps_before = replayed(replay, replay.weights)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alltrace.replay.graph import times
 from alltrace.replay.peers import work_factors
-from alltrace.trace.distinct import distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,40 +43,48 @@ class Change:
 
 def changed_weights(replay: Replay, peers: Peers, change: Change) -> Int64:
     """The weights of the graph's arcs under a change: int64 array of m, ns."""
-    target = replay.graph.target
-    dropped = np.zeros(len(target), np.bool_)
+    weights = replay.weights
     transfer = replay.instance >= 0
-    work, host = replay.work_ns.astype(np.float64), replay.host_ns.astype(np.float64)
     if change.ranks is not None or change.names is not None:
         chosen = np.ones(len(peers.names), np.bool_)
         if change.names is not None:
             chosen = np.isin(peers.names, np.array(sorted(change.names), np.int64))
-        untouched = np.ones(len(peers.names))
 
-        def factor(rank: int) -> Floats:
+        def factor(rank: int) -> Floats | None:
             if change.ranks is not None and rank not in change.ranks:
-                return untouched
+                return None
             own = peers.name_factor[int(np.searchsorted(peers.ranks, rank))]
             return np.where(chosen, own if change.scale is None else change.scale, 1.0)
 
-        work = np.where(transfer, work, work * work_factors(replay, factor, peers.names)[target])
+        of_ranks = np.ones(len(transfer), np.bool_)
+        if change.ranks is not None:
+            of_ranks = np.isin(replay.rank, np.array(sorted(change.ranks), np.int64))[replay.graph.target]
+        arcs = np.flatnonzero(of_ranks & ~transfer)
+        before = replay.work_ns[arcs]
+        weights[arcs] += _rounded(before * work_factors(replay, factor)[replay.graph.target[arcs]]) - before
         if change.ranks is not None and change.names is None:
-            touched = np.isin(replay.rank[target], np.array(sorted(change.ranks), np.int64))
-            host = np.where(touched, peers.host_ns if change.scale is None else host * change.scale, host)
+            arcs = np.flatnonzero(of_ranks)
+            before = replay.host_ns[arcs]
+            weights[arcs] += (peers.host_ns[arcs] if change.scale is None else _rounded(before * change.scale)) - before
             if change.scale is None:
-                dropped = touched & peers.needless
+                weights[arcs[peers.needless[arcs]]] = NEVER
     if change.instances is not None:
-        touched = transfer & change.instances[np.maximum(replay.instance, 0)]
-        work = np.where(touched, peers.transfer_ns if change.scale is None else work * change.scale, work)
-    weights = replay.fixed_ns + replay.idle_ns + np.rint(work).astype(np.int64) + np.rint(host).astype(np.int64)
-    return np.where(dropped, NEVER, weights)
+        arcs = np.flatnonzero(transfer)
+        arcs = arcs[change.instances[replay.instance[arcs]] & (weights[arcs] != NEVER)]
+        before = replay.work_ns[arcs]
+        weights[arcs] += (peers.transfer_ns[arcs] if change.scale is None else _rounded(before * change.scale)) - before
+    return weights
+
+
+def _rounded(values: NDArray[np.floating[Any]]) -> Int64:
+    whole: Int64 = np.rint(values).astype(np.int64)
+    return whole
 
 
 def step_ends_ns(replay: Replay, when: Int64) -> dict[int, int]:
     """When each training step's last work ended, ns from the run's first moment; by step."""
-    steps, place = distinct(replay.step)
-    last = np.zeros(len(steps), np.int64)
-    np.maximum.at(last, place, when)
+    steps, order, begin = replay.by_step
+    last = np.maximum(np.maximum.reduceat(when[order], begin), 0) if len(order) else np.zeros(len(steps), np.int64)
     return {int(s): int(e) for s, e in zip(steps, last, strict=True) if s >= 0}
 
 
@@ -87,8 +94,7 @@ def replayed(replay: Replay, weights: Int64) -> tuple[int, dict[int, int]]:
     ends = step_ends_ns(replay, when)
     found = {}
     # the first step begins when it was recorded to, so that what comes before its first work counts under any weights
-    of_steps = replay.when[replay.step >= 0]
-    before = int(of_steps.min() - replay.when[0]) if len(of_steps) else 0
+    before = replay.steps_begin_ns
     for step in sorted(ends):
         found[step] = max(ends[step] - before, 0)
         before = max(before, ends[step])

@@ -10,6 +10,7 @@ import numpy as np
 
 from alltrace.replay.graph import Graph, make_graph, times
 from alltrace.replay.rank_graph import HOST, TRANSFER
+from alltrace.trace.distinct import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,6 +73,27 @@ class Replay:
     def recorded_ns(self) -> int:
         """How long the run took as it was recorded, from its first moment to the last end."""
         return int((self.when - self.when[0]).max()) if len(self.when) else 0
+
+    @cached_property
+    def names(self) -> tuple[Int64, tuple[Int64, ...]]:
+        """The names of device work, ascending; and for each part the place of each cell's name among them."""
+        if not self.parts:
+            return np.empty(0, np.int64), ()
+        names, place = distinct(np.concatenate([p.cell_name for p in self.parts]))
+        return names, tuple(np.split(place, np.cumsum([len(p.cell_name) for p in self.parts])[:-1]))
+
+    @cached_property
+    def by_step(self) -> tuple[Int64, Int64, Int64]:
+        """The steps, ascending, -1 among them; the nodes sorted by step; and where those of each step begin."""
+        steps, place = distinct(self.step)
+        order = np.argsort(place, kind="stable")
+        return steps, order, np.searchsorted(place[order], np.arange(len(steps)))
+
+    @cached_property
+    def steps_begin_ns(self) -> int:
+        """When the first step's first work was, ns from the run's first moment; 0 without steps."""
+        of_steps = self.when[self.step >= 0]
+        return int(of_steps.min() - self.when[0]) if len(of_steps) else 0
 
     @cached_property
     def error(self) -> float:

@@ -107,7 +107,7 @@ def blame_ns(replay: Replay, peers: Peers) -> tuple[dict[int, float], float]:
         own: NDArray[np.float64] = peers.name_factor[int(np.searchsorted(peers.ranks, rank))]
         return own
 
-    by_work = work_factors(replay, factor, peers.names)[target]
+    by_work = work_factors(replay, factor)[target]
     transfer = replay.instance[path] >= 0
     excess = np.where(transfer, 0.0, replay.work_ns[path] * (1 - by_work)) + replay.host_ns[path] - peers.host_ns[path]
     found = {p.rank: 0.0 for p in replay.parts}

@@ -57,12 +57,11 @@ def peers_of(replay: Replay, members: Any) -> Peers:
         members: `Aligned.members`: what the instances are.
     """
     ranks = np.array(sorted(p.rank for p in replay.parts), np.int64)
-    names = np.unique(np.concatenate([p.cell_name for p in replay.parts])) if replay.parts else np.empty(0, np.int64)
+    names, places = replay.names
     spent, count = np.zeros((len(ranks), len(names))), np.zeros((len(ranks), len(names)))
-    for part in replay.parts:
-        row, at = int(np.searchsorted(ranks, part.rank)), np.searchsorted(names, part.cell_name)
-        np.add.at(spent[row], at, part.cell_ns)
-        np.add.at(count[row], at, part.cell_count)
+    for part, at in zip(replay.parts, places, strict=True):
+        row = int(np.searchsorted(ranks, part.rank))
+        spent[row], count[row] = (np.bincount(at, values, len(names)) for values in (part.cell_ns, part.cell_count))
     alike = _alike(count)
     mean = np.divide(spent, count, out=np.full_like(spent, np.nan), where=count > 0)
     # a rank that runs other kernels than anybody is compared by all of its time, not by that of one kernel
@@ -307,20 +306,20 @@ def likes(members: Any) -> Int64:
     return codes
 
 
-def work_factors(replay: Replay, factor: Callable[[int], Floats], names: Int64) -> Floats:
+def work_factors(replay: Replay, factor: Callable[[int], Floats | None]) -> Floats:
     """For each node the factor of its device work, from factors of the names in it.
 
     Args:
         replay: The run.
-        factor: The factors of a rank's names, in the order of `names`.
-        names: The names, ascending.
+        factor: The factors of a rank's names, in the order of `Replay.names`; None where all are 1.
     """
     found = np.ones(len(replay.rank))
-    for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
-        if not len(part.cell_node):
+    for part, base, places in zip(replay.parts, replay.base.tolist(), replay.names[1], strict=True):
+        by_name = factor(part.rank) if len(part.cell_node) else None
+        if by_name is None:
             continue
-        by_name = factor(part.rank)[np.searchsorted(names, part.cell_name)]
-        old, new = (np.bincount(part.cell_node, ns, len(part.when)) for ns in (part.cell_ns, part.cell_ns * by_name))
+        ns = part.cell_ns * by_name[places]
+        old, new = (np.bincount(part.cell_node, ns, len(part.when)) for ns in (part.cell_ns, ns))
         some = np.flatnonzero(old > 0)
         found[base + some] = new[some] / old[some]
     return found

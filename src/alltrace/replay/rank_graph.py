@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.replay.work import COMPUTE, COPY, OTHER, TRANSFER, UNKNOWN, Waits, Work, filled, read
+from alltrace.trace.distinct import distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -432,8 +433,8 @@ class _Builder:
         launch = np.where(self._known, w.launch, 0)
         host = launch - self._moment_ns[self._anchors]
         reach = np.where(self._known, launch + self._latency + left_pause + left_odd + left_work, UNKNOWN)
-        order = np.lexsort((-reach, segment))
-        deciding = order[np.unique(segment[order], return_index=True)[1]]
+        most = np.flatnonzero(reach == np.maximum.reduceat(reach, first)[segment])
+        deciding = most[np.concatenate(([True], segment[most][1:] != segment[most][:-1]))]  # of equal ones the first
         chosen = np.unique(np.concatenate((first, last, deciding)))
         chosen = chosen[self._known[chosen]]
         odd = np.where(self._first, self._odd_first, 0)
@@ -454,9 +455,12 @@ class _Builder:
         if not len(rows):
             nothing = np.empty(0, np.int64)
             return nothing, nothing, nothing, nothing
-        order = rows[np.lexsort((w.name[rows], segment[rows]))]
+        names, code = distinct(w.name[rows])
+        keys = segment[rows] * len(names) + code
+        by_key = np.argsort(keys, kind="stable")
+        keys, order = keys[by_key], rows[by_key]
         change = np.ones(len(order), np.bool_)
-        change[1:] = (segment[order][1:] != segment[order][:-1]) | (w.name[order][1:] != w.name[order][:-1])
+        change[1:] = keys[1:] != keys[:-1]
         at = np.flatnonzero(change)
         spent = np.add.reduceat((w.end - w.start)[order], at)
         count = np.diff(np.concatenate((at, [len(order)])))

@@ -36,6 +36,17 @@ def lean_memory() -> Iterator[None]:
         pa.set_memory_pool(before)
 
 
+def give_back() -> None:
+    """Give what was freed back to the system: Arrow's memory, and where the C library is glibc, that of all others."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):  # another C library
+        return
+
+
 @lru_cache(maxsize=1)
 def _tell_glibc() -> None:
     try:

@@ -282,9 +282,11 @@ def concurrency(starts: Int64, ends: Int64) -> Concurrency:
     long = ends > starts
     starts, ends = np.sort(starts[long]), np.sort(ends[long])
     points = np.concatenate((starts, ends))
-    points.sort(kind="stable")
-    times = points[np.concatenate(([True], points[1:] != points[:-1]))] if len(points) else points
-    open_now = np.searchsorted(starts, times, "right") - np.searchsorted(ends, times, "right")
+    order = np.argsort(points, kind="stable")  # of two sorted halves: they are merged
+    points = points[order]
+    last = np.append(points[1:] != points[:-1], [True]) if len(points) else np.zeros(0, np.bool_)
+    times = points[last]
+    open_now = np.cumsum(np.where(order < len(starts), 1, -1))[last]
     changes = np.concatenate(([True], open_now[1:] != open_now[:-1])) if len(times) else np.zeros(0, np.bool_)
     return Concurrency(times[changes], open_now[changes].astype(np.int64, copy=False))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +9,7 @@ from tests.replay.jobs import COMPUTE_STREAM, GAP_NS, TALK_STREAM, Job, Rank
 
 from alltrace.recipes.diagnose.host_time import Contribution
 from alltrace.recipes.diagnose.regain import Regain
+from alltrace.replay.join import join
 from alltrace.replay.rank_graph import rank_graph
 
 MEMBER = pa.schema(
@@ -23,7 +22,7 @@ def regain_of(ranks, members):
     rows = {r.rank: np.array([m["row"] for m in members if m["rank"] == r.rank], np.int64) for r in ranks}
     given = {r.rank: Contribution(None, rank_graph(r, rows[r.rank])) for r in ranks}
     table = pa.Table.from_pylist(sorted(members, key=lambda m: (m["instance"], m["rank"])), MEMBER)
-    return Regain(given, SimpleNamespace(members=table, steps=None), None)
+    return Regain(join([g.graph for g in given.values()], table), given, table, None)
 
 
 @pytest.mark.parametrize(("transfer", "saved"), [(20_000, 4 * (20_000 + GAP_NS)), (250_000, 4 * (100_000 + GAP_NS))])

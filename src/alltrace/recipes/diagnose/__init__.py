@@ -66,14 +66,13 @@ class Diagnose(Recipe):
         """The rank's facts and its graph; nothing without device work."""
         from alltrace.recipes.diagnose.facts import gather
         from alltrace.recipes.diagnose.host_time import Contribution, host_time
-        from alltrace.recipes.replaying import matched_rows
-        from alltrace.replay.rank_graph import rank_graph
+        from alltrace.recipes.replaying import graph_of
 
         found = gather(rank, rank.shared("steps"))
         if found is None:
             return Contribution()
         facts, host = found
-        graph = rank_graph(rank, matched_rows(rank))
+        graph = graph_of(rank)
         return Contribution(facts, graph, host_time(graph, host))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
@@ -82,6 +81,7 @@ class Diagnose(Recipe):
 
         from alltrace.recipes.diagnose import capture, late
         from alltrace.recipes.diagnose.board import Board
+        from alltrace.recipes.replaying import replay_of
 
         given = {p.rank: p.table for p in parts if p.table.facts is not None}
         if not given:
@@ -90,7 +90,8 @@ class Diagnose(Recipe):
                 self.columns,
                 ("nothing ran on a device for any time, so nothing could be judged",) if parts else (),
             )
-        board = Board(given, {r.rank: r.host for r in run.ranks}, run.alignment, run.texts)
+        hosts = {r.rank: r.host for r in run.ranks}
+        board = Board(given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run))
         found = [finding for module in DETECTORS for finding in import_module(module).find(board)]
         found += late.find(board, _ranked(found, board))
         rows = [_row(f, board) for f in [*capture.find(board, run), *_ranked(found, board)]]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from alltrace.recipes.diagnose.facts import RankFacts
     from alltrace.recipes.diagnose.host_time import Contribution
     from alltrace.recipes.diagnose.regain import Altered
+    from alltrace.replay.join import Replay
+    from alltrace.replay.rank_graph import RankGraph
 
     Float = NDArray[np.float64]
 
@@ -74,17 +76,23 @@ class Board:
         hosts: The host of each rank of the run.
         alignment: The run's alignment (`alltrace.align.aligned.Aligned`).
         texts: The texts of ids of names.
+        join: The graph of the run, from those of its ranks.
     """
 
     def __init__(
-        self, given: Mapping[int, Contribution], hosts: Mapping[int, str], alignment: Any, texts: Callable[[Any], Any]
+        self,
+        given: Mapping[int, Contribution],
+        hosts: Mapping[int, str],
+        alignment: Any,
+        texts: Callable[[Any], Any],
+        join: Callable[[Sequence[RankGraph]], Replay],
     ) -> None:
         self._given = dict(sorted(given.items()))
         self.facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
         self.hosts = dict(hosts)
         self.alignment = alignment
         self.ranks = np.array(list(self.facts), np.int64)
-        self._texts = texts
+        self._texts, self._join = texts, join
         known = np.concatenate([f.steps for f in self.facts.values()] or [np.empty(0, np.int64)])
         steps, counts = np.unique(known, return_counts=True)
         self.steps = steps[counts >= max(len(self.facts) / 2, 1)]
@@ -158,7 +166,10 @@ class Board:
     @cached_property
     def _regain(self) -> Regain | None:
         ready = self.alignment is not None and all(g.graph is not None for g in self._given.values())
-        return Regain(self._given, self.alignment, None if self.whole_run else self.steps) if ready else None
+        if not ready:
+            return None
+        replay = self._join([g.graph for g in self._given.values()])
+        return Regain(replay, self._given, self.alignment.members, None if self.whole_run else self.steps)
 
     @property
     def regain(self) -> Regain | None:

@@ -12,7 +12,6 @@ from alltrace.recipes.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.diagnose.host_time import BLOCKING
 from alltrace.replay.change import NEVER, replayed
 from alltrace.replay.graph import make_graph
-from alltrace.replay.join import join
 from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.diagnose.host_time import Contribution, HostTime
     from alltrace.replay.graph import Graph
+    from alltrace.replay.join import Replay
     from alltrace.replay.rank_graph import RankGraph
 
     Int64 = NDArray[np.int64]
@@ -62,19 +62,19 @@ class Regain:
     """A run that can be replayed with less of something.
 
     Args:
-        given: What each rank gives, with its graph.
-        alignment: The run's alignment (`alltrace.align.aligned.Aligned`).
+        replay: The joined graphs of the ranks.
+        given: What each rank gives, in the order of the graphs.
+        members: The members of all instances (`Aligned.members`).
         steps: The judged steps; None to judge the whole run as one.
     """
 
-    def __init__(self, given: Mapping[int, Contribution], alignment: Any, steps: Int64 | None) -> None:
-        graphs: list[RankGraph] = [g.graph for g in given.values()]
+    def __init__(self, replay: Replay, given: Mapping[int, Contribution], members: Any, steps: Int64 | None) -> None:
         self._hosts: list[HostTime] = [g.host for g in given.values() if g.host is not None]
         self._steps = steps
-        self._members = alignment.members
-        self.replay = join(graphs, alignment.members, alignment.steps)
+        self._members = members
+        self.replay = replay
         # where each rank's arcs are in the joint graph: after those of each rank comes one to its first moment
-        count = np.array([len(g.source) + 1 for g in graphs])
+        count = np.array([len(part.source) + 1 for part in replay.parts])
         self._first_arc = np.concatenate(([0], np.cumsum(count)))[:-1]
         self._place = np.full(int(max(self.replay.graph.arcs.max(initial=-1), self.replay.graph.dropped.max(initial=-1))) + 1, -1)
         self._place[self.replay.graph.arcs] = np.arange(len(self.replay.graph.arcs))

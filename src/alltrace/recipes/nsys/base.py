@@ -158,6 +158,8 @@ def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTab
 
 def _typed(cell: Cell, values: Any) -> Any:
     kind = cell.field().type
+    if isinstance(values, pa.ChunkedArray) and values.type == kind and cell.kind not in _ROUNDED:
+        return values
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)

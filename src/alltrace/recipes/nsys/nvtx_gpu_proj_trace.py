@@ -60,7 +60,7 @@ class NvtxGpuProjTrace(NsysRecipe):
                 columns = trace_columns([Part(part.rank, inside)], run)
                 tables.append(pa.table([columns[f.name] for f in schema], names=schema.names).cast(schema))
                 owners.append(part.rank)
-        whole = stack(tables).combine_chunks()
+        whole = stack(tables)  # in pieces: there may be a row for each kernel of all ranks
         names = pa.array([called[rank] for rank in owners], pa.string())
         rows = np.repeat(np.arange(len(tables)), [t.num_rows for t in tables])
         return self.answer({"trace": {**{n: whole.column(n) for n in whole.column_names}, FILE: names.take(pa.array(rows))}})
