@@ -96,7 +96,7 @@ class Collector:
             keys = zip(*(c.take(rows).to_pylist() for c in columns), strict=True)
         numbers = self._numbers
         own = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.uint32)
-        coded: NDArray[np.uint32] = own[codes]
+        coded: NDArray[np.uint32] = own.take(codes)
         return coded
 
     def _counted(self) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:

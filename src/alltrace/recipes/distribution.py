@@ -142,10 +142,11 @@ def statistics(
     Returns:
         The statistics by name, Arrow arrays of a row per key, in the order of the numbers.
     """
-    order, codes, value = _sort(codes, value, ordered=True)
-    # equal values are counted together first, so that no rounding depends on how the rows came apart
-    runs = _beginnings(codes, value)
-    codes, value, count = codes[runs], value[runs], _segment_sums(count[order], runs)
+    if not _are_distinct(codes, value):
+        order, codes, value = _sort(codes, value, ordered=True)
+        # equal values are counted together first, so that no rounding depends on how the rows came apart
+        runs = _beginnings(codes, value)
+        codes, value, count = codes[runs], value[runs], _segment_sums(count[order], runs)
     at = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1]))) if len(codes) else np.empty(0, np.int64)
     after = np.append(at[1:], len(codes)).astype(np.int64)
     n = _segment_sums(count, at)
@@ -239,6 +240,14 @@ def _sort(
     return order, codes[order], values[order]
 
 
+def _are_distinct(codes: NDArray[np.int64], values: NDArray[np.int64]) -> bool:
+    """Whether rows are sorted by both and no two are equal: what one rank counted comes so."""
+    ascending = values[1:] > values[:-1]
+    ascending &= codes[1:] == codes[:-1]
+    ascending |= codes[1:] > codes[:-1]
+    return bool(ascending.all())
+
+
 def _beginnings(codes: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where sorted rows differ from the row before."""
     new = np.empty(len(values), bool)
@@ -289,8 +298,10 @@ def _deviations(
     else:
         center = np.array([int(t) // int(k) for t, k in zip(total.to_pylist(), n, strict=True)], np.int64)
     distance = (value - np.repeat(center, rows)).astype(np.float64)
-    squares = np.add.reduceat(count * distance * distance, at)
-    shift = np.add.reduceat(count * distance, at)
+    weighted = count * distance
+    shift = np.add.reduceat(weighted, at)
+    weighted *= distance
+    squares = np.add.reduceat(weighted, at)
     variance = np.maximum(squares - shift * shift / n, 0.0) / np.maximum(n - 1, 1)
     result: NDArray[np.float64] = np.where(n > 1, np.sqrt(variance), 0.0)
     return result
