@@ -54,6 +54,16 @@ def test_what_waits_is_bounded():
     assert sum(len(m) for m in blocks._free) == 8_000
 
 
+def test_few_small_blocks_wait():
+    blocks = Blocks(1 << 20)
+    held = [blocks.lend(8) for _ in range(1_000)]
+    del held
+    assert len(blocks._free) == 64
+    large = blocks.lend(1_000)  # none fits, none is lost
+    assert len(large.bytes) == 1_000
+    assert len(blocks._free) == 64
+
+
 def test_threads_never_share_a_block():
     blocks = Blocks(1 << 20)
 

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.trace.arrays import plain_array
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -94,9 +96,9 @@ def collect(keys: Mapping[str, Any], values: Any, counts: Any = None) -> pa.Tabl
         count = np.diff(at, append=len(number)) if weights is None else _segment_sums(weights[order], at)
         counted = codes[at], number[at], count.astype(np.int64)
     codes, number, count = counted
-    distinct = pa.array(first[codes])
+    distinct = plain_array(first[codes])
     columns = {name: _take(column, distinct) for name, column in keys.items()}
-    return pa.table({**columns, VALUE: pa.array(number), COUNT: pa.array(count)})
+    return pa.table({**columns, VALUE: plain_array(number), COUNT: plain_array(count)})
 
 
 def merge(distributions: Sequence[pa.Table]) -> pa.Table:
@@ -120,13 +122,31 @@ def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> p
         `median`, `q1`, `q3` (float64), `min`, `max` (int64), `stddev` (float64, of a sample: n - 1 below; 0 for one value).
     """
     keys = [name for name in distribution.column_names if name not in (VALUE, COUNT)]
-    value = _int64(distribution.column(VALUE))
-    count = _int64(distribution.column(COUNT))
     codes, first = group([distribution.column(name) for name in keys])
-    order, codes, value = _sort(codes, value, ordered=True)
-    # equal values are counted together first, so that no rounding depends on how the rows came apart
-    runs = _beginnings(codes, value)
-    codes, value, count = codes[runs], value[runs], _segment_sums(count[order], runs)
+    taken = distribution.select(keys).take(plain_array(first))
+    found = statistics(codes, _int64(distribution.column(VALUE)), _int64(distribution.column(COUNT)), quantile)
+    return pa.table({**{name: taken.column(name) for name in keys}, **found})
+
+
+def statistics(
+    codes: NDArray[np.int64], value: NDArray[np.int64], count: NDArray[np.int64], quantile: Quantile = "hyndman-fan-2"
+) -> dict[str, Any]:
+    """The columns of `summarize` for keys that are numbered.
+
+    Args:
+        codes: The key of each row: int64 array of n numbers from 0, each of which occurs.
+        value: int64 array of n values.
+        count: How often each stands: int64 array of n.
+        quantile: See `summarize`.
+
+    Returns:
+        The statistics by name, Arrow arrays of a row per key, in the order of the numbers.
+    """
+    if not _are_distinct(codes, value):
+        order, codes, value = _sort(codes, value, ordered=True)
+        # equal values are counted together first, so that no rounding depends on how the rows came apart
+        runs = _beginnings(codes, value)
+        codes, value, count = codes[runs], value[runs], _segment_sums(count[order], runs)
     at = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1]))) if len(codes) else np.empty(0, np.int64)
     after = np.append(at[1:], len(codes)).astype(np.int64)
     n = _segment_sums(count, at)
@@ -148,22 +168,16 @@ def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> p
         a, b = kth(lower), kth(np.minimum(upper, n - 1))
         return a + (b - a) / 2
 
-    taken = distribution.take(pa.array(first))
-    columns = {name: taken.column(name) for name in keys}
-    return pa.table(
-        {
-            **columns,
-            COUNT: n,
-            "total": total,
-            "mean": _means(total, n),
-            "median": quartile(2).astype(np.float64),
-            "q1": quartile(1).astype(np.float64),
-            "q3": quartile(3).astype(np.float64),
-            "min": value[at],
-            "max": value[after - 1] if len(at) else value[at],
-            "stddev": _deviations(value, count, n, total, at, after - at),
-        }
-    )
+    columns = {
+        "mean": _means(total, n),
+        "median": quartile(2).astype(np.float64),
+        "q1": quartile(1).astype(np.float64),
+        "q3": quartile(3).astype(np.float64),
+        "min": value[at],
+        "max": value[after - 1] if len(at) else value[at],
+        "stddev": _deviations(value, count, n, total, at, after - at),
+    }
+    return {COUNT: plain_array(n), "total": total, **{name: plain_array(c) for name, c in columns.items()}}
 
 
 def _counted(
@@ -218,12 +232,20 @@ def _sort(
             order = np.argsort(packed, kind="stable")
             packed = packed[order]
         else:
-            order = slice(None)
+            return slice(None), codes, values
         values = (packed & kind((1 << bits) - 1)).astype(np.int64)
         values += low
         return order, (packed >> kind(bits)).astype(np.int64), values
     order = np.lexsort((values, codes))
     return order, codes[order], values[order]
+
+
+def _are_distinct(codes: NDArray[np.int64], values: NDArray[np.int64]) -> bool:
+    """Whether rows are sorted by both and no two are equal: what one rank counted comes so."""
+    ascending = values[1:] > values[:-1]
+    ascending &= codes[1:] == codes[:-1]
+    ascending |= codes[1:] > codes[:-1]
+    return bool(ascending.all())
 
 
 def _beginnings(codes: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -246,7 +268,7 @@ def _totals(value: NDArray[np.int64], count: NDArray[np.int64], at: NDArray[np.i
         return pa.array([], pa.int64())
     largest = max(abs(int(value.min())), abs(int(value.max())))
     if largest * int(count.sum()) <= _INT64_MAX:
-        return pa.array(np.add.reduceat(value * count, at))
+        return plain_array(np.add.reduceat(value * count, at))
     sums = [int(s) for s in np.add.reduceat(value.astype(object) * count.astype(object), at)]
     if all(-_INT64_MAX <= s <= _INT64_MAX for s in sums):
         return pa.array(sums, pa.int64())
@@ -276,8 +298,10 @@ def _deviations(
     else:
         center = np.array([int(t) // int(k) for t, k in zip(total.to_pylist(), n, strict=True)], np.int64)
     distance = (value - np.repeat(center, rows)).astype(np.float64)
-    squares = np.add.reduceat(count * distance * distance, at)
-    shift = np.add.reduceat(count * distance, at)
+    weighted = count * distance
+    shift = np.add.reduceat(weighted, at)
+    weighted *= distance
+    squares = np.add.reduceat(weighted, at)
     variance = np.maximum(squares - shift * shift / n, 0.0) / np.maximum(n - 1, 1)
     result: NDArray[np.float64] = np.where(n > 1, np.sqrt(variance), 0.0)
     return result

@@ -157,33 +157,53 @@ def write_parquet(table: Any, path: Path, **settings: Any) -> None:
         writer.close()
 
 
-def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> Iterator[Any]:
+def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = (), rows: int = 0) -> Iterator[Any]:
     """The row groups of `read_parquet`, one after the other in the order of the table's rows.
+
+    Args:
+        path: The file.
+        columns: The columns wanted.
+        dictionaries: Those of them that are dictionary-encoded.
+        rows: Row groups are read together until they have so many rows; 0 for each alone.
 
     Raises:
         InputError: The file cannot be read.
     """
     try:
         with pa.OSFile(str(path)) as file:
-            for table in _read_groups(file, list(columns), list(dictionaries)):
+            for table in _read_groups(file, list(columns), list(dictionaries), rows):
                 yield table.unify_dictionaries() if dictionaries else table
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
 
 
-def _read_groups(file: Any, columns: list[str], dictionaries: list[str]) -> Iterator[Any]:
+def _read_groups(file: Any, columns: list[str], dictionaries: list[str], rows: int) -> Iterator[Any]:
     reader = _light_reader(file, dictionaries)
     if reader is not None:
         names = [parts[0] for parts in reader.column_paths]
         places = [names.index(column) for column in columns if column in names]
-        for group in row_group_order(reader.metadata):
-            yield reader.read_row_groups([group], column_indices=places, use_threads=False)
+        for groups in _together(reader.metadata, rows):
+            yield reader.read_row_groups(groups, column_indices=places, use_threads=False)
         return
     import pyarrow.parquet as pq
 
     whole = pq.ParquetFile(file, read_dictionary=dictionaries)
-    for group in row_group_order(whole.metadata):
-        yield whole.read_row_group(group, columns=columns, use_threads=False)
+    for groups in _together(whole.metadata, rows):
+        yield whole.read_row_groups(groups, columns=columns, use_threads=False)
+
+
+def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
+    """The row groups of a file in the order of the table's rows, as many at a time as have `rows` rows, one at least."""
+    groups: list[int] = []
+    found = 0
+    for group in row_group_order(metadata):
+        groups.append(group)
+        found += metadata.row_group(group).num_rows
+        if found >= rows:
+            yield groups
+            groups, found = [], 0
+    if groups:
+        yield groups
 
 
 def read_metadata(path: Path) -> Any:

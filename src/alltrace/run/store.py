@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
 from alltrace.run.overlay import ALIGN, SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
+from alltrace.trace.arrays import plain_array
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
@@ -82,7 +83,7 @@ class Names:
         found = known[at] == wanted
         if ids.null_count:
             found &= ids.is_valid().to_numpy(zero_copy_only=False)
-        return values.take(pa.array(at, mask=~found))
+        return values.take(plain_array(at, found))
 
 
 def _complete(table: Any, schema: Any) -> Any:
@@ -167,10 +168,13 @@ class StoredRank:
 
         return samples_of_host(self, samplers(self._manifest, self.record), opened, columns)
 
-    def batches(self, table: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """The canonical `table` piece by piece, as `pyarrow.Table`s of one row group each, in the order of its rows.
+    def batches(self, table: str, columns: Sequence[str] | None = None, rows: int = 0) -> Iterator[Any]:
+        """The canonical `table` piece by piece, as `pyarrow.Table`s in the order of its rows; otherwise as `table`.
 
-        Memory is bounded by a row group; otherwise as `table`.
+        Args:
+            table: A key of `alltrace.trace.schema.TABLES`.
+            columns: The columns wanted, in order; None for all.
+            rows: Row groups are joined until they have so many rows; 0 for each alone. Memory is bounded by that.
         """
         from alltrace.run.parquet import read_row_groups
 
@@ -183,7 +187,7 @@ class StoredRank:
         wanted = list(declared.column_names if columns is None else columns)
         schema = declared.arrow_schema(wanted)
         enums = [c for c in wanted if declared.column(c).type == "enum"]
-        for found in read_row_groups(self._folder / f"{table}.parquet", wanted, enums):
+        for found in read_row_groups(self._folder / f"{table}.parquet", wanted, enums, rows):
             yield self._aligned(_complete(found, schema), declared.time_columns())
 
     def pieces(self, table: str) -> list[Piece]:

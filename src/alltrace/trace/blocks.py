@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+_MOST_FREE = 64  # all are looked through for one that fits, and small ones would be thousands
 _WASTE = 2  # a block may be so many times larger than what is asked for
 
 
@@ -38,13 +39,13 @@ class Blocks:
                 break
             if size <= len(memory) <= _WASTE * max(size, 1):
                 return Block(memory, self)
-            self._take_back(memory)
+            self._free.append(memory)  # no more is free than was
         return Block(np.empty(size, np.uint8), self)
 
     def _take_back(self, memory: NDArray[np.uint8]) -> None:
         self._free.append(memory)
         try:
-            while sum(len(m) for m in tuple(self._free)) > self._most_free_bytes:
+            while len(self._free) > _MOST_FREE or sum(len(m) for m in tuple(self._free)) > self._most_free_bytes:
                 self._free.popleft()
         except IndexError:  # another thread was faster
             pass

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import COUNT, VALUE, group, summarize
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
-from alltrace.recipes.stats.base import RANK, shares, with_rank
+from alltrace.recipes.stats.base import RANK, plain, shares, with_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class StatsSum(NsysRecipe):
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of the rank's values by key."""
-        return self.report.map(rank, options)
+        return plain(self.report.map(rank, options))
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """Both tables; the largest total first."""

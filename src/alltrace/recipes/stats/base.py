@@ -16,10 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
-from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
+from alltrace.recipes.collecting import Collector
+from alltrace.recipes.distribution import COUNT, VALUE, group, statistics
+from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -167,7 +169,7 @@ class SumReport(StatsReport):
             return Chart("stacked_bars", self.rank_cell.header, (total,), name)
         return Chart("bars", name, (total,), detail=self.named[0].header if len(self.named) > 1 else None)
 
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
         """The events of one rank: tables with the columns `keys` and `value` (int64, ns or bytes, no nulls)."""
         raise NotImplementedError
 
@@ -185,9 +187,11 @@ class SumReport(StatsReport):
         raise NotImplementedError
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The distribution of the rank's values by key."""
-        parts = [collect({k: t.column(k) for k in self.keys}, t.column(VALUE)) for t in self.rows(rank, options)]
-        return pa.concat_tables([_plain(part) for part in parts]) if parts else pa.table({})
+        """The distribution of the rank's values by key; the keys are dictionary-encoded."""
+        collector = Collector(self.keys)
+        for rows in self.rows(rank, options):
+            collector.add(rows)
+        return collector.table()
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The statistics of each name over all ranks, the largest total first."""
@@ -195,19 +199,18 @@ class SumReport(StatsReport):
         tables = [with_rank(part) if by_rank else part.table for part in parts if part.table.num_rows]
         if not tables:
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
-        whole = pa.concat_tables(tables)
+        whole = tables[0] if len(tables) == 1 else pa.concat_tables([plain(table) for table in tables])
         keys = [RANK, *self.keys] if by_rank else list(self.keys)
         codes, first = group([whole.column(k) for k in keys])
-        distinct = whole.select(keys).take(pa.array(first))
+        distinct = plain(whole.select(keys).take(plain_array(first)))
         called = {RANK: distinct.column(RANK)} if by_rank else {}
         titles = (*(cell.title for cell in self.named), *self.hidden)
         labels = self.labels(distinct.select(list(self.keys)), run, options)
         called.update((title, pc.fill_null(label, "")) for title, label in zip(titles, labels, strict=True))
         rows, first = group(list(called.values()))
-        summary = summarize(pa.table({"row": rows[codes], VALUE: whole.column(VALUE), COUNT: whole.column(COUNT)}))
-        found = pa.table(called).take(pa.array(first)).take(summary.column("row"))
-        for name in summary.column_names[1:]:
-            found = found.append_column(name, summary.column(name))
+        found = pa.table(called).take(plain_array(first))
+        for name, column in statistics(rows[codes], whole.column(VALUE).to_numpy(), whole.column(COUNT).to_numpy()).items():
+            found = found.append_column(name, column)
         order = [(RANK, "ascending")] if by_rank else []
         order += [("total", "descending"), *((name, "ascending") for name in self.ties)]
         return self.answer(self._columns(found.take(pc.sort_indices(found, order)), by_rank=by_rank), options)
@@ -306,7 +309,7 @@ def shares(totals: Any, within: Any = None) -> Any:
     return np.divide(100.0 * values, sums, out=np.zeros_like(values), where=sums != 0)
 
 
-def _plain(table: Any) -> Any:
+def plain(table: Any) -> Any:
     """The table with words in place of dictionaries, which differ from rank to rank."""
     fields = [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in table.schema]
     return table.cast(pa.schema(fields))
@@ -364,6 +367,8 @@ def _cells(cell: Cell, values: Any) -> Any:
         values = values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "if":
+        values = plain_array(values)
     array = values if isinstance(values, pa.Array) else pa.array(values)
     if cell.kind == "text" and pa.types.is_dictionary(array.type):
         return array
@@ -373,4 +378,4 @@ def _cells(cell: Cell, values: Any) -> Any:
     null = number.is_null().to_numpy(zero_copy_only=False) if number.null_count else None
     exact = number.fill_null(0.0).to_numpy(zero_copy_only=False)
     rounded = round_printed(exact / 1e6, 3) if cell.kind in ("size", "throughput") else round_half_up(exact)
-    return pa.array(rounded, mask=null)
+    return plain_array(rounded, None if null is None else ~null)

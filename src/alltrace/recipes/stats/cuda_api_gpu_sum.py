@@ -8,7 +8,7 @@ from alltrace.recipes.stats.cuda_api_sum import CudaApiSum
 from alltrace.recipes.stats.cuda_gpu_sum import API, CudaGpuSum
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables
 
@@ -20,10 +20,11 @@ class CudaApiGpuSum(CudaGpuSum):
     title = "CUDA Summary (API/Kernels/MemOps)"
     tables: ClassVar = {**CudaGpuSum.tables, **CudaApiSum.tables}
 
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
         """The calls, kernels, copies and fills."""
-        calls = CudaApiSum().rows(rank, options)
-        return [self.typed(API, calls[0]), *super().rows(rank, options)]
+        for calls in CudaApiSum().rows(rank, options):
+            yield self.typed(API, calls)
+        yield from super().rows(rank, options)
 
 
 RECIPE = CudaApiGpuSum()

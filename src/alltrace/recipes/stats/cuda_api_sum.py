@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import VALUE
 from alltrace.recipes.stats.base import Cell, SumReport
 from alltrace.recipes.stats.cuda import call_labels, column, durations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
 
@@ -27,10 +28,10 @@ class CudaApiSum(SumReport):
     named = (Cell("Name", "text", "Function."),)
     hidden = ("recorded",)
 
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
         """The calls."""
-        api = rank.table("api", self.tables["api"])
-        return [pa.table({"name": column(api, "name"), VALUE: durations(api)})]
+        for api in in_pieces(rank, "api", self.tables["api"]):
+            yield pa.table({"name": api.column("name"), VALUE: durations(api)})
 
     def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
         """The function; versions of one that are recorded apart stay apart, as in nsys, for a call may be recorded in both."""

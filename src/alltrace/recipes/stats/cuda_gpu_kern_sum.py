@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import VALUE
 from alltrace.recipes.stats.base import Cell, SumReport
 from alltrace.recipes.stats.cuda import KERNEL_KEYS, KERNEL_OPTIONS, durations, kernel_columns, kernel_keys, kernel_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
 
@@ -26,10 +27,13 @@ class CudaGpuKernSum(SumReport):
     keys = KERNEL_KEYS
     named = (Cell("Name", "text", "Kernel."),)
 
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
         """The kernels."""
-        kernels = rank.table("kernels", list(dict.fromkeys(["start", "end", *kernel_columns(options)])))
-        return [pa.table({**kernel_keys(rank, kernels, options), VALUE: durations(kernels)})]
+        columns = list(dict.fromkeys(["start", "end", *kernel_columns(options)]))
+        # ranges are found for all kernels at once
+        pieces = [rank.table("kernels", columns)] if options.get("nvtx_name") else in_pieces(rank, "kernels", columns)
+        for kernels in pieces:
+            yield pa.table({**kernel_keys(rank, kernels, options), VALUE: durations(kernels)})
 
     def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
         """The kernel."""

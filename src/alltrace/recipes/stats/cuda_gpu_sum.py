@@ -22,7 +22,7 @@ from alltrace.recipes.stats.cuda import (
 from alltrace.recipes.stats.cuda_gpu_kern_sum import CudaGpuKernSum
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
 
@@ -41,10 +41,11 @@ class CudaGpuSum(SumReport):
     named = (CATEGORY, Cell("Operation", "text", "Kernel, copy or fill."))
     ties = ("Operation", "Category")
 
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
         """The kernels, copies and fills."""
-        kernels = CudaGpuKernSum().rows(rank, options)
-        return [self.typed(KERNEL, kernels[0]), self.typed(MEMORY, memory_rows(rank))]
+        for kernels in CudaGpuKernSum().rows(rank, options):
+            yield self.typed(KERNEL, kernels)
+        yield self.typed(MEMORY, memory_rows(rank))
 
     def typed(self, category: int, events: Any) -> Any:
         """Events with all of `keys`: the category, and null for a key that the events do not have."""

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import VALUE, group
 from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import SumReport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
 
@@ -23,10 +24,10 @@ class CallSum(SumReport):
 
     keys: ClassVar[tuple[str, ...]] = ("name",)
 
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
         """The calls that ended within the capture."""
         ((table, columns),) = self.tables.items()
-        return [timed(rank.table(table, columns))]
+        return map(timed, in_pieces(rank, table, columns))
 
     def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
         """The name."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import VALUE
 from alltrace.recipes.stats.base import Cell, SumReport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
 
@@ -62,19 +63,27 @@ class RangeSum(SumReport):
     hidden = ("unnamed",)
     ties: ClassVar[tuple[str, ...]] = ("Range", "unnamed")
 
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
         """The ranges."""
-        ranges = rank.table("ranges", self.tables["ranges"])
-        ends = ranges.column("end")
-        if ends.null_count:
+        still_open, latest = [], []
+        for ranges in in_pieces(rank, "ranges", self.tables["ranges"]):
+            ends = ranges.column("end")
+            latest += [pc.max(ranges.column("start")).as_py(), pc.max(ends).as_py()]
+            if ends.null_count:
+                still_open.append(ranges.filter(pc.is_null(ends)))
+                ranges = ranges.filter(pc.is_valid(ends))
+            yield self._timed(ranges, ranges.column("end"))
+        if still_open:
             from alltrace.recipes.nvtx_projection import close_ends
 
             marks = [rank.table("marks", ["time"]).column("time")] if rank.has("marks") else []
-            ends = close_ends(ranges, ranges.column("start"), *marks)
+            ranges = pa.concat_tables(still_open)
+            yield self._timed(ranges, close_ends(ranges, pa.array(latest, pa.int64()), *marks))
+
+    def _timed(self, ranges: Any, ends: Any) -> Any:
+        """The ranges of the wanted kind, with how long they are."""
         ranges = ranges.append_column(VALUE, pc.subtract(ends, ranges.column("start")))
-        if self.kind is not None:
-            ranges = ranges.filter(pc.equal(ranges.column("kind").cast(pa.string()), self.kind))
-        return [ranges]
+        return ranges if self.kind is None else ranges.filter(pc.equal(ranges.column("kind").cast(pa.string()), self.kind))
 
     def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
         """The range, and its style where all are listed; ranges without a text are apart from those with an empty one."""
