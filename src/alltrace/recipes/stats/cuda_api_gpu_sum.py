@@ -8,7 +8,7 @@ from alltrace.recipes.stats.cuda_api_sum import CudaApiSum
 from alltrace.recipes.stats.cuda_gpu_sum import API, CudaGpuSum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from alltrace.recipes.base import RankTables
 
