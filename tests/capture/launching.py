@@ -105,7 +105,8 @@ elif what == "fork":
 elif what == "kill":
     os.kill(os.getpid(), int(rest[0]))
 elif what == "exit":
-    while len(rest) > 1 and len(list(Path().glob("ran.?"))) < 2: time.sleep(0.02)
+    until = time.monotonic() + 60
+    while len(rest) > 1 and len(list(Path().glob("ran.?"))) < 2 and time.monotonic() < until: time.sleep(0.02)
     if len(rest) < 2 or rest[1] == rank: sys.exit(int(rest[0]))
     time.sleep(1)
 """
