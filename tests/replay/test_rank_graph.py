@@ -148,3 +148,20 @@ def test_a_change_gives_the_time_of_the_job_that_was_so(job, data):
     job.compute_ns[:, rank] //= 2
     # what a launch takes at least, and a call that need not wait, is not seen where others were in the way
     assert found == pytest.approx(job.makespan_ns(), abs=len(job.groups) * 6 * GAP_NS)
+
+
+def test_a_launch_that_is_not_known_hides_none_that_decides():
+    launches = [0, None, 200_000, 200_500, 201_000]
+    spans = [(2_000, 12_000), (13_000, 23_000), (202_000, 252_000), (253_000, 303_000), (304_000, 314_000)]
+    rank = Rank(0, rows={t: [] for t in ("kernels", "api", "collectives", "syncs")})
+    for number, (launch, (start, end)) in enumerate(zip(launches, spans, strict=True)):
+        common = {"correlation": number + 1, "name": "gemm"}
+        rank.rows["kernels"].append(common | {"start": start, "end": end, "stream": 7, "device": 0, "kind": "compute"})
+        if launch is not None:
+            rank.rows["api"].append(common | {"start": launch, "end": launch + 400, "name": "cudaLaunchKernel_v7000"})
+    _, members = Job(np.full((1, 1), 1_000), [[]], [0]).replay()
+    replay = join([rank_graph(rank, np.empty(0, np.int64))], members)
+    # of the five kernels, one segment, the third was late because of its launch
+    assert replay.recorded_ns == 314_000
+    assert int(replay.recorded[0].max()) == 314_000
+    assert replay.error < 0.001
