@@ -14,8 +14,8 @@ USE = (
     "import warnings; warnings.simplefilter('error')\n"
     "import numpy as np\n"
     "from alltrace.readers.nsys.sqlite import kernels\n"
-    "print(kernels.__file__, kernels.local_size(5000, 4096), kernels.children._cache.cache_path)\n"
-    "import sys; print('numba.cpython.unicode' in sys.modules)\n"
+    "print(kernels.__file__, kernels.local_size(5000, 4096))\n"
+    "import sys; print('numba' in sys.modules)\n"
 )
 
 
@@ -39,16 +39,32 @@ def source(tmp_path):
     return tmp_path / "src"
 
 
+def kept_files(folder):
+    return list(folder.rglob("*_kernels_local_size.*.kernel"))
+
+
 @pytest.mark.slow
 def test_code_is_kept_in_the_folder_given(tmp_path, source):
     for compiles in (True, False):
-        file, size, kept, compiler_loaded = run(source, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
+        file, size, compiler_loaded = run(source, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
         assert file.startswith(str(source))
         assert int(size) == 908
-        assert kept.startswith(str(tmp_path / "kept"))
         assert compiler_loaded == str(compiles)  # what is kept runs without it
-    assert len(list((tmp_path / "kept").rglob("kernels.children-*.nbc"))) == 1
-    assert not list(source.rglob("*.nbc"))
+    assert len(kept_files(tmp_path / "kept")) == 1
+    assert not list(source.rglob("*.kernel"))
+
+
+@pytest.mark.slow
+def test_code_is_kept_beside_the_source_or_for_the_user(tmp_path, source):
+    assert run(source, XDG_CACHE_HOME=str(tmp_path / "cache"))[2] == "True"
+    assert [path.parent.name for path in kept_files(source)] == ["__pycache__"]
+    for path in kept_files(source):
+        path.unlink()
+        path.parent.rmdir()
+        path.parent.touch()
+    for compiles in (True, False):
+        assert run(source, XDG_CACHE_HOME=str(tmp_path / "cache"))[2] == str(compiles)
+    assert len(list((tmp_path / "cache" / "alltrace" / "code").glob("*.kernel"))) == 1
 
 
 @pytest.mark.slow
@@ -58,20 +74,36 @@ def test_it_works_where_nothing_can_be_written(tmp_path, source):
     for folder in [path for path in source.rglob("*") if path.is_dir()]:
         (folder / "__pycache__").touch()
     assert int(run(source, NUMBA_CACHE_DIR=blocked, HOME=blocked, XDG_CACHE_HOME=blocked)[1]) == 908
-    assert not list(tmp_path.rglob("*.nbc"))
+    assert int(run(source, HOME=blocked, XDG_CACHE_HOME=blocked)[1]) == 908
+    assert not list(tmp_path.rglob("*.nbc")) + list(tmp_path.rglob("*.kernel"))
 
 
 @pytest.mark.slow
-def test_a_late_function_is_loaded_when_it_is_called(source, tmp_path):
+def test_functions_are_loaded_when_they_are_called(source, tmp_path):
     use = (
         "import numpy as np\n"
         "from alltrace.export import _kernels\n"
-        "loaded = [k._compiled is not None for k in (_kernels.gather, _kernels.columns_in_order)]\n"
+        "loaded = [k.loaded for k in (_kernels.gather, _kernels.columns_in_order)]\n"
         "out = np.empty((2, 3), np.int64)\n"
         "more = _kernels.columns_in_order(np.array([[2, 1], [1, 9], [1, 3]]), np.array([1, 2, 0]), 4, out)\n"
-        "loaded += [k._compiled is not None for k in (_kernels.gather, _kernels.columns_in_order)]\n"
+        "loaded += [k.loaded for k in (_kernels.gather, _kernels.columns_in_order)]\n"
         "print(more, *out.reshape(-1).tolist(), *loaded)\n"
     )
     for _ in range(2):
         found = run(source, use, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
         assert found == "False 1 1 2 3 9 1 False False False True".split()
+
+
+@pytest.mark.slow
+def test_a_function_that_is_compiled_as_numba_does_may_call_plain_ones(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from alltrace.trace import jit\n"
+        "@jit.plain_kernel('int64(int64)')\n"
+        "def more(n):\n    return n + 1\n"
+        "@jit.kernel('int64(int64)')\n"
+        "def twice(n):\n    return 2 * more(n)\n"
+    )
+    home = str(Path(alltrace.__file__).parent.parent)
+    for _ in range(2):
+        found = run(os.pathsep.join([str(tmp_path), home]), "import mine; print(mine.twice(20))", NUMBA_CACHE_DIR=str(tmp_path))
+        assert found == ["42"]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
-
 from alltrace.align.medians import middle
 from alltrace.trace.jit import plain_kernel
 
-_F = nb.float64[::1]
-_I = nb.int64[::1]
-_FF = nb.float64[:, ::1]
-_BB = nb.boolean[:, ::1]
+_F = "float64[::1]"
+_I = "int64[::1]"
+_FF = "float64[:, ::1]"
+_BB = "boolean[:, ::1]"
 
 
-@plain_kernel(nb.void(_FF, _BB, _F, _F, nb.float64, _F, _FF))
+@plain_kernel(f"void({_FF}, {_BB}, {_F}, {_F}, float64, {_F}, {_FF})")
 def late(ends: Any, present: Any, ahead: Any, rate: Any, t0: Any, spare: Any, out: Any) -> None:
     """What each end is later than the median of its instance; 0 where a member is missing.
 
@@ -44,7 +42,7 @@ def late(ends: Any, present: Any, ahead: Any, rate: Any, t0: Any, spare: Any, ou
                     out[i, j] -= typical
 
 
-@plain_kernel(nb.int64(_FF, _BB, _F))
+@plain_kernel(f"int64({_FF}, {_BB}, {_F})")
 def sizes(residual: Any, present: Any, out: Any) -> Any:
     """Writes the absolute residuals of the members that are there into `out`; returns how many there are."""
     count = 0
@@ -56,7 +54,7 @@ def sizes(residual: Any, present: Any, out: Any) -> Any:
     return count
 
 
-@plain_kernel(nb.void(_FF, _BB, nb.float64, nb.float64, nb.float64, nb.boolean, _FF))
+@plain_kernel(f"void({_FF}, {_BB}, float64, float64, float64, boolean, {_FF})")
 def weigh(residual: Any, present: Any, scale: Any, cut: Any, late_weight: Any, tukey: Any, out: Any) -> None:
     """The weight of each end: Tukey's biweight that is 0 from `cut` scales on, less where it is late, or one over the absolute."""
     for i in range(residual.shape[0]):
@@ -74,7 +72,7 @@ def weigh(residual: Any, present: Any, scale: Any, cut: Any, late_weight: Any, t
             out[i, j] = weight / (scale * scale)
 
 
-@plain_kernel(nb.void(_F, _F, nb.float64, _FF, _FF, _FF))
+@plain_kernel(f"void({_F}, {_F}, float64, {_FF}, {_FF}, {_FF})")
 def _take_off(unit_weight: Any, host_weight: Any, total: Any, a_cc: Any, a_cb: Any, a_bb: Any) -> None:
     """Takes the weighted mean of one instance off the normal equations."""
     for u in range(unit_weight.size):
@@ -91,7 +89,7 @@ def _take_off(unit_weight: Any, host_weight: Any, total: Any, a_cc: Any, a_cb: A
             a_bb[h, g] -= share * host_weight[g]
 
 
-@plain_kernel(nb.void(_FF, _FF, _I, _I, _F, _F, nb.float64, nb.boolean, _F, _F, _F, _FF, _FF, _FF, _F, _F))
+@plain_kernel(f"void({_FF}, {_FF}, {_I}, {_I}, {_F}, {_F}, float64, boolean, {_F}, {_F}, {_F}, {_FF}, {_FF}, {_FF}, {_F}, {_F})")
 def gather(
     ends: Any, weights: Any, unit: Any, host: Any, ahead: Any, rate: Any, t0: Any, with_drift: Any,
     times: Any, unit_weight: Any, host_weight: Any, a_cc: Any, a_cb: Any, a_bb: Any, y_c: Any, y_b: Any,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
-
 from alltrace.align.medians import middle
 from alltrace.trace.jit import plain_kernel
 
-_F = nb.float64[::1]
+_F = "float64[::1]"
 _ROUNDS = 6
 _MAD_TO_SIGMA = 1.4826
 _OWN_NS = 50.0
@@ -18,7 +16,7 @@ _ENOUGH = 8
 _SPAN_NS = 1e8
 
 
-@plain_kernel(nb.int64(_F, _F, _F, nb.boolean[::1], _F))
+@plain_kernel(f"int64({_F}, {_F}, {_F}, boolean[::1], {_F})")
 def _rests(x: Any, difference: Any, line: Any, chosen: Any, out: Any) -> Any:
     """Writes what remains of the chosen differences after the line into `out`; returns how many there are."""
     count = 0
@@ -29,7 +27,7 @@ def _rests(x: Any, difference: Any, line: Any, chosen: Any, out: Any) -> Any:
     return count
 
 
-@plain_kernel(nb.boolean(_F, _F, _F, _F))
+@plain_kernel(f"boolean({_F}, {_F}, {_F}, {_F})")
 def _through(x: Any, difference: Any, weight: Any, line: Any) -> Any:
     """The line of least squares through the differences of weight 1; false, and the line as it was, where they span too little."""
     count, sum_x, sum_d = 0.0, 0.0, 0.0
@@ -54,7 +52,7 @@ def _through(x: Any, difference: Any, weight: Any, line: Any) -> Any:
     return True
 
 
-@plain_kernel(nb.boolean(_F, _F, nb.int64, nb.boolean[::1], _F, _F))
+@plain_kernel(f"boolean({_F}, {_F}, int64, boolean[::1], {_F}, {_F})")
 def robust_line(x: Any, difference: Any, least: Any, close: Any, spare: Any, line: Any) -> Any:
     """Fits difference = centre + slope * x to what is close to it, in a few rounds; false without anything to fit.
 

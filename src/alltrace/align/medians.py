@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
-
 from alltrace.trace.jit import plain_kernel
 
-_F = nb.float64[::1]
+_F = "float64[::1]"
 _SHORT = 12
 
 
-@plain_kernel(nb.float64(_F, nb.int64))
+@plain_kernel(f"float64({_F}, int64)")
 def middle(values: Any, count: Any) -> Any:
     """The median of the first `count` values, at least one, which are reordered (Hoare's selection, 1961)."""
     wanted = count // 2

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
-
 from alltrace.trace.jit import plain_kernel
 
-_F = nb.float64[::1]
-_I = nb.int64[::1]
-_I32 = nb.int32[::1]
+_F = "float64[::1]"
+_I = "int64[::1]"
+_I32 = "int32[::1]"
 
 
-@plain_kernel(nb.void(_F, _F, _I, _I, nb.float64, nb.float64, _I32))
+@plain_kernel(f"void({_F}, {_F}, {_I}, {_I}, float64, float64, {_I32})")
 def tally(first: Any, second: Any, low: Any, high: Any, least: Any, per_ns: Any, votes: Any) -> None:
     """Counts the differences first[k] - second[i], with low[i] <= k < high[i], by bins.
 
@@ -32,7 +30,7 @@ def tally(first: Any, second: Any, low: Any, high: Any, least: Any, per_ns: Any,
             votes[int((first[k] - shift) * per_ns)] += 1
 
 
-@plain_kernel(nb.void(_I32, nb.int64, _I, _I))
+@plain_kernel(f"void({_I32}, int64, {_I}, {_I})")
 def summed(fine: Any, fines: Any, out_votes: Any, out_sharp: Any) -> None:
     """For each bin the votes in its fine bins, and the most in one of them and the next."""
     for at in range(out_votes.size):
@@ -46,7 +44,7 @@ def summed(fine: Any, fines: Any, out_votes: Any, out_sharp: Any) -> None:
         out_sharp[at] = sharp
 
 
-@plain_kernel(nb.int64(_F, _F, _I, _I, nb.float64, nb.float64, nb.boolean[::1], _F))
+@plain_kernel(f"int64({_F}, {_F}, {_I}, {_I}, float64, float64, boolean[::1], {_F})")
 def gathered(first: Any, second: Any, low: Any, high: Any, least: Any, per_ns: Any, wanted: Any, out: Any) -> Any:
     """Writes those of the same differences whose bin is `wanted` into `out`; returns how many there are."""
     count = 0
@@ -59,7 +57,7 @@ def gathered(first: Any, second: Any, low: Any, high: Any, least: Any, per_ns: A
     return count
 
 
-@plain_kernel(nb.void(_F, _I, _I, _F, _F, _I, _F, _F))
+@plain_kernel(f"void({_F}, {_I}, {_I}, {_F}, {_F}, {_I}, {_F}, {_F})")
 def sharpest(values: Any, begin: Any, count: Any, widths: Any, worths: Any, reach: Any, out_worth: Any, out_middle: Any) -> None:
     """For each part of the sorted `values` what its sharpest pile is worth, and the median of that pile.
 
@@ -96,7 +94,7 @@ def sharpest(values: Any, begin: Any, count: Any, widths: Any, worths: Any, reac
             out_middle[part] = (values[middle - 1] + values[middle]) / 2
 
 
-@plain_kernel(nb.int64(_F, nb.float64, _I))
+@plain_kernel(f"int64({_F}, float64, {_I})")
 def apart(values: Any, distance: Any, out: Any) -> Any:
     """Writes into `out` the places of the values that are further than `distance` from all before that are; returns how many."""
     count = 0

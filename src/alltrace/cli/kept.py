@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from alltrace import __version__
-from alltrace.run.places import cache_folder
+from alltrace.trace.places import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

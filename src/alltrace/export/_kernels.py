@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
-from llvmlite import ir
-from numba.extending import intrinsic
 
-from alltrace.trace.jit import late_kernel as kernel
+from alltrace.trace.jit import inlined, intrinsic, plain_kernel
 
 TEXT, INT, MICROSECONDS, VARINT, FIXED64 = 0, 1, 2, 3, 4
 """Kinds of a field: text by number (none if negative), an integer, ns as us with 3 decimals, a protobuf varint or fixed64."""
@@ -25,15 +22,20 @@ WIDEST = np.array([0, 20, 24, 10, 8], np.int64)
 SLACK = 24
 """How many bytes more than its content a buffer has that is written or read."""
 
-_I64 = nb.int64[::1]
-_U8 = nb.types.Array(nb.uint8, 1, "C")
-_READ = nb.types.Array(nb.uint8, 1, "C", readonly=True)
+_I64 = "int64[::1]"
+_U8 = "uint8[::1]"
+_READ = "Array(uint8, 1, 'C', readonly=True)"
 _E4, _E8 = np.uint64(10**4), np.uint64(10**8)
 _1, _4, _7, _8 = (np.uint64(n) for n in (1, 4, 7, 8))
 _ZEROS, _LAST_DIGIT = np.uint64(0x3030303030303030), np.uint64(1 << 56)
 
 
-def _low_zeros_of(_typing: Any, _number: Any) -> Any:
+@intrinsic
+def _low_zeros(_typing: Any, _number: Any) -> Any:
+    """Takes an unsigned number; how many of its lowest bits are 0. One instruction, as those that follow."""
+    import numba as nb
+    from llvmlite import ir
+
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
@@ -42,18 +44,28 @@ def _low_zeros_of(_typing: Any, _number: Any) -> Any:
 
 def _address(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
     """Where eight bytes of an array are."""
+    from llvmlite import ir
+
     start = context.make_array(kind)(context, builder, data).data
     return builder.bitcast(builder.gep(start, [at]), ir.IntType(64).as_pointer())
 
 
-def _load_of(_typing: Any, data: Any, at: Any) -> Any:
+@intrinsic
+def _load(_typing: Any, data: Any, at: Any) -> Any:
+    """Takes a byte array and a place in it; the eight bytes there as a number, the first the lowest."""
+    import numba as nb
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(_address(context, builder, signature.args[0], *arguments), align=1)
 
     return nb.uint64(data, at), generate
 
 
-def _store_of(_typing: Any, data: Any, at: Any, number: Any) -> Any:
+@intrinsic
+def _store(_typing: Any, data: Any, at: Any, number: Any) -> Any:
+    """Takes a byte array, a place in it and a number, which becomes the eight bytes there."""
+    import numba as nb
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store(arguments[2], _address(context, builder, signature.args[0], *arguments[:2]), align=1)
         return context.get_dummy_value()
@@ -61,17 +73,7 @@ def _store_of(_typing: Any, data: Any, at: Any, number: Any) -> Any:
     return nb.void(data, at, number), generate
 
 
-_low_zeros: Any = intrinsic(_low_zeros_of)
-"""Takes an unsigned number; how many of its lowest bits are 0. One instruction, as those that follow."""
-
-_load: Any = intrinsic(_load_of)
-"""Takes a byte array and a place in it; the eight bytes there as a number, the first the lowest."""
-
-_store: Any = intrinsic(_store_of)
-"""Takes a byte array, a place in it and a number, which becomes the eight bytes there."""
-
-
-@nb.njit(inline="always")
+@inlined
 def _copy(data: Any, at: Any, text: Any, start: Any, size: Any) -> Any:
     """Copies bytes, of which there are mostly no more than 16; where they end."""
     _store(data, at, _load(text, start))
@@ -83,7 +85,7 @@ def _copy(data: Any, at: Any, text: Any, start: Any, size: Any) -> Any:
     return at + size
 
 
-@nb.njit(inline="always")
+@inlined
 def _digits(u: Any) -> Any:
     """The digits of a number below 10**8 as eight bytes of 0 to 9, the first in the lowest byte.
 
@@ -97,13 +99,13 @@ def _digits(u: Any) -> Any:
     return tens | (pairs - np.uint64(10) * tens) << _8
 
 
-@nb.njit(inline="always")
+@inlined
 def _eight_digits(u: Any) -> Any:
     """The digits of a number below 10**8 as eight characters, the first in the lowest byte."""
     return _digits(u) + _ZEROS
 
 
-@nb.njit(inline="always")
+@inlined
 def _short_number(u: Any) -> Any:
     """The characters of a number below 10**8, the first in the lowest byte, and how many there are."""
     digits = _digits(u)
@@ -111,7 +113,7 @@ def _short_number(u: Any) -> Any:
     return (digits + _ZEROS) >> (zeros * _8), _8 - zeros
 
 
-@nb.njit(inline="always")
+@inlined
 def _write_number(out: Any, at: Any, u: Any) -> Any:
     """Writes an unsigned number; where it ends."""
     high = u // _E8
@@ -133,7 +135,7 @@ def _write_number(out: Any, at: Any, u: Any) -> Any:
     return at + _8
 
 
-@nb.njit(inline="always")
+@inlined
 def _write_signed(out: Any, at: Any, v: Any) -> Any:
     """Writes a number; where it ends."""
     u = np.uint64(v)
@@ -144,7 +146,7 @@ def _write_signed(out: Any, at: Any, v: Any) -> Any:
     return _write_number(out, at, u)
 
 
-@kernel(nb.int64(nb.int8[::1], _I64, _I64, nb.int64[:, ::1], _I64, _READ, nb.int64, _I64, _U8))
+@plain_kernel(f"int64(int8[::1], {_I64}, {_I64}, int64[:, ::1], {_I64}, {_READ}, int64, {_I64}, {_U8})")
 def write(
     kinds: Any, sources: Any, constants: Any, values: Any, offsets: Any, pool: Any, count: Any, lengths: Any, out: Any
 ) -> Any:
@@ -212,7 +214,7 @@ def write(
     return np.int64(at)
 
 
-@kernel(nb.void(_READ, _I64, nb.int32[::1], _I64, _U8))
+@plain_kernel(f"void({_READ}, {_I64}, int32[::1], {_I64}, {_U8})")
 def gather(text: Any, starts: Any, lengths: Any, order: Any, out: Any) -> None:
     """Copies records of `text` into `out` in `order`; both have slack."""
     at = np.uint64(0)
@@ -226,7 +228,7 @@ def gather(text: Any, starts: Any, lengths: Any, order: Any, out: Any) -> None:
         at += size
 
 
-@kernel(nb.boolean(nb.int64[:, ::1], _I64, nb.int64, nb.int64[:, ::1]))
+@plain_kernel(f"boolean(int64[:, ::1], {_I64}, int64, int64[:, ::1])")
 def columns_in_order(rows: Any, order: Any, few: Any, out: Any) -> Any:
     """Rows in the order of their first two columns, column by column.
 
@@ -268,8 +270,8 @@ STOP, VALUE, LATER, NEXT, AGAIN, OBJECT, LOW, HIGH, LAST_HIGH = range(9)
 """What follows a piece of text of a line; see `alltrace.export.paraver.lines`."""
 
 
-@kernel(
-    nb.int64(nb.int64[:, ::1], _I64, nb.int64, _READ, _I64, nb.int64, _I64, _I64, nb.int8[::1], _READ, _I64, _U8, nb.int64, _I64)
+@plain_kernel(
+    f"int64(int64[:, ::1], {_I64}, int64, {_READ}, {_I64}, int64, {_I64}, {_I64}, int8[::1], {_READ}, {_I64}, {_U8}, int64, {_I64})"
 )
 def write_lines(
     rows: Any, order: Any, first: Any, heads: Any, head_at: Any, objects: Any, variants: Any, steps: Any, kinds: Any,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from alltrace.trace.jit import plain_kernel
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -72,16 +74,11 @@ def kernel(name: str, nodes: int, few: int) -> Any:
 
 @lru_cache
 def _compiled(name: str) -> Any:
-    import numba as nb
-
-    from alltrace.trace import jit
-
-    array = nb.types.Array(nb.int64, 1, "C", readonly=True)
-    out = nb.int64[::1]
+    array, out = "Array(int64, 1, 'C', readonly=True)", "int64[::1]"
     signatures = {
-        "order": nb.int64(out, array, array, out),
-        "relax": nb.void(array, array, array, array, out, out),
-        "relax_back": nb.void(array, array, array, array, out),
+        "order": f"int64({out}, {array}, {array}, {out})",
+        "relax": f"void({array}, {array}, {array}, {array}, {out}, {out})",
+        "relax_back": f"void({array}, {array}, {array}, {array}, {out})",
     }
     plain: Callable[..., Any] = _PLAIN[name]
-    return jit.plain_kernel(signatures[name])(plain)
+    return plain_kernel(signatures[name])(plain)

@@ -26,8 +26,8 @@ from alltrace.readers.base import open_report
 from alltrace.run.contents import Content, content_hash, file_stamps
 from alltrace.run.discover import find_reports
 from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
-from alltrace.run.places import cache_folder
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
+from alltrace.trace.places import cache_folder
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import numpy as np
 
 from alltrace.tiles.grid import MOST_SPAN_NS
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES, codes_of, integers, intervals
+from alltrace.trace.jit import load, plain_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,15 +101,23 @@ def binned_parts(parts: Sequence[Work], start: int, level: int, bins: int) -> ND
         starts, ends, codes = starts[order], ends[order], codes[order]
     kinds = np.where(codes == COMMUNICATION_CODE, 1, np.where(codes == COPY, 2, 0)).astype(np.int8)
     out = np.zeros((3, bins), np.int64)
-    _compiled()(starts, ends, kinds, start, start + min(bins << level, MOST_SPAN_NS), level, out)
+    _sweep(starts, ends, kinds, start, start + min(bins << level, MOST_SPAN_NS), level, np.empty(3, np.int64), out)
     return out
 
 
+@plain_kernel(
+    "void(Array(int64, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), Array(int8, 1, 'C', readonly=True), "
+    "int64, int64, int64, int64[::1], int64[:, ::1])"
+)
 def _sweep(
-    starts: NDArray[Any], ends: NDArray[Any], kinds: NDArray[Any], first: int, last: int, level: int, out: NDArray[Any]
-) -> None:
-    """From one start to the next the kinds follow each other in their order, each as far as its latest end reaches."""
-    reach = np.full(3, first, np.int64)
+    starts: NDArray[Any], ends: NDArray[Any], kinds: NDArray[Any], first: int, last: int, level: int,
+    reach: NDArray[Any], out: NDArray[Any],
+) -> None:  # fmt: skip
+    """From one start to the next the kinds follow each other in their order, each as far as its latest end reaches.
+
+    `reach` has room for these ends.
+    """
+    reach[:] = first
     for i in range(len(starts)):
         kind = kinds[i]
         if ends[i] > starts[i]:
@@ -126,20 +135,4 @@ def _sweep(
 
 def warm() -> None:
     """Load the compiled loop, so that no view waits for it."""
-    _compiled()
-
-
-def _compiled() -> Any:
-    global _kernel
-    if _kernel is None:
-        import numba as nb
-
-        from alltrace.trace import jit
-
-        times = nb.types.Array(nb.int64, 1, "C", readonly=True)
-        kinds = nb.types.Array(nb.int8, 1, "C", readonly=True)
-        _kernel = jit.kernel(nb.void(times, times, kinds, nb.int64, nb.int64, nb.int64, nb.int64[:, ::1]))(_sweep)
-    return _kernel
-
-
-_kernel: Any = None
+    load(_sweep)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.trace.jit import load, plain_kernel
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -23,10 +25,11 @@ def lanes_of(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
     found = np.zeros(len(starts), np.int8)
     if len(starts) < 2 or bool((starts[1:] >= np.maximum.accumulate(ends)[:-1]).all()):
         return found
-    _compiled()(starts, ends, found, np.full(MOST_LANES, -(1 << 63), np.int64))
+    _first_free(starts, ends, found, np.full(MOST_LANES, -(1 << 63), np.int64))
     return found
 
 
+@plain_kernel("void(Array(int64, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), int8[::1], int64[::1])")
 def _first_free(starts: NDArray[Any], ends: NDArray[Any], lanes: NDArray[Any], free: NDArray[Any]) -> None:
     """Put each interval on the first lane that is free; `free` says from when on each is."""
     most = len(free)
@@ -40,19 +43,4 @@ def _first_free(starts: NDArray[Any], ends: NDArray[Any], lanes: NDArray[Any], f
 
 def warm() -> None:
     """Load the compiled loop, so that no view waits for it."""
-    _compiled()
-
-
-def _compiled() -> Any:
-    global _kernel
-    if _kernel is None:
-        import numba as nb
-
-        from alltrace.trace import jit
-
-        read = nb.types.Array(nb.int64, 1, "C", readonly=True)
-        _kernel = jit.kernel(nb.void(read, read, nb.int8[::1], nb.int64[::1]))(_first_free)
-    return _kernel
-
-
-_kernel: Any = None
+    load(_first_free)

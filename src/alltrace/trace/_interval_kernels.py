@@ -1,14 +1,10 @@
-"""The compiled interval kernels; imported only when there is enough to do, because importing Numba takes a third of a second.
-
-Signatures are explicit, so that a kernel is compiled once and then comes from Numba's cache on disk.
-"""
+"""The compiled interval kernels; only those that are asked for are loaded."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numba as nb
 import numpy as np
 
 from alltrace.trace import _sweeps, jit
@@ -16,11 +12,10 @@ from alltrace.trace import _sweeps, jit
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_I = nb.int64[::1]
-_R = nb.types.Array(nb.int64, 1, "C", readonly=True)
-_B = nb.types.Array(nb.boolean, 1, "C", readonly=True)
-
-nb.extending.register_jitable(_sweeps.place)
+_I = "int64[::1]"
+_R = "Array(int64, 1, 'C', readonly=True)"
+_B = "Array(boolean, 1, 'C', readonly=True)"
+_U = "uint64[::1]"
 
 
 def _merge_sorted(
@@ -75,11 +70,11 @@ def _overlap(
     ends: NDArray[np.int64],
     m_starts: NDArray[np.int64],
     m_ends: NDArray[np.int64],
+    covered: NDArray[np.uint64],
     out: NDArray[np.int64],
 ) -> bool:
     """How much of each interval the merged set covers; False where the intervals are not sorted by start."""
     most = np.uint64(2**63 - 1)
-    covered = np.empty(len(m_starts) + 1, np.uint64)
     covered[0] = 0
     for k in range(len(m_starts)):
         covered[k + 1] = covered[k] + (np.uint64(m_ends[k]) - np.uint64(m_starts[k]))
@@ -121,13 +116,13 @@ def _overlap(
     return True
 
 
-_KERNELS: dict[str, tuple[Any, Any]] = {
-    "merge_sorted": (nb.int64(_R, _R, _I, _I), _merge_sorted),
-    "intersect": (nb.int64(_R, _R, _R, _R, _I, _I), _intersect),
-    "overlap": (nb.boolean(_R, _R, _R, _R, _I), _overlap),
-    "nest": (nb.void(_B, _R, _R, _R, nb.int64, _I, _I, _I, _I, _I, _I, _I), _sweeps.nest),
-    "innermost": (nb.void(_R, _R, _R, _R, _R, _R, _I, _I, _I, _I, _I, _I), _sweeps.innermost),
-    "enclosing": (nb.void(_R, _R, _R, _R, _R, _R, _I, _I, _I, _I, _I), _sweeps.enclosing),
+_KERNELS: dict[str, tuple[str, Any]] = {
+    "merge_sorted": (f"int64({_R}, {_R}, {_I}, {_I})", _merge_sorted),
+    "intersect": (f"int64({_R}, {_R}, {_R}, {_R}, {_I}, {_I})", _intersect),
+    "overlap": (f"boolean({_R}, {_R}, {_R}, {_R}, {_U}, {_I})", _overlap),
+    "nest": (f"void({_B}, {_R}, {_R}, {_R}, int64, {_I}, {_I}, {_I}, {_I}, {_I}, {_I}, {_I})", _sweeps.nest),
+    "innermost": (f"void({_R}, {_R}, {_R}, {_R}, {_R}, {_R}, {_I}, {_I}, {_I}, {_I}, {_I}, {_I})", _sweeps.innermost),
+    "enclosing": (f"void({_R}, {_R}, {_R}, {_R}, {_R}, {_R}, {_I}, {_I}, {_I}, {_I}, {_I})", _sweeps.enclosing),
 }
 
 

@@ -4,8 +4,8 @@ Intervals are half-open `[start, end)` in int64 nanoseconds, given as two arrays
 has no length and covers nothing. `Merged` is a set of intervals in normal form, which the set operations take and give. All
 results are exact integers. Tracks are taken apart with `by_track`.
 
-Large inputs run compiled, small ones in plain NumPy with equal results, so that a short command never waits for Numba: it is
-loaded only once about as much time was lost without it as loading takes.
+Large inputs run compiled, small ones in plain NumPy with equal results, so that a short command never waits for compiled code:
+it is loaded only once about as much time was lost without it as loading takes.
 Nesting and look-ups in named ranges are in `alltrace.trace.nesting`.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 SMALL_ROWS = 4096
 """Inputs with fewer rows than this do not run compiled."""
 
-_LOADING_NS = 400_000_000
-"""What loading Numba and its kernels takes, about."""
+_LOADING_NS = 60_000_000
+"""What loading the library that opens compiled kernels takes, about."""
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
@@ -162,10 +162,11 @@ def overlap_ns(starts: Int64, ends: Int64, merged: Merged) -> Int64:
     overlap = kernel_for("overlap", len(starts) + len(merged.starts), 60)
     if overlap is not None:
         out = np.empty(len(starts), np.int64)
-        if not overlap(starts, ends, *merged, out):
+        before = np.empty(len(merged.starts) + 1, np.uint64)
+        if not overlap(starts, ends, *merged, before, out):
             order = np.argsort(starts, kind="stable")
             ascending = np.empty_like(out)
-            overlap(starts[order], ends[order], *merged, ascending)
+            overlap(starts[order], ends[order], *merged, before, ascending)
             out[order] = ascending
         return out
     covered = _covered_before(merged, np.maximum(starts, ends)) - _covered_before(merged, starts)
@@ -428,7 +429,7 @@ def kernel_for(name: str, rows: int, gain_ns: int) -> Any | None:
     global _lost_ns
     if rows < SMALL_ROWS:
         return None
-    if "numba" not in sys.modules:
+    if "llvmlite" not in sys.modules:
         _lost_ns += rows * gain_ns
         if _lost_ns < _LOADING_NS:
             return None

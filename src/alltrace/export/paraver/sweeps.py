@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
-
 from alltrace.trace.jit import plain_kernel
 
-_I64 = nb.int64[:]
-_TABLE = nb.int64[:, :]
+_I64 = "int64[:]"
+_TABLE = "int64[:, :]"
 
 TRACK_SHIFT, QUERY_SHIFT, OWNER_SHIFT = 40, 39, 16
 """Where a point's code has the track, whether it is a question, and who asks; below are the state and whether it begins."""
 
 
-@plain_kernel(nb.int64(nb.int64, _I64, _I64, _I64, _I64, _I64, _TABLE, _TABLE, _I64, _I64, _I64, _I64, _I64))
+@plain_kernel(f"int64(int64, {_I64}, {_I64}, {_I64}, {_I64}, {_I64}, {_TABLE}, {_TABLE}, {_I64}, {_I64}, {_I64}, {_I64}, {_I64})")
 def innermost(
     first: Any, groups: Any, starts: Any, ends: Any, values: Any, depths: Any, stops: Any, kept: Any,
     out_groups: Any, out_times: Any, out_values: Any, out_depths: Any, out_count: Any,
@@ -71,10 +69,9 @@ def innermost(
 
 
 @plain_kernel(
-    nb.void(
-        _I64, _I64, _I64, nb.int64, _I64, _TABLE, _I64, _I64, _I64, _I64, _I64, _I64, _I64, _I64, _I64, _I64
-    )
-)  # fmt: skip
+    f"void({_I64}, {_I64}, {_I64}, int64, {_I64}, {_TABLE}, {_I64}, {_I64}, {_I64}, {_I64}, {_I64}, {_I64}, {_I64}, "
+    f"{_I64}, {_I64}, {_I64})"
+)
 def strongest(
     times: Any, codes: Any, more: Any, end: Any, rest: Any, open_: Any, since: Any, states: Any, ended: Any,
     out_tracks: Any, out_starts: Any, out_ends: Any, out_states: Any, out_waits: Any, out_waited: Any, out_counts: Any,
@@ -140,7 +137,7 @@ def strongest(
     out_counts[1] = waits
 
 
-@plain_kernel(nb.int64(_I64, _I64, _I64, _I64, nb.boolean[:]))
+@plain_kernel(f"int64({_I64}, {_I64}, {_I64}, {_I64}, boolean[:])")
 def overlapping(objects: Any, starts: Any, ends: Any, last: Any, out: Any) -> int:
     """Which intervals start while another one of the same object lasts, of those that were given before.
 

@@ -8,15 +8,15 @@ Every position is checked against the end of the buffer before a byte is read.
 """
 
 # mypy: disable-error-code="no-any-return"
-# (Numba's integer types, which the compiler needs to be told, mean nothing to mypy)
+# (integers of NumPy's types, which the compiler needs to be told, are to mypy not what is declared)
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from numba import types
+from numpy import float64, int64, uint64
 
-from alltrace.trace.jit import kernel
+from alltrace.trace.jit import plain_kernel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Rows = NDArray[np.int64]
 
-_numba: Any = types  # its types, called as functions, mean something only to the compiler
-uint8, uint64, int64, float64 = _numba.uint8, _numba.uint64, _numba.int64, _numba.float64
-_U8, _I64, _U64 = (_numba.Array(item, 1, "C") for item in (uint8, int64, uint64))
-_ROWS = _numba.Array(int64, 2, "C")
-_PLACE = _numba.UniTuple(int64, 2)
+_U8, _I64, _U64 = "uint8[::1]", "int64[::1]", "uint64[::1]"
+_ROWS = "int64[:, ::1]"
+_PLACE = "UniTuple(int64, 2)"
 
 MORE, CLOSED, FULL, BROKEN = 0, 1, 2, 3
 """Why `scan` stopped: the event at the position goes on past the buffer; the array ended; no room; the event is no JSON."""
@@ -56,7 +54,7 @@ def fingerprint(text: bytes) -> int:
     return value
 
 
-@kernel(int64(_U8, int64, int64))
+@plain_kernel(f"int64({_U8}, int64, int64)")
 def blank(buf: Bytes, at: int, end: int) -> int:
     """The first place from `at` on that is not white space."""
     place, stop = uint64(at), uint64(end)  # a place without a sign is read without a look whether it counts from the end
@@ -65,7 +63,7 @@ def blank(buf: Bytes, at: int, end: int) -> int:
     return int64(place)
 
 
-@kernel(int64(_U8, int64, int64))
+@plain_kernel(f"int64({_U8}, int64, int64)")
 def _quote(buf: Bytes, at: int, end: int) -> int:
     """Where the string whose text begins at `at` ends: its closing quote, or -1."""
     place, stop = uint64(at), uint64(end)
@@ -77,7 +75,7 @@ def _quote(buf: Bytes, at: int, end: int) -> int:
     return -1
 
 
-@kernel(int64(_U8, int64, int64))
+@plain_kernel(f"int64({_U8}, int64, int64)")
 def skip_value(buf: Bytes, at: int, end: int) -> int:
     """The place after the value at `at`, or -1 where it does not end before `end`, or -2 where there is none."""
     if at >= end:
@@ -113,7 +111,7 @@ def skip_value(buf: Bytes, at: int, end: int) -> int:
     return -1
 
 
-@kernel(uint64(_U8, int64, int64))
+@plain_kernel(f"uint64({_U8}, int64, int64)")
 def _hash(buf: Bytes, at: int, end: int) -> int:
     value = uint64(_FNV_START)
     for place in range(uint64(at), uint64(end)):
@@ -121,7 +119,7 @@ def _hash(buf: Bytes, at: int, end: int) -> int:
     return value
 
 
-@kernel(int64(_U8, int64, int64, int64))
+@plain_kernel(f"int64({_U8}, int64, int64, int64)")
 def _number(buf: Bytes, at: int, end: int, digits: int) -> int:
     """The number written in `[at, end)`, times 10 to the power of `digits`, rounded; `NOTHING` where it is none that fits."""
     negative = at < end and buf[at] == 45
@@ -180,7 +178,7 @@ def _number(buf: Bytes, at: int, end: int, digits: int) -> int:
     return -value if negative else value
 
 
-@kernel(int64(_U8, int64, int64, _U64, _I64, _I64, _I64, _I64))
+@plain_kernel(f"int64({_U8}, int64, int64, {_U64}, {_I64}, {_I64}, {_I64}, {_I64})")
 def _intern(buf: Bytes, at: int, end: int, slots: Any, codes: Longs, new_at: Longs, new_length: Longs, state: Longs) -> int:
     """The code of the string in `[at, end)`; one that is new is noted with its place. The caller keeps a half of the slots free."""
     mask = len(slots) - 1
@@ -201,7 +199,7 @@ def _intern(buf: Bytes, at: int, end: int, slots: Any, codes: Longs, new_at: Lon
     return code
 
 
-@kernel(types.void(_U64, _I64, _U64, _I64))
+@plain_kernel(f"void({_U64}, {_I64}, {_U64}, {_I64})")
 def rehash(slots: Any, codes: Longs, wider: Any, wider_codes: Longs) -> None:
     """Put what is in `slots` into a table with more slots."""
     mask = len(wider) - 1
@@ -215,7 +213,7 @@ def rehash(slots: Any, codes: Longs, wider: Any, wider_codes: Longs) -> None:
             wider_codes[slot] = codes[i]
 
 
-@kernel(types.void(_U8, int64, int64, int64, _ROWS, int64))
+@plain_kernel(f"void({_U8}, int64, int64, int64, {_ROWS}, int64)")
 def _triple(buf: Bytes, at: int, end: int, column: int, rows: Rows, row: int) -> None:
     """Write the first three numbers of the list in `[at, end)`."""
     at += 1
@@ -231,7 +229,7 @@ def _triple(buf: Bytes, at: int, end: int, column: int, rows: Rows, row: int) ->
         at += 1
 
 
-@kernel(types.void(_U8, int64, int64, int64, int64, _ROWS, int64, _U64, _I64, _I64, _I64, _I64))
+@plain_kernel(f"void({_U8}, int64, int64, int64, int64, {_ROWS}, int64, {_U64}, {_I64}, {_I64}, {_I64}, {_I64})")
 def _store(
     buf: Bytes,
     at: int,
@@ -261,7 +259,7 @@ def _store(
         rows[column, row] = _number(buf, at, end, 3 if kind == TIME else 0)
 
 
-@kernel(int64(_U8, int64, int64, _U64, _I64, _I64, int64, _ROWS, int64, _U64, _I64, _I64, _I64, _I64))
+@plain_kernel(f"int64({_U8}, int64, int64, {_U64}, {_I64}, {_I64}, int64, {_ROWS}, int64, {_U64}, {_I64}, {_I64}, {_I64}, {_I64})")
 def _event(
     buf: Bytes,
     at: int,
@@ -335,7 +333,7 @@ def _event(
             return -2
 
 
-@kernel(_PLACE(_U8, int64, int64, _U64, _I64, _I64, _ROWS, _U64, _I64, _I64, _I64, _I64))
+@plain_kernel(f"{_PLACE}({_U8}, int64, int64, {_U64}, {_I64}, {_I64}, {_ROWS}, {_U64}, {_I64}, {_I64}, {_I64}, {_I64})")
 def scan(
     buf: Bytes,
     at: int,
@@ -394,7 +392,7 @@ def scan(
         at = stop
 
 
-@kernel(int64(_U8, int64, int64))
+@plain_kernel(f"int64({_U8}, int64, int64)")
 def next_event(buf: Bytes, at: int, end: int) -> int:
     """Where the next event begins after one that is broken: at a brace after a brace and a comma; -1 where none does."""
     while at < end:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 
-from alltrace.trace.jit import kernel
+from alltrace.trace.jit import plain_kernel
 from alltrace.trace.nccl_words import OPERATIONS
 
 FIELDS = (
@@ -64,12 +63,11 @@ def fnv(data: bytes) -> int:
 
 _OP_HASHES = np.array([fnv(name.encode()) for name in OPERATIONS], np.int64)
 
-_LINE = nb.types.Array(nb.uint8, 1, "C", readonly=True)
-_I64 = nb.types.Array(nb.int64, 1, "C")
-_I64S = nb.types.Array(nb.int64, 2, "C")
+_LINE = "Array(uint8, 1, 'C', readonly=True)"
+_I64 = "int64[::1]"
+_I64S = "int64[:, ::1]"
 
 
-@nb.njit
 def _starts(buf: Any, at: Any, end: Any, word: Any) -> Any:
     if at + word.size > end:
         return False
@@ -79,7 +77,6 @@ def _starts(buf: Any, at: Any, end: Any, word: Any) -> Any:
     return same
 
 
-@nb.njit
 def _decimal(buf: Any, at: Any, end: Any) -> Any:
     """The number at `at` and where it ends; no digits, or too many, end where they began."""
     value = np.int64(0)
@@ -92,7 +89,6 @@ def _decimal(buf: Any, at: Any, end: Any) -> Any:
     return value, k
 
 
-@nb.njit
 def _hexadecimal(buf: Any, at: Any, end: Any) -> Any:
     value = np.uint64(0)
     four = np.uint64(4)
@@ -111,7 +107,6 @@ def _hexadecimal(buf: Any, at: Any, end: Any) -> Any:
     return np.int64(value), k
 
 
-@nb.njit
 def _pointer(buf: Any, at: Any, end: Any) -> Any:
     if at + 2 < end and buf[at] == 48 and buf[at + 1] == 120:
         value, k = _hexadecimal(buf, at + 2, end)
@@ -121,7 +116,6 @@ def _pointer(buf: Any, at: Any, end: Any) -> Any:
     return np.int64(0), at
 
 
-@nb.njit
 def _lead_hash(buf: Any, begin: Any, start: Any, stop: Any) -> Any:
     """The hash of a lead, in which each run of digits counts as one, and of the token after it, in full."""
     value = _SEED
@@ -142,13 +136,13 @@ def _lead_hash(buf: Any, begin: Any, start: Any, stop: Any) -> Any:
     return np.int64(value) if value != 0 else np.int64(1)
 
 
-@kernel(nb.int64(_LINE, nb.int64, nb.int64, nb.int64))
+@plain_kernel(f"int64({_LINE}, int64, int64, int64)")
 def lead_hash(buf: Any, begin: Any, start: Any, stop: Any) -> Any:
     """The key under which the lead `buf[begin:start]` with the token `buf[start:stop]` is registered."""
     return _lead_hash(buf, begin, start, stop)
 
 
-@kernel(nb.int64(_LINE, nb.int64, nb.int64))
+@plain_kernel(f"int64({_LINE}, int64, int64)")
 def token_start(buf: Any, begin: Any, mark: Any) -> Any:
     """Where the process token `host:pid:tid [device] ` before `NCCL` at `mark` begins: after a space, or at the line's begin."""
     k = mark - 2
@@ -161,12 +155,10 @@ def token_start(buf: Any, begin: Any, mark: Any) -> Any:
     return k + 1
 
 
-@nb.njit
 def _two(buf: Any, at: Any) -> Any:
     return (np.int64(buf[at]) - 48) * 10 + np.int64(buf[at + 1]) - 48
 
 
-@nb.njit
 def _epoch(buf: Any, at: Any, end: Any) -> Any:
     """`1621500728.783688`, seconds since the epoch, in ns."""
     seconds, k = _decimal(buf, at, end)
@@ -181,7 +173,6 @@ def _epoch(buf: Any, at: Any, end: Any) -> Any:
     return ns
 
 
-@nb.njit
 def _time(buf: Any, begin: Any, end: Any) -> Any:
     """The first `2026-05-05 06:16:47.123` in the bytes, in ns since the epoch as if in UTC; `ABSENT` where there is none."""
     at = begin
@@ -226,13 +217,12 @@ def _time(buf: Any, begin: Any, end: Any) -> Any:
     return ABSENT
 
 
-@kernel(nb.int64(_LINE))
+@plain_kernel(f"int64({_LINE})")
 def time_of(lead: Any) -> Any:
     """The time in a lead, as `scan` reads it: ns since 1970, by the lead's zone or as if in UTC; `ABSENT` where there is none."""
     return _time(lead, 0, lead.size)
 
 
-@nb.njit
 def _slot(keys: Any, key: Any) -> Any:
     """Where `key` is in the table `keys`, or the empty place where it belongs."""
     mask = keys.size - 1
@@ -242,7 +232,6 @@ def _slot(keys: Any, key: Any) -> Any:
     return at
 
 
-@nb.njit
 def _comm_key(process: Any, comm: Any) -> Any:
     key = (_SEED ^ np.uint64(process)) * _FNV
     key = (key ^ np.uint64(comm)) * _FNV
@@ -250,7 +239,7 @@ def _comm_key(process: Any, comm: Any) -> Any:
     return np.int64(key) if key != 0 else np.int64(1)
 
 
-@kernel(nb.void(_I64, _I64, nb.int64, nb.int64))
+@plain_kernel(f"void({_I64}, {_I64}, int64, int64)")
 def put(keys: Any, values: Any, key: Any, value: Any) -> Any:
     """Put `value` under `key` into an open table."""
     at = _slot(keys, key)
@@ -258,7 +247,7 @@ def put(keys: Any, values: Any, key: Any, value: Any) -> Any:
     values[at] = value
 
 
-@kernel(nb.void(_I64, _I64, nb.int64, nb.int64, nb.int64))
+@plain_kernel(f"void({_I64}, {_I64}, int64, int64, int64)")
 def put_communicator(keys: Any, values: Any, process: Any, comm: Any, value: Any) -> Any:
     """Put the number of a process's communicator into an open table."""
     key = _comm_key(process, comm)
@@ -267,7 +256,6 @@ def put_communicator(keys: Any, values: Any, process: Any, comm: Any, value: Any
     values[at] = value
 
 
-@nb.njit
 def _fields(buf: Any, at: Any, end: Any, row: Any) -> Any:  # noqa: C901
     """The fields of a COLL record into `row`; where its line ends, or -1 unless they are all there, in order."""
     value = _SEED
@@ -351,7 +339,6 @@ def _fields(buf: Any, at: Any, end: Any, row: Any) -> Any:  # noqa: C901
     return k if k < end and buf[k] == 10 else -1
 
 
-@nb.njit
 def _watched(buf: Any, at: Any, end: Any) -> Any:
     """Whether a line without `NCCL` may still be one of ours: a step, or the rest of a record that another one interrupted."""
     for k in range(at, end - 5):
@@ -369,11 +356,10 @@ def _watched(buf: Any, at: Any, end: Any) -> Any:
     return False
 
 
-_types: Any = nb.types
-_SIX = _types.UniTuple(nb.int64, 6)
+_SIX = "UniTuple(int64, 6)"
 
 
-@kernel(_SIX(_LINE, nb.int64, nb.boolean, _I64, _I64, _I64, _I64, _I64, _I64S, nb.int64, _I64S, _I64S))
+@plain_kernel(f"{_SIX}({_LINE}, int64, boolean, {_I64}, {_I64}, {_I64}, {_I64}, {_I64}, {_I64S}, int64, {_I64S}, {_I64S})")
 def scan(
     buf: Any,
     first_line: Any,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
-
 from alltrace.trace.jit import plain_kernel
 
-_I64 = nb.int64[:]
-_TABLE = nb.int64[:, :]
+_I64 = "int64[:]"
+_TABLE = "int64[:, :]"
 
 PUNCTUAL, CHANGES = 1, 2
 """Kinds of a slot besides intervals (0): events without an end, and changes of the innermost range."""
@@ -25,11 +23,9 @@ FREE, CALLS, ROWS, LOST = 0, 1, 2, 3
 
 
 @plain_kernel(
-    nb.int64(
-        nb.int64, _I64, _I64, nb.boolean[:], _I64, _I64, _I64, _I64, _I64, _TABLE, _TABLE, _TABLE, _TABLE, _I64, nb.int64,
-        nb.int64, nb.int64, nb.int64, _I64,
-    )
-)  # fmt: skip
+    f"int64(int64, {_I64}, {_I64}, boolean[:], {_I64}, {_I64}, {_I64}, {_I64}, {_I64}, {_TABLE}, {_TABLE}, "
+    f"{_TABLE}, {_TABLE}, {_I64}, int64, int64, int64, int64, {_I64})"
+)
 def pair(  # noqa: C901  one loop, for speed
     first: Any, values: Any, offsets: Any, wrong: Any, threads: Any, types: Any, slots: Any, kinds: Any, places: Any,
     heads: Any, waiting: Any, nodes: Any, out: Any, numbers: Any, length_type: Any, call_slot: Any, last_work: Any, tags: Any,

@@ -6,11 +6,10 @@ import gzip
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numba as nb
 import numpy as np
 
 from alltrace.trace.errors import InputError
-from alltrace.trace.jit import kernel
+from alltrace.trace.jit import plain_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 4 << 20
 _LONGEST_LINE = 64 << 20
-_READ = nb.types.Array(nb.uint8, 1, "C", readonly=True)
+_READ = "Array(uint8, 1, 'C', readonly=True)"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Lines:
     wrong: NDArray[np.bool_]
 
 
-@kernel(nb.int64(_READ, nb.int64[:], nb.int64[:], nb.boolean[:]))
+@plain_kernel(f"int64({_READ}, int64[:], int64[:], boolean[:])")
 def _parse(text: Any, values: Any, offsets: Any, wrong: Any) -> int:
     """Fills the arrays of `Lines`; returns how many numbers there are."""
     line = 0

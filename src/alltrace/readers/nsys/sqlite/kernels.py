@@ -8,13 +8,13 @@ Kernels return a count, or `-1` (broken) with the particulars in `info`: `info[0
 """
 
 # mypy: disable-error-code="no-any-return"
-# (Numba's integer types, which the compiler needs to be told, mean nothing to mypy)
+# (integers of NumPy's types, which the compiler needs to be told, are to mypy not what is declared)
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from numba import types
+from numpy import float64, int8, int16, int32, int64, uint8, uint64
 
 from alltrace.trace.jit import plain_kernel
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
     Bytes = NDArray[np.uint8]
     Longs = NDArray[np.int64]
-
-_numba: Any = types  # its types, called as functions, mean something only to the compiler
-boolean, uint8, uint32, uint64, float64 = _numba.boolean, _numba.uint8, _numba.uint32, _numba.uint64, _numba.float64
-int8, int16, int32, int64 = _numba.int8, _numba.int16, _numba.int32, _numba.int64
 
 # What can be wrong with a page or a record; the keys are the codes in `info[0]`.
 CORRUPT = {
@@ -52,14 +48,8 @@ LEAF, INTERIOR = 0x0D, 0x05
 INT8, INT16, INT32, INT64, FLOAT64, BYTES = 0, 1, 2, 3, 4, 5
 MAX_RECORD = 10**9  # SQLite's own limit of a row, as it is built by default
 
-_U8, _U32, _I8, _I16, _I32, _I64, _F64 = (
-    _numba.Array(item, 1, "C") for item in (uint8, uint32, int8, int16, int32, int64, float64)
-)
-_TABLE = _numba.Array(int64, 2, "C")
-_PLACE = _numba.UniTuple(int64, 2)
 
-
-@plain_kernel(_PLACE(_U8, int64, int64))
+@plain_kernel("UniTuple(int64, 2)(uint8[::1], int64, int64)")
 def _varint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
     """The varint at `at` and where it ends; an end of `-1` where it does not end before `end`."""
     value = int64(0)
@@ -75,17 +65,17 @@ def _varint(buf: Bytes, at: int, end: int) -> tuple[int, int]:
     return (value << 8) | int64(buf[at + 8]), at + 9
 
 
-@plain_kernel(int64(_U8, int64))
+@plain_kernel("int64(uint8[::1], int64)")
 def _be2(buf: Bytes, at: int) -> int:
     return (int64(buf[at]) << 8) | int64(buf[at + 1])
 
 
-@plain_kernel(int64(_U8, int64))
+@plain_kernel("int64(uint8[::1], int64)")
 def _be4(buf: Bytes, at: int) -> int:
     return (int64(buf[at]) << 24) | (int64(buf[at + 1]) << 16) | (int64(buf[at + 2]) << 8) | int64(buf[at + 3])
 
 
-@plain_kernel(int64(_U8, int64, int64))
+@plain_kernel("int64(uint8[::1], int64, int64)")
 def _integer(buf: Bytes, at: int, serial: int) -> int:
     """The big-endian signed integer of serial type 1 to 6 (the float's bits for 7), or the constants of 8 and 9."""
     if serial >= 8:
@@ -105,7 +95,7 @@ def _integer(buf: Bytes, at: int, serial: int) -> int:
     return (top << 32) | _be4(buf, at + 4)
 
 
-@plain_kernel(int64(_U8, int64, int64, int64, int64, int64, _U8, _U32, _I64))
+@plain_kernel("int64(uint8[::1], int64, int64, int64, int64, int64, uint8[::1], uint32[::1], int64[::1])")
 def children(
     buf: Bytes,
     pages: int,
@@ -162,7 +152,7 @@ def children(
     return n
 
 
-@plain_kernel(int64(int64, int64))
+@plain_kernel("int64(int64, int64)")
 def local_size(size: int, usable: int) -> int:
     """Bytes of a record of `size` bytes that lie in its leaf page; the rest is on overflow pages (section 1.6)."""
     most = usable - 35
@@ -173,7 +163,7 @@ def local_size(size: int, usable: int) -> int:
     return local if local <= most else least
 
 
-@plain_kernel(int64(_U8, int64, int64, int64, _I64, _I64, _I64, _I64, _I64))
+@plain_kernel("int64(uint8[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
 def cells(  # noqa: C901 - as `decode`
     buf: Bytes,
     pages: int,
@@ -271,7 +261,7 @@ def cells(  # noqa: C901 - as `decode`
     return n
 
 
-@plain_kernel(int64(int64))
+@plain_kernel("int64(int64)")
 def _length(serial: int) -> int:
     """Bytes of a value of a serial type; -1 for the two types that SQLite keeps for itself (section 2.1)."""
     if serial >= 12:
@@ -285,7 +275,7 @@ def _length(serial: int) -> int:
     return int64(6) if serial == 5 else int64(8)
 
 
-@plain_kernel(boolean(int64, int64))
+@plain_kernel("boolean(int64, int64)")
 def _fits(kind: int, value: int) -> bool:
     """Whether an integer has room in a column of `kind`."""
     if kind == INT32:
@@ -296,11 +286,10 @@ def _fits(kind: int, value: int) -> bool:
 
 
 @plain_kernel(
-    int64(
-        _U8, _I64, _I64, _I64, int64, int64, _TABLE, _TABLE, int64, int64, _TABLE, _TABLE, _I64, _I64,
-        _I8, _I16, _I32, _I64, _F64, _U8,
-    )
-)  # fmt: skip
+    "int64(uint8[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[:, ::1], int64[:, ::1], int64, int64, "
+    "int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int8[::1], int16[::1], int32[::1], int64[::1], "
+    "float64[::1], uint8[::1])"
+)
 def decode(  # noqa: C901 - in pieces it takes ten times as long: a call that passes arrays counts references
     buf: Bytes,
     start: Longs,
@@ -431,10 +420,10 @@ BLOCK = 128
 
 
 @plain_kernel(
-    int64(
-        _U8, _I64, _I64, int64, int64, _TABLE, _TABLE, int64, _TABLE, _TABLE, _I64, _TABLE, _I8, _I16, _I32, _I64, _F64, _U8,
-    )
-)  # fmt: skip
+    "int64(uint8[::1], int64[::1], int64[::1], int64, int64, int64[:, ::1], int64[:, ::1], int64, int64[:, ::1], "
+    "int64[:, ::1], int64[::1], int64[:, ::1], int8[::1], int16[::1], int32[::1], int64[::1], float64[::1], "
+    "uint8[::1])"
+)
 def decode_usual(  # noqa: C901 - as `decode`
     buf: Bytes,
     start: Longs,
@@ -580,7 +569,7 @@ def decode_usual(  # noqa: C901 - as `decode`
     return done - low
 
 
-@plain_kernel(boolean(_U8, _I64, _I64, int64, _I32, int64, _U8))
+@plain_kernel("boolean(uint8[::1], int64[::1], int64[::1], int64, int32[::1], int64, uint8[::1])")
 def gather(buf: Bytes, at: Longs, size: Longs, count: int, offsets: NDArray[np.int32], to: int, data: Bytes) -> Any:
     """Copy `count` values out of `buf`, one after the other, into an Arrow string column; whether all of them are ASCII.
 
