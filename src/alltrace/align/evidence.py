@@ -16,6 +16,7 @@ from alltrace.align.nccl_join import join
 from alltrace.align.nccl_kernels import read_kernels
 from alltrace.align.nccl_names import POINT_TO_POINT, operation_of
 from alltrace.align.nccl_trace import read_trace
+from alltrace.trace import compute as pc
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -96,7 +97,6 @@ def _table(columns: dict[str, Any]) -> Any:
 def _mpi(rank: RankTables) -> Any:
     """MPI's collectives that block: their calls end together. A call that only begins an operation says nothing of its end."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not rank.has("mpi"):
         return None
@@ -154,7 +154,6 @@ def _communicators(rank: RankTables) -> dict[int | None, tuple[str | None, int |
 def _numbered(table: Any) -> Any:
     """The table with ordinals where it has no sequence numbers."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     sequence = table.column("sequence")
     if sequence.null_count == 0:
@@ -184,7 +183,6 @@ def _codes(column: Any) -> Any:
 
 
 def _sorted(table: Any) -> Any:
-    import pyarrow.compute as pc
 
     time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
     device, stream = (pc.fill_null(table.column(c).cast("int64"), np.iinfo(np.int64).max).to_numpy() for c in ("device", "stream"))

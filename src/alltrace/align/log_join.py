@@ -18,6 +18,7 @@ from alltrace.align.logged_units import Units, units_of
 from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.run.manifest import LogMatch
 from alltrace.run.run_logs import found_by, logged_calls
+from alltrace.trace import compute as pc
 from alltrace.trace.names import name_id
 
 if TYPE_CHECKING:
@@ -147,7 +148,6 @@ def _in_order(table: Any) -> tuple[Int64, Int64]:
     stream.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     rows = np.flatnonzero(pc.not_equal(table.column("evidence").cast("string"), "mpi").fill_null(True).to_numpy())
     start = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()[rows]
@@ -308,7 +308,6 @@ def _name_groups(joined: Joined, members: Any) -> None:
 
 
 def _size_of(table: Any, communicator: int) -> int:
-    import pyarrow.compute as pc
 
     sizes = table.filter(pc.equal(table.column("communicator"), communicator)).column("group_size")
     return pc.max(sizes).as_py() or 0
@@ -368,7 +367,6 @@ def _plain(column: Any) -> Int64:
 
 
 def _has_mark(table: Any) -> NDArray[np.bool_]:
-    import pyarrow.compute as pc
 
     marked: NDArray[np.bool_] = pc.ends_with(table.column("evidence").cast("string"), "+log").fill_null(False).to_numpy()
     return marked

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.align.nccl_names import NOTHING, Payload, operation_of, parse_payload
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,6 @@ def nccl_ranges(rank: RankTables) -> Any:
     NCCL's own lie in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with `nccl:`.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not rank.has("ranges"):
         return None

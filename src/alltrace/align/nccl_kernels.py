@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
+from alltrace.trace import compute as pc
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ class Kernels:
 def read_kernels(rank: RankTables) -> Kernels | None:
     """The communication kernels of a rank, by the kernel rules; None where there are none."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not rank.has("kernels"):
         return None

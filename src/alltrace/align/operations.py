@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,7 +83,6 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         shifts_ns: What is added to a rank's times; 0 for a rank that is not in it.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     ranks = sorted(tables)
     whole = pa.concat_tables([tables[r].select(list(COLUMNS)) for r in ranks]).unify_dictionaries().combine_chunks()
@@ -184,7 +184,6 @@ def _chosen(words: list[str | None], codes: NDArray[np.int64], wanted: tuple[str
 
 
 def _both(table: Any, first: str, second: str) -> NDArray[np.bool_]:
-    import pyarrow.compute as pc
 
     valid: NDArray[np.bool_] = pc.and_(pc.is_valid(table.column(first)), pc.is_valid(table.column(second))).to_numpy()
     return valid

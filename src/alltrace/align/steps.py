@@ -17,6 +17,7 @@ import numpy as np
 from alltrace.align.schema import STEPS
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.store import Run, StoredRank
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -379,7 +380,6 @@ def _table(found: Sequence[_Found], numbers: dict[int, Int64], kinds: dict[int, 
 
 
 def _filled(column: Any, value: int = _NONE) -> Int64:
-    import pyarrow.compute as pc
 
     if column.null_count:
         column = pc.fill_null(column, pc.cast(value, column.type) if value != _NONE else _lowest(column.type))

@@ -24,6 +24,7 @@ from alltrace.run.manifest import NAMES, read_manifest, write_json, write_manife
 from alltrace.run.overlay import ALIGN, FACTS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import AlltraceError, InputError
 from alltrace.trace.names import intern
 from alltrace.trace.schema import TABLES
@@ -275,7 +276,6 @@ def interned(table: Any) -> tuple[Any, Any]:
 
 
 def _distinct(names: Any) -> Any:
-    import pyarrow.compute as pc
 
     names = names.filter(pc.is_valid(names.column("value")))
     return names.group_by("id").aggregate([("value", "min")]).rename_columns(["id", "value"]).sort_by("id")

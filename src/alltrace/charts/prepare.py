@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from alltrace.charts.columns import Columns
 from alltrace.charts.drawing import Axis, Drawing
 from alltrace.charts.words import text
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
 def _rows(table: Any, name: str, value: str | None) -> Any:
     """The rows with this value in a column, or with none."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     column = table.column(name)
     return table.filter(pc.is_null(column) if value is None else pc.equal(column.cast(pa.string()), value))

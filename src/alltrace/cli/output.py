@@ -14,6 +14,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -192,7 +193,6 @@ def csv_pieces(table: Any) -> Iterator[str]:
 def _csv_rows(columns: Sequence[Any]) -> str:
     """Rows of text columns without nulls, joined by commas, a line each: by Arrow's kernels, not row by row."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     # a line with nothing on it is no row, so an only cell that is empty is quoted
     single = len(columns) == 1
@@ -204,28 +204,26 @@ def _csv_rows(columns: Sequence[Any]) -> str:
 def _csv_column(column: Any, field: Any) -> Any:
     """A column as text cells, quoted where RFC 4180 asks for it; null is empty."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], field.type)
     if pa.types.is_dictionary(field.type):
-        return pc.fill_null(_quoted(column.dictionary.cast(pa.string())).take(column.indices), "")
+        return pc.fill_null(pc.take(_quoted(pc.cast(column.dictionary, pa.string())), column.indices), "")
     decimals = (field.metadata or {}).get(b"decimals")
     if pa.types.is_floating(field.type):
         column = pc.if_else(pc.is_finite(column), column, None)
         if decimals is not None and not pc.any(pc.greater(pc.abs(column), _MOST_DECIMAL)).as_py():
-            column = pc.round(column, int(decimals)).cast(pa.decimal128(38, int(decimals)))
+            column = pc.cast(pc.round(column, int(decimals)), pa.decimal128(38, int(decimals)))
         elif decimals is not None:
             column = pa.array(_column_cells(column, field, grouped=False), pa.string())
     elif not (_is_number(field) or pa.types.is_string(field.type) or pa.types.is_null(field.type)):
         column = pa.array(_column_cells(column, field, grouped=False), pa.string())
-    text = column.cast(pa.string())
+    text = pc.cast(column, pa.string())
     return pc.fill_null(text if _is_number(field) else _quoted(text), "")
 
 
 def _quoted(text: Any) -> Any:
-    import pyarrow.compute as pc
 
     special = pc.match_substring_regex(text, '[",\\r\\n]')
     if not pc.any(special).as_py():
@@ -424,7 +422,6 @@ def _write_parquet(table: Any, path: Path) -> None:
 def _worded(table: Any) -> list[str]:
     """The columns that a dictionary makes shorter: words. Of times, and of texts that differ, it takes twice as long to write."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     found = []
     for field, column in zip(table.schema, table.columns, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 
@@ -81,8 +82,6 @@ class Selection:
         found = batch
         times = batch.column(order)
         if times.null_count or self.window_ns is not None:
-            import pyarrow.compute as pc
-
             wanted = pc.is_valid(times)
             if self.window_ns is not None:
                 start, end = self.window_ns
@@ -132,7 +131,6 @@ def select(
 
 def _of_steps(aligned: Aligned, steps: tuple[int, int], ranks: Sequence[int]) -> tuple[int, int]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     table = aligned.steps
     numbers = table.column("step")

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group
+from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Collector:
             if len(first) > _MOST_KEYS:
                 return None
             rows = plain_array(first)
-            keys = zip(*(c.take(rows).to_pylist() for c in columns), strict=True)
+            keys = zip(*(pc.take(c, rows).to_pylist() for c in columns), strict=True)
         numbers = self._numbers
         own = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.uint32)
         coded: NDArray[np.uint32] = own.take(codes)
@@ -144,15 +145,15 @@ class Collector:
         columns = {}
         at = plain_array(owner)
         for n, key in enumerate(self._keys):
-            words = pa.array([k[n] for k in self._numbers], self._types[key]).dictionary_encode()
-            columns[key] = pa.DictionaryArray.from_arrays(words.indices.take(at), words.dictionary)
+            words = pc.dictionary_encode(pa.array([k[n] for k in self._numbers], self._types[key]))
+            columns[key] = pa.DictionaryArray.from_arrays(pc.take(words.indices, at), words.dictionary)
         return pa.table({**columns, VALUE: plain_array(value), COUNT: plain_array(count)})
 
     def _dictionaries(self, table: Any) -> Any:
         columns = {}
         for key in self._keys:
             column = table.column(key)
-            columns[key] = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+            columns[key] = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
         return pa.table({**columns, VALUE: table.column(VALUE), COUNT: table.column(COUNT)})
 
 
@@ -161,9 +162,9 @@ def _one_key(column: Any) -> tuple[NDArray[Any], Any]:
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
-    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode(null_encoding="encode")
+    encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array, null_encoding="encode")
     words, indices = encoded.dictionary, encoded.indices
     if indices.null_count:
         words = pa.concat_arrays([words, pa.nulls(1, words.type)])
-        indices = indices.fill_null(len(words) - 1)
+        indices = pc.fill_null(indices, len(words) - 1)
     return indices.to_numpy(), words

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,7 +112,6 @@ class _Instances:
 
     def __init__(self, alignment: Any, ranks: Sequence[int]) -> None:
         import numpy as np
-        import pyarrow.compute as pc
 
         members = alignment.members
         self._groups = {g.number: g for g in alignment.groups}

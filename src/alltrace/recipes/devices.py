@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from alltrace.trace import compute as pc
 from alltrace.trace.kernel_rules import COMMUNICATION, UNCLASSIFIED
 
 if TYPE_CHECKING:
@@ -86,7 +87,6 @@ def device_activity(rank: RankTables) -> list[Activity]:
 
 def _columns(rank: RankTables, name: str) -> dict[str, Any]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     table = rank.table(name, TABLES[name])
     columns: dict[str, Any] = {}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-        encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode(null_encoding="encode")
+        encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array, null_encoding="encode")
         own = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
         width = len(encoded.dictionary) + 1
         if codes is None:
@@ -123,7 +123,7 @@ def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> p
     """
     keys = [name for name in distribution.column_names if name not in (VALUE, COUNT)]
     codes, first = group([distribution.column(name) for name in keys])
-    taken = distribution.select(keys).take(plain_array(first))
+    taken = pc.take(distribution.select(keys), plain_array(first))
     found = statistics(codes, _int64(distribution.column(VALUE)), _int64(distribution.column(COUNT)), quantile)
     return pa.table({**{name: taken.column(name) for name in keys}, **found})
 
@@ -207,7 +207,7 @@ def _int64(values: Any) -> NDArray[np.int64]:
 
 
 def _take(column: Any, rows: pa.Array) -> Any:
-    taken = column.take(rows)
+    taken = pc.take(column, rows)
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 

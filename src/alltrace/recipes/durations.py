@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,8 +72,6 @@ class Durations(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per thing, the largest total first."""
-        import pyarrow.compute as pc
-
         from alltrace.recipes.distribution import summarize
 
         table = _spelled(summarize(_coded_distribution(parts, run, options), "linear"))
@@ -118,7 +117,6 @@ def _spelled(table: Any) -> Any:
 def _coded_distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
     """`distribution` with dictionaries of words: there may be a million durations of a few names."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     from alltrace.recipes.distribution import group, merge
 
@@ -146,7 +144,6 @@ def _steps(parts: Sequence[Part], run: RunFacts) -> Any:
     """The distribution of the steps of the ranks that were asked; the alignment has them."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     from alltrace.recipes.distribution import collect
 
@@ -204,8 +201,6 @@ def _keyed(what: str, columns: Mapping[str, Any], durations: Any) -> Any:
 
 def _ended(rank: RankTables, table: str, columns: tuple[str, ...]) -> tuple[Any, Any] | None:
     """The rows of a table that have both times, and their durations; None where there are none."""
-    import pyarrow.compute as pc
-
     rows = rank.table(table, columns)
     whole = pc.and_(pc.is_valid(rows.column("start")), pc.is_valid(rows.column("end")))
     if not pc.all(whole).as_py():
@@ -217,7 +212,6 @@ def _ended(rank: RankTables, table: str, columns: tuple[str, ...]) -> tuple[Any,
 
 def _named(table: str, columns: tuple[str, ...]) -> Any:
     def made(rank: RankTables) -> list[tuple[dict[str, Any], Any]]:
-        import pyarrow.compute as pc
 
         found = _ended(rank, table, columns)
         if found is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.recipes.pop import device_tree, host_tree, scalability
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -376,7 +377,6 @@ def _missing(parts: Sequence[Part], rows: Sequence[Mapping[str, Any]], options: 
 
 
 def _is_range(table: Any) -> Any:
-    import pyarrow.compute as pc
 
     return pc.equal(table.column("what"), _RANGE)
 

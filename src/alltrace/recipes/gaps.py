@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.recipes.devices import gpu_names
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +100,6 @@ class Gaps(Recipe):
 def _work(rank: RankTables) -> tuple[Any, Any, Any, list[str | None], Any]:
     """All GPU work of a rank: starts, ends, devices, and a label each as a code into a list."""
     import numpy as np
-    import pyarrow.compute as pc
 
     starts, ends, devices, codes = [], [], [], []
     labels: list[str | None] = []

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.recipes.devices import gpu_names
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,7 +156,6 @@ def _synchronizing(rank: RankTables, work: GpuWork) -> dict[int, Any]:
     """By thread, when it was in a call that waits for the GPU."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     from alltrace.recipes.nvtx_projection import integers
     from alltrace.trace.intervals import merge_by_track

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,7 +151,6 @@ def _shown(found: _Found, codes: Any, texts: Any, rows: Any) -> Any:
     """The first names of the sequences of some calls, as people read them."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     first, length = found.first[rows], np.minimum(found.stop[rows] - found.first[rows], _SHOWN)
     ends = np.cumsum(length)

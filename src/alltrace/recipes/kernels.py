@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +61,6 @@ class Kernels(Recipe):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of durations by name and class: one row per distinct duration."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         from alltrace.recipes.distribution import collect
 
@@ -75,7 +75,6 @@ class Kernels(Recipe):
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per kernel (and rank), the one with the largest total first."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         from alltrace.recipes.distribution import summarize
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +41,6 @@ class LaunchConfigurations(Recipe):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """Count, sum, least and greatest duration by name, grid and block."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         table = rank.table("kernels", self.tables["kernels"])
         keys = {n: table.column(n) for n in _NAMES} | {n: table.column(n).cast(pa.int64()) for n in _SIZES}
@@ -51,7 +51,6 @@ class LaunchConfigurations(Recipe):
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """A row per configuration, the one with the largest total first."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         schema = _schema(self.columns)
         given = [p.table for p in parts if p.table.num_rows]

@@ -9,6 +9,7 @@ import numpy as np
 
 from alltrace.recipes.nvtx_projection import integers, launches_of
 from alltrace.recipes.shared import once
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +81,6 @@ def gpu_work(rank: RankTables) -> GpuWork:
 
 def _gpu_work(rank: RankTables) -> GpuWork:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     kernels, copies = (rank.table(t, TABLES[t]) for t in ("kernels", "copies"))
     both = [kernels, copies]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,8 +65,6 @@ class NcclSizeSpread(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of times by operation, ranks, type and size, and the step where that is asked."""
-        import pyarrow.compute as pc
-
         from alltrace.recipes.distribution import collect
 
         table = _operations(rank)
@@ -121,7 +120,6 @@ class NcclSizeSpread(Recipe):
 def _operations(rank: RankTables) -> Any:
     """The rank's operations, names as text; of a run without an alignment they are found anew. MPI's are left out."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if rank.has("collectives"):
         table = rank.table("collectives", _COLUMNS)
@@ -142,7 +140,6 @@ def _step_of(rank: RankTables, table: Any) -> Any:
     """The step in which each operation was issued, null outside."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     steps = rank.shared("steps")
     if steps is None or not steps.num_rows:
@@ -173,7 +170,6 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
     """The distribution of transfers of instances of which all members are there; `by` rank counts for the last to arrive."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     from alltrace.recipes.distribution import collect
 

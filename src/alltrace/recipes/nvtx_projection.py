@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.shared import once
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -313,10 +313,10 @@ def match_launches(api: Any, process: Ints, correlation: Ints) -> Launches:
     Returns:
         All pairs. An operation whose call was not recorded is in none of them.
     """
-    known = pc.and_(api.column("correlation").is_valid(), api.column("thread").is_valid())
+    known = pc.and_(pc.is_valid(api.column("correlation")), pc.is_valid(api.column("thread")))
     own = np.arange(api.num_rows)
     if not pc.all(known, min_count=0).as_py():
-        api, own = api.filter(known), np.flatnonzero(known.to_numpy())
+        api, own = pc.filter(api, known), np.flatnonzero(known.to_numpy())
     call = integers(api.column("correlation"))
     call_process = integers(api.column("process"))
     width = max(int(call.max(initial=0)), int(correlation.max(initial=0))) + 1
@@ -332,9 +332,9 @@ def match_launches(api: Any, process: Ints, correlation: Ints) -> Launches:
     rows, first, ops = _pairs(call_key, op_key, processes * width)
     taken = pa.array(rows)
     return Launches(
-        integers(api.column("thread").take(taken)),
-        integers(api.column("start").take(taken)),
-        integers(api.column("end").take(taken)),
+        integers(pc.take(api.column("thread"), taken)),
+        integers(pc.take(api.column("start"), taken)),
+        integers(pc.take(api.column("end"), taken)),
         call[rows],
         own[rows].astype(np.int64),
         first,
@@ -398,12 +398,12 @@ def launch_spans(rank: RankTables) -> Any:
     table = table.append_column("open", pc.is_null(table.column("end")))
     table = table.set_column(1, "end", close_ends(table))
     keep = pc.and_(
-        pc.and_(table.column("end_thread").is_null(), table.column("thread").is_valid()), table.column("start").is_valid()
+        pc.and_(pc.is_null(table.column("end_thread")), pc.is_valid(table.column("thread"))), pc.is_valid(table.column("start"))
     )
-    table = table if pc.all(keep, min_count=0).as_py() else table.filter(keep)
+    table = table if pc.all(keep, min_count=0).as_py() else pc.filter(table, keep)
     rows = integers(table.column("source_row"), -1)
     if (rows[1:] < rows[:-1]).any():
-        table = table.take(pa.array(np.argsort(rows, kind="stable")))
+        table = pc.take(table, pa.array(np.argsort(rows, kind="stable")))
     return table.drop_columns(["end_thread"])
 
 
@@ -455,7 +455,7 @@ def project(rank: RankTables) -> Projection:
     pairs = np.flatnonzero(lost[call])
     at = calls.op[pairs]
     outside = pa.table({"start": start[at], "end": end[at], "correlation": correlation[at], "thread": calls.thread[call[pairs]]})
-    return Projection(ranges.take(pa.array(rows)), first[rows], last[rows], number[rows], worked.parents(), outside)
+    return Projection(pc.take(ranges, pa.array(rows)), first[rows], last[rows], number[rows], worked.parents(), outside)
 
 
 def projection(rank: RankTables) -> Projection:
@@ -525,4 +525,4 @@ def innermost_ranges(rank: RankTables, thread: Ints, start: Ints, end: Ints) -> 
     spans, call_start, call_end = on_one_line(table, thread, start, end)
     found = spans.innermost(call_start, call_end)
     names = table.column("name")
-    return names.combine_chunks().take(pa.array(found, mask=found < 0)) if len(names) else pa.nulls(len(found), pa.int64())
+    return pc.take(names.combine_chunks(), pa.array(found, mask=found < 0)) if len(names) else pa.nulls(len(found), pa.int64())

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.cuda import look_up
+from alltrace.trace import compute as pc
 from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
+from alltrace.trace import compute as pc
 from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -122,7 +123,6 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
 def filled(column: Any, value: int = UNKNOWN) -> Int64:
     """An Arrow column of integers as an int64 array, `value` where it is null."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not len(column):
         return np.empty(0, np.int64)

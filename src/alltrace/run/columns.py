@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from alltrace.trace import compute as pc
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -97,4 +99,4 @@ class HeldColumns:
             words = self._words[position]
             codes = [None if w is None else words.setdefault(w, len(words)) for w in array.dictionary.to_pylist()]
             seen = self._seen[position] = (array.dictionary, pa.array(codes, pa.int32()))
-        return seen[1].take(array.indices)
+        return pc.take(seen[1], array.indices)

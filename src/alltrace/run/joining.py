@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from alltrace.run.manifest import NAMES
 from alltrace.run.parquet import row_group_order
 from alltrace.run.writer import TableWriter
+from alltrace.trace import compute as pc
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ def join_pieces(
 
 
 def _later(latest: int | None, batch: Any) -> int | None:
-    import pyarrow.compute as pc
 
     times = [pc.max(batch.column(c)).as_py() for c in ("start", "end", "time") if c in batch.schema.names]
     return max((t for t in (latest, *times) if t is not None), default=None)
@@ -92,7 +92,6 @@ def _later(latest: int | None, batch: Any) -> int | None:
 def _move(batch: Any, name: str, shift: int, maps: Mapping[str, Any]) -> Any:
     """`batch` on the first report's time and numbering."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     for column in TABLES[name].columns:
         at = batch.schema.get_field_index(column.name)

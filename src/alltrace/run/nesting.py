@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from alltrace.trace import compute as pc
 from alltrace.trace.nesting import NestingSweep
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Nesting:
         A range whose thread or start is unknown, and a start/end range, gets nulls. The depth saturates at the end of int16.
         """
         kinds = rows.column("kind").combine_chunks().indices
-        known = pc.and_(rows.column("thread").is_valid(), rows.column("start").is_valid()).to_numpy()
+        known = pc.and_(pc.is_valid(rows.column("thread")), pc.is_valid(rows.column("start"))).to_numpy()
         nests = known & pc.fill_null(pc.equal(kinds, self._pushpop), False).to_numpy(zero_copy_only=False)
         starts = _numbers(rows, "start", 0)
         depths, parents = self._sweep.step(nests, _numbers(rows, "thread", 0), starts, _numbers(rows, "end", self._open_end))

@@ -20,6 +20,7 @@ from alltrace.run.memory import lean_memory
 from alltrace.run.parquet import read_parquet, write_parquet
 from alltrace.run.row_groups import one_thread
 from alltrace.run.writer import TableWriter
+from alltrace.trace import compute as pc
 from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
@@ -199,7 +200,7 @@ class _Sinks:
             self._writers[key] = TableWriter(TABLES[name], path, self._spill, self._budget, self._encoder)
         self._writers[key].append(batch)
         if name in _GPU_WORK:
-            self._pieces[piece].devices.update(d for d in batch.column("device").unique().to_pylist() if d is not None)
+            self._pieces[piece].devices.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
         if name in ("ranges", "marks"):
             self._latest[piece] = max(self._latest.get(piece, -(1 << 63)), _latest(batch))
 
@@ -218,7 +219,6 @@ class _Sinks:
 
 
 def _latest(batch: Any) -> int:
-    import pyarrow.compute as pc
 
     times = (pc.max(batch.column(c)).as_py() for c in ("start", "end", "time") if c in batch.schema.names)
     return max((t for t in times if t is not None), default=-(1 << 63))
@@ -242,7 +242,7 @@ class _Router:
             if mask.all():
                 yield n, batch
             elif mask.any():
-                yield n, batch.filter(pa.array(mask))
+                yield n, pc.filter(batch, pa.array(mask))
 
     def dictionary(self, table: Any, piece: int) -> Any:
         """The rows of a dictionary that belong to a piece: those of its processes; what has no process belongs to all."""
@@ -258,7 +258,7 @@ class _Router:
 
         if isinstance(processes, pa.ChunkedArray):
             processes = processes.combine_chunks() if processes.num_chunks else pa.array([], pa.int32())
-        values = processes.fill_null(-1).to_numpy(zero_copy_only=False)
+        values = pc.fill_null(processes, -1).to_numpy(zero_copy_only=False)
         top = max((p for owned in self._owned for p in owned), default=0)
         lookup = np.zeros(max(top, int(values.max(initial=0))) + 2, np.int32)
         for n, owned in enumerate(self._owned):
@@ -278,15 +278,14 @@ class _KernelKinds:
 
     def fill(self, batch: Any) -> Any:
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        encoded = _kernel_names(batch).dictionary_encode()
+        encoded = pc.dictionary_encode(_kernel_names(batch))
         ids = encoded.dictionary.to_pylist()
         if any(i not in self._known for i in ids):
             names = self._reader.dictionaries()["names"]
             texts = dict(zip(names.column("id").to_pylist(), names.column("value").to_pylist(), strict=True))
             self._known.update({i: self._rules.kind(texts.get(i)) for i in ids})
-        kinds = pa.array([self._known[i] for i in ids], pa.string()).dictionary_encode()
+        kinds = pc.dictionary_encode(pa.array([self._known[i] for i in ids], pa.string()))
         indices = pc.take(kinds.indices, encoded.indices)
         column = pa.DictionaryArray.from_arrays(indices, kinds.dictionary)
         return batch.set_column(batch.schema.get_field_index("kind"), batch.schema.field("kind"), column)
@@ -295,7 +294,7 @@ class _KernelKinds:
 def _kernel_names(batch: Any) -> Any:
     """The best name a kernel has: demangled, else short."""
     name = batch.column("name")
-    return name if name.null_count == 0 else name.fill_null(batch.column("short_name"))
+    return name if name.null_count == 0 else pc.fill_null(name, batch.column("short_name"))
 
 
 def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[_Piece], staging: Path) -> Rank:
@@ -352,7 +351,7 @@ def _sync(folder: Path) -> None:
 def _write_dictionary(folder: Path, name: str, table: Any) -> None:
     if table.num_rows:
         file = NAMES if name == "names" else f"{name}.parquet"
-        write_parquet(table.cast(TABLES[name].arrow_schema()), folder / file, store_schema=False)
+        write_parquet(pc.cast_table(table, TABLES[name].arrow_schema()), folder / file, store_schema=False)
 
 
 def _devices(piece: _Piece, host: str) -> tuple[Device, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from alltrace.run.parquet import ORDER_KEY, can_add_metadata, open_writer
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -183,4 +184,4 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None) -> Any:
 
 
 def _is_one_value(column: Any) -> bool:
-    return column.null_count == len(column) or (not column.null_count and len(column.unique()) == 1)
+    return column.null_count == len(column) or (not column.null_count and len(pc.unique(column)) == 1)

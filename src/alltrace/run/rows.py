@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from alltrace.trace import compute as pc
 from alltrace.trace.blocks import Blocks
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class _Column:
         if absent or values.null_count:
             if self._valid is None:
                 self._valid = _flags(capacity, before)
-            self._valid[before:end] = False if absent else values.is_valid().to_numpy(zero_copy_only=False)
+            self._valid[before:end] = False if absent else pc.is_valid(values).to_numpy(zero_copy_only=False)
         elif self._valid is not None:
             self._valid[before:end] = True
         if absent:
@@ -126,7 +127,7 @@ class _Column:
     def taken(self, permutation: NDArray[np.intp]) -> pa.Array:
         count = len(permutation)
         if not self._fixed or self._values is None:
-            return self.array(count) if self._fixed else self._joined().take(pa.array(permutation))
+            return self.array(count) if self._fixed else pc.take(self._joined(), pa.array(permutation))
         block, values = _lent(count, self._dtype)
         # "clip", because checking every index takes a copy of the values; a permutation has none that are wrong
         self._values[:count].take(permutation, out=values, mode="clip")
@@ -136,7 +137,7 @@ class _Column:
     def _joined(self) -> pa.Array:
         if all(pa.types.is_null(p.type) for p in self._parts):
             return pa.nulls(sum(len(p) for p in self._parts))
-        return pa.concat_arrays([p.cast(self._kind) for p in self._parts])
+        return pa.concat_arrays([pc.cast(p, self._kind) for p in self._parts])
 
 
 def _lent(count: int, kind: np.dtype[Any]) -> tuple[Block, NDArray[Any]]:

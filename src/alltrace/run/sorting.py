@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -197,7 +198,7 @@ def merge(order: RowOrder, runs: Sequence[SortedBlocks]) -> Iterator[list[pa.Rec
         if len(pieces) > 1:
             joined = join(pieces)
             permutation = order.permutation(joined)
-            pieces = [joined if permutation is None else joined.take(pa.array(permutation))]
+            pieces = [joined if permutation is None else pc.take(joined, pa.array(permutation))]
         yield pieces
 
 
@@ -219,7 +220,7 @@ def _values(column: pa.Array) -> NDArray[np.int64]:
 def _null_flags(column: pa.Array) -> NDArray[np.uint8]:
     if not column.null_count:
         return np.broadcast_to(np.uint8(0), len(column))
-    flags: NDArray[np.uint8] = pc.is_null(column).cast(pa.uint8()).to_numpy()
+    flags: NDArray[np.uint8] = pc.cast(pc.is_null(column), pa.uint8()).to_numpy()
     return flags
 
 
@@ -239,7 +240,7 @@ def _column_codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
         limit = int(high - low) + 1
         codes = _values(column) - low
     else:
-        encoded = column.dictionary_encode()
+        encoded = pc.dictionary_encode(column)
         ranks, limit = _compact(_values(encoded.dictionary))
         codes = ranks[_values(encoded.indices)]
     if column.null_count:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
 from alltrace.run.overlay import ALIGN, SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
+from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.schema import DICTIONARIES, TABLES
@@ -45,11 +46,9 @@ class Names:
         table = table.combine_chunks()
         ids = table.column("id").to_numpy()
         if len(self._paths) > 1 and len(ids):
-            import pyarrow.compute as pc
-
             again = ids[1:] == ids[:-1]
             values = table.column("value").combine_chunks()
-            if again.any() and pc.any(pc.not_equal(values[1:], values[:-1]).filter(pa.array(again))).as_py():
+            if again.any() and pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), pa.array(again))).as_py():
                 raise InputError(self._paths[0], found="two different names share an id", advice="report this as a bug")
             table = table.filter(pa.array(np.concatenate(([True], ~again))))
             ids = table.column("id").to_numpy()
@@ -77,13 +76,13 @@ class Names:
             at = np.minimum(np.searchsorted(known, np.array([n or 0 for n in few], np.int64)), len(known) - 1)
             pairs = zip(few, at.tolist(), known[at].tolist(), strict=True)
             return pa.array([values[n].as_py() if wanted == id_ else None for wanted, n, id_ in pairs], values.type)
-        wanted = ids if ids.type == pa.int64() else ids.cast(pa.int64())
-        wanted = (wanted.fill_null(0) if ids.null_count else wanted).to_numpy(zero_copy_only=False)
+        wanted = ids if ids.type == pa.int64() else pc.cast(ids, pa.int64())
+        wanted = (pc.fill_null(wanted, 0) if ids.null_count else wanted).to_numpy(zero_copy_only=False)
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         found = known[at] == wanted
         if ids.null_count:
-            found &= ids.is_valid().to_numpy(zero_copy_only=False)
-        return values.take(plain_array(at, found))
+            found &= pc.is_valid(ids).to_numpy(zero_copy_only=False)
+        return pc.take(values, plain_array(at, found))
 
 
 def _complete(table: Any, schema: Any) -> Any:
@@ -261,13 +260,11 @@ class StoredRank:
         """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
         if self._overlay is None:
             return None
-        import pyarrow.compute as pc
-
         from alltrace.run.parquet import read_parquet
 
         texts = [c for c, kind in SHARED_TABLES[table].items() if kind == "VARCHAR"]
         found = read_parquet(self._overlay.folder / f"{table}.parquet", list(SHARED_TABLES[table]), texts)
-        return self._aligned(found.filter(pc.equal(found.column("rank"), self.rank)), SHARED_TIMES)
+        return self._aligned(pc.filter(found, pc.equal(found.column("rank"), self.rank)), SHARED_TIMES)
 
     def texts(self, ids: Any) -> Any:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
@@ -282,8 +279,8 @@ class StoredRank:
             if name not in table.column_names:
                 continue
             column = table.column(name).combine_chunks()
-            valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-            values = column.fill_null(0).to_numpy(zero_copy_only=False) if column.null_count else column.to_numpy()
+            valid = pc.is_valid(column).to_numpy(zero_copy_only=False) if column.null_count else None
+            values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False) if column.null_count else column.to_numpy()
             moved = pa.array(self.clock.apply(values), mask=None if valid is None else ~valid)
             table = table.set_column(table.column_names.index(name), name, moved)
         return table

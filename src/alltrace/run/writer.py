@@ -10,15 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from alltrace.run.columns import HeldColumns
 from alltrace.run.lanes import Lanes
 from alltrace.run.row_groups import RowGroups
 from alltrace.run.rows import Rows
 from alltrace.run.sorting import RowOrder, SortedBlocks, merge
 from alltrace.run.spill import Spill, block_rows
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    import pyarrow as pa
     from typing_extensions import Self
 
     from alltrace.run.lanes import WrittenRun

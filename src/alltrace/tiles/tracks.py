@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -121,7 +122,6 @@ def integers(table: Any, column: str) -> NDArray[Any]:
     """A column of an Arrow table as int64, -1 where it is null."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     values = table.column(column)
     if values.null_count:
@@ -133,7 +133,6 @@ def integers(table: Any, column: str) -> NDArray[Any]:
 def intervals(table: Any, open_end: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
     """`start` and `end` of rows as int64; a missing end is `open_end` or the start, and no end lies before its start."""
     import numpy as np
-    import pyarrow.compute as pc
 
     starts_column, ends_column = table.column("start"), table.column("end")
     if "api_start" in table.column_names:  # a communication operation of which only the call is known

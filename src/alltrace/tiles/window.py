@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import classify_ns, merge
 
@@ -214,7 +215,6 @@ def names_like(reader: EventReader, pattern: str) -> Any:
         UsageError: It is no regular expression.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if len(pattern) > 1000:
         raise UsageError("the regular expression is longer than 1,000 characters")
@@ -269,8 +269,6 @@ def search(
 
 def longest_named(reader: EventReader, rank: int, name: str) -> tuple[int, int] | None:
     """Start and end, ns from the run's first event, of the longest event of that name on a rank; None where there is none."""
-    import pyarrow.compute as pc
-
     names = reader.run.name_table()
     ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
     ids = np.concatenate([ids, np.array([i for i, text in reader.words().items() if text == name], np.int64)])

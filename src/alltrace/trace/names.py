@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from alltrace.trace import compute as pc
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -36,11 +38,11 @@ def intern(texts: Any) -> tuple[Any, Any]:
         texts = texts.combine_chunks()
         if isinstance(texts, pa.ChunkedArray):  # zero chunks
             texts = pa.array([], texts.type)
-    encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
+    encoded = texts if pa.types.is_dictionary(texts.type) else pc.dictionary_encode(texts)
     values = encoded.dictionary
     ids = name_ids(values.to_pylist())
-    taken = ids.take(encoded.indices)
-    return taken, pa.table({"id": ids, "value": values.cast(pa.string())})
+    taken = pc.take(ids, encoded.indices)
+    return taken, pa.table({"id": ids, "value": pc.cast(values, pa.string())})
 
 
 def name_ids(texts: Iterable[str | None]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from alltrace.trace import compute as pc
 from alltrace.ui.apart import Question, answer
 from alltrace.ui.plain import plain, plain_answer
 
@@ -82,7 +83,6 @@ def _steps(session: Session, zero: int) -> list[dict[str, Any]]:
     """The steps, each from its first start on any rank to its last end."""
     if session.aligned is None:
         return []
-    import pyarrow.compute as pc
 
     table = session.aligned.steps
     if not table.num_rows:

@@ -10,6 +10,7 @@ import numpy as np
 from alltrace.export.paraver.pcf import values_of
 from alltrace.export.tracks import UNKNOWN, numbers
 from alltrace.readers.paraver import labels as ev
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -183,8 +184,6 @@ class Survey:
         selection = self._selection
         last = selection.run.span_ns[1]
         if selection.window_ns is not None:
-            import pyarrow.compute as pc
-
             last = selection.window_ns[1]
             for rank in selection.ranks:
                 for table in sorted(selection.tables):

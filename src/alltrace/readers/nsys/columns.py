@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.readers.nsys.small import raw_type
+from alltrace.trace import compute as pc
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -24,10 +25,8 @@ _ORDER = {"thread": 0, "process": 1, "device": 2}
 
 def _having(batch: Any, column: str, number: int) -> Any:
     """The rows of a batch with `number` in `column`."""
-    import pyarrow.compute as pc
-
     keep = pc.fill_null(pc.equal(as_integers(batch.column(column)), number), False)
-    return batch if pc.all(keep, min_count=0).as_py() else batch.filter(keep)
+    return batch if pc.all(keep, min_count=0).as_py() else pc.filter(batch, keep)
 
 
 class Columns:
@@ -78,7 +77,7 @@ class Columns:
         if order in mapping.fields:
             time = next(batch.column(c) for c in mapping.fields[order].columns if c in batch.schema.names)
             if time.null_count:
-                batch = batch.filter(time.is_valid())
+                batch = pc.filter(batch, pc.is_valid(time))
         made: dict[str, Any] = {}
         for name, field in sorted(mapping.fields.items(), key=lambda item: _ORDER.get(item[1].how, 3)):
             made[name] = self._make(batch, field, target.column(name).type, made)
@@ -118,7 +117,6 @@ class Columns:
         return self.entities.device_rows(made.get("process"), values)
 
     def _string(self, batch: Any, field: Field, present: list[Any]) -> Any:
-        import pyarrow.compute as pc
 
         result = None
         for column in present:
@@ -126,8 +124,8 @@ class Columns:
             result = found if result is None else pc.coalesce(result, found)
         other = field.otherwise_column
         if other in batch.schema.names and (result is None or result.null_count):
-            labels = words_from(as_integers(batch.column(other)), field.otherwise).cast("string")
-            interned = self.strings.from_texts(labels if result is None else pc.if_else(result.is_null(), labels, None))
+            labels = pc.cast(words_from(as_integers(batch.column(other)), field.otherwise), "string")
+            interned = self.strings.from_texts(labels if result is None else pc.if_else(pc.is_null(result), labels, None))
             result = interned if result is None else pc.coalesce(result, interned)
         return result
 
@@ -161,7 +159,7 @@ def as_integers(values: Any) -> Any:
     if values.type == pa.int64():
         return values
     if pa.types.is_integer(values.type) or pa.types.is_null(values.type):
-        return values.cast(pa.int64())
+        return pc.cast(values, pa.int64())
     made = []
     for value in values.to_pylist():
         try:
@@ -176,7 +174,7 @@ def unpacked(values: Any) -> tuple[Any, Any]:
     """An int64 Arrow array as numpy, 0 where null, and where it is null, or None where it nowhere is."""
     if not values.null_count:
         return values.to_numpy(), None
-    return values.fill_null(0).to_numpy(), values.is_null().to_numpy(zero_copy_only=False)
+    return pc.fill_null(values, 0).to_numpy(), pc.is_null(values).to_numpy(zero_copy_only=False)
 
 
 @lru_cache(maxsize=256)
@@ -208,18 +206,17 @@ def words_from(values: Any, words: tuple[str, ...]) -> Any:
 
 def _number(values: Any, how: str, kind: str) -> Any:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     from alltrace.trace.schema import arrow_type
 
     wanted = arrow_type("int64" if kind == "time" else kind)  # type: ignore[arg-type]
     if wanted == pa.float64():
-        return values.cast(wanted) if not pa.types.is_string(values.type) else pa.nulls(len(values), wanted)
+        return pc.cast(values, wanted) if not pa.types.is_string(values.type) else pa.nulls(len(values), wanted)
     if values.type == wanted:
         return pc.if_else(pc.not_equal(values, _INVALID), values, None) if how == "id" else values
     values = as_integers(values)
     try:
-        return values.cast(wanted)
+        return pc.cast(values, wanted)
     except pa.ArrowInvalid:
         numbers, nothing = unpacked(values)
         limits = np.iinfo(str(wanted))

@@ -14,6 +14,7 @@ from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked, w
 from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,18 +58,18 @@ class Files:
             kinds = self._kinds()
             for batch in self._source.batches(table, {c: raw_type(types[c]) for c in _COLUMNS if c in types}):
                 if batch.column(0).null_count:
-                    batch = batch.filter(batch.column(0).is_valid())  # what was not timed has no place
+                    batch = pc.filter(batch, pc.is_valid(batch.column(0)))  # what was not timed has no place
                 if not batch.num_rows:
                     continue
                 columns = {n: as_integers(c) for n, c in zip(batch.schema.names, batch.columns, strict=True)}
-                access = columns["fileAccessId"].dictionary_encode()
+                access = pc.dictionary_encode(columns["fileAccessId"])
                 numbers = access.dictionary.to_pylist()
                 ids = self._strings.from_texts(pa.array([paths.get(n) for n in numbers], pa.string()))
-                owner = pa.array([owners.get(n) for n in numbers], pa.int64()).take(access.indices)
+                owner = pc.take(pa.array([owners.get(n) for n in numbers], pa.int64()), access.indices)
                 made: dict[str, Any] = {
                     "start": columns["startedAt"],
                     "end": columns.get("endedAt"),
-                    "file": ids.take(access.indices),
+                    "file": pc.take(ids, access.indices),
                     "access": columns["fileAccessId"],
                     "bytes": columns.get("bytesProcessed"),
                     "process": self._entities.process_rows(owner),

@@ -14,6 +14,7 @@ import numpy as np
 from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,8 +92,8 @@ class Generic:
         columns = [c for c in ("genericEventId", "fieldIdx", *_VALUES) if c in types]
         for batch in self._source.batches(table, {c: raw_type(types[c]) for c in columns}):
             given = dict(zip(columns, batch.columns, strict=True))
-            events, _ = unpacked(as_integers(given["genericEventId"]).fill_null(-1))
-            fields, _ = unpacked(as_integers(given["fieldIdx"]).fill_null(-1))
+            events, _ = unpacked(pc.fill_null(as_integers(given["genericEventId"]), -1))
+            fields, _ = unpacked(pc.fill_null(as_integers(given["fieldIdx"]), -1))
             at = np.minimum(np.searchsorted(ids, events), len(ids) - 1)
             values, lacking = _values(given, batch.num_rows)
             keep = (ids[at] == events) & ~lacking
@@ -118,9 +119,9 @@ class Generic:
         table = find_table(self._source.tables, "GENERIC_EVENTS")
         parts: list[list[Any]] = [[], [], []]
         for batch in self._source.batches(str(table), {c: raw_type("int64") for c in ("genericEventId", "timestamp", "typeId")}):
-            batch = batch.filter(batch.column(1).is_valid())
+            batch = pc.filter(batch, pc.is_valid(batch.column(1)))
             for i in range(3):
-                parts[i].append(unpacked(batch.column(i).fill_null(-1))[0])
+                parts[i].append(unpacked(pc.fill_null(batch.column(i), -1))[0])
         if not parts[0]:
             return (np.empty(0, np.int64),) * 3
         ids, times, kinds = (np.concatenate(p) for p in parts)
@@ -169,8 +170,8 @@ def _values(given: dict[str, Any], count: int) -> tuple[Any, Any]:
     lacking = np.ones(count, np.bool_)
     for column in _VALUES:
         if column in given and given[column].null_count < count:
-            present = given[column].is_valid().to_numpy(zero_copy_only=False) & lacking
-            values[present] = given[column].fill_null(0).to_numpy(zero_copy_only=False)[present]
+            present = pc.is_valid(given[column]).to_numpy(zero_copy_only=False) & lacking
+            values[present] = pc.fill_null(given[column], 0).to_numpy(zero_copy_only=False)[present]
             lacking &= ~present
     return values, lacking
 

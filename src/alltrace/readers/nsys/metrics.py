@@ -10,6 +10,7 @@ from alltrace.readers.nsys.columns import as_integers, nulls, record_batch, unpa
 from alltrace.readers.nsys.generic import Generic
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,7 @@ class Metrics:
         for batch in self._source.batches(table, {c: raw_type(types[c]) for c in columns if c in types}):
             time = batch.column(0)
             if time.null_count:
-                batch = batch.filter(time.is_valid())
+                batch = pc.filter(batch, pc.is_valid(time))
             if batch.num_rows:
                 yield dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows
 
@@ -136,13 +137,13 @@ class Metrics:
     def _named(self, ids: Any, adapters: dict[int, tuple[str, int | None, str]]) -> tuple[Any, Any, Any]:
         import pyarrow as pa
 
-        encoded = ids.dictionary_encode()
+        encoded = pc.dictionary_encode(ids)
         entries = [adapters.get(i, ("", i, "")) for i in encoded.dictionary.to_pylist()]
         names = pa.array([self._strings.add(n) if n else None for n, _, _ in entries], pa.int64())
         guids = pa.array([g for _, g, _ in entries], pa.int64())
         models = pa.array([self._strings.add(m) if m else None for _, _, m in entries], pa.int64())
         at = encoded.indices
-        return names.take(at), guids.take(at), models.take(at)
+        return pc.take(names, at), pc.take(guids, at), pc.take(models, at)
 
     def _samples(self, canonical: str, table: str) -> Iterator[Any]:
         import pyarrow as pa
@@ -154,7 +155,7 @@ class Metrics:
                 made["thread"] = self._entities.thread_rows(as_integers(columns["globalTid"]))
                 made["process"] = self._entities.process_of_threads(made["thread"])
             if "cpu" in columns:
-                made["cpu"] = as_integers(columns["cpu"]).cast(pa.int32(), safe=False)
+                made["cpu"] = pc.cast(as_integers(columns["cpu"]), pa.int32(), safe=False)
             if "cpuCycles" in columns:
                 made["cycles"] = as_integers(columns["cpuCycles"])
             if "id" in columns and len(ids):
@@ -173,7 +174,7 @@ class Metrics:
             for columns, _ in self._batches(table, "id", "symbol", "module", "stackDepth"):
                 depth, _ = unpacked(as_integers(columns["stackDepth"]))
                 top = depth == 0
-                parts.append(tuple(unpacked(as_integers(columns[c]).fill_null(-1))[0][top] for c in ("id", "symbol", "module")))
+                parts.append(tuple(unpacked(pc.fill_null(as_integers(columns[c]), -1))[0][top] for c in ("id", "symbol", "module")))
         if not parts:
             empty = np.empty(0, np.int64)
             return empty, empty, empty
@@ -207,11 +208,11 @@ def _numbered(values: Any) -> tuple[list[int], Any]:
     """The distinct numbers of an array, and for each element which of them it is."""
     import pyarrow as pa
 
-    encoded = pa.array(values).dictionary_encode()
+    encoded = pc.dictionary_encode(pa.array(values))
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
 def _floats(values: Any) -> Any:
     import pyarrow as pa
 
-    return values.cast(pa.float64(), safe=False) if not pa.types.is_string(values.type) else nulls(len(values), pa.float64())
+    return pc.cast(values, pa.float64(), safe=False) if not pa.types.is_string(values.type) else nulls(len(values), pa.float64())

@@ -10,6 +10,7 @@ from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked, w
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,8 +91,8 @@ class Nvtx:
             before += batch.num_rows
             for needed in ("start", "eventType"):
                 if batch.column(needed).null_count:
-                    valid = batch.column(needed).is_valid()
-                    batch, numbers = batch.filter(valid), numbers[valid.to_numpy(zero_copy_only=False)]
+                    valid = pc.is_valid(batch.column(needed))
+                    batch, numbers = pc.filter(batch, valid), numbers[valid.to_numpy(zero_copy_only=False)]
             yield numbers, batch
 
     def _ranges(self, batch: Any, types: Any, numbers: Any) -> Any:
@@ -99,7 +100,7 @@ class Nvtx:
 
         keep = np.isin(types, tuple(_KIND_OF_TYPE)) if (types != 59).any() else None
         if keep is not None:
-            batch, types, numbers = batch.filter(_mask(keep)), types[keep], numbers[keep]
+            batch, types, numbers = pc.filter(batch, _mask(keep)), types[keep], numbers[keep]
         if not batch.num_rows:
             return None
         common = self._common(batch)
@@ -115,13 +116,12 @@ class Nvtx:
         keep = np.isin(types, _MARKS)
         if not keep.any():
             return None
-        batch = batch.filter(_mask(keep))
+        batch = pc.filter(batch, _mask(keep))
         common = self._common(batch)
         common["time"] = as_integers(batch.column("start"))
         return record_batch("marks", common, batch.num_rows)
 
     def _common(self, batch: Any) -> dict[str, Any]:
-        import pyarrow.compute as pc
 
         names = batch.schema.names
         made: dict[str, Any] = {}
@@ -191,7 +191,7 @@ class Nvtx:
             import pyarrow as pa
 
             names = set(batch.schema.names)
-            for row in batch.take(pa.array(at)).to_pylist():
+            for row in pc.take(batch, pa.array(at)).to_pylist():
                 text = row.get("text")
                 if text is None and row.get("textId") is not None:
                     text = self._strings.text(row["textId"])

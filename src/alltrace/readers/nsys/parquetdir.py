@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.nsys.source import rows_per_batch
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -126,10 +127,10 @@ def _converted(values: Any, wanted: Any) -> Any:
         return _sound(values)
     if values.type == pa.uint64() and pa.types.is_integer(wanted):
         values = values.view(pa.int64())  # ids with the highest bit set are negative in SQLite as well
-        return values if wanted == pa.int64() else values.cast(wanted)
+        return values if wanted == pa.int64() else pc.cast(values, wanted)
     if pa.types.is_string(values.type) and pa.types.is_binary(wanted):
         return values.view(wanted)
-    return _sound(values.cast(wanted))
+    return _sound(pc.cast(values, wanted))
 
 
 def _sound(values: Any) -> Any:

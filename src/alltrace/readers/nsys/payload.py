@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.nsys.columns import as_integers
 from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from alltrace.readers.nsys.source import RawSource
@@ -241,7 +242,6 @@ def _as_bytes(data: bytes | str) -> bytes | None:
 def payload_texts(batch: Any, strings: Strings, payloads: Payloads) -> Any:
     """The payloads of a batch of NVTX events as an Arrow array of strings, or None where no event has one."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     result: Any = None
     for column in ("jsonText", "jsonTextId", "binaryData", *_NUMBERS):
@@ -255,11 +255,11 @@ def payload_texts(batch: Any, strings: Strings, payloads: Payloads) -> Any:
         elif column == "binaryData":
             texts = _binary_texts(batch, values, payloads)
         elif column == "uint64Value" and values.type == pa.int64():
-            texts = values.view(pa.uint64()).cast(pa.string())
+            texts = pc.cast(values.view(pa.uint64()), pa.string())
         elif column == "floatValue":
-            texts = values.cast(pa.float32(), safe=False).cast(pa.string())
+            texts = pc.cast(pc.cast(values, pa.float32(), safe=False), pa.string())
         else:
-            texts = values.cast(pa.string())
+            texts = pc.cast(values, pa.string())
         result = texts if result is None else pc.coalesce(result, texts)
     return result
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type
+from alltrace.trace import compute as pc
 from alltrace.trace.names import name_id
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class Strings:
             types = self._source.tables[table]
             if "id" in types and "value" in types:
                 for batch in self._source.batches(table, {"id": pa.int64(), "value": raw_type(types["value"])}):
-                    ids.append(batch.column(0).fill_null(-1).to_numpy(zero_copy_only=False))
-                    values.append(batch.column(1).cast(pa.large_string()))
+                    ids.append(pc.fill_null(batch.column(0), -1).to_numpy(zero_copy_only=False))
+                    values.append(pc.cast(batch.column(1), pa.large_string()))
         self._values = pa.chunked_array(values, pa.large_string()).combine_chunks()
         if isinstance(self._values, pa.ChunkedArray):
             self._values = pa.array([], pa.large_string())
@@ -78,7 +79,7 @@ class Strings:
             self._load()
         if ids.null_count == len(ids):
             return pa.nulls(len(ids), pa.int64())
-        numbers = ids.fill_null(-1) if ids.null_count else ids
+        numbers = pc.fill_null(ids, -1) if ids.null_count else ids
         places = self._places(numbers.to_numpy(zero_copy_only=False))
         if not self._known[places].all():
             self._intern(np.unique(places[~self._known[places]]))
@@ -88,7 +89,7 @@ class Strings:
     def _intern(self, places: Any) -> None:
         import pyarrow as pa
 
-        texts = self._values.take(pa.array(places)).to_pylist()
+        texts = pc.take(self._values, pa.array(places)).to_pylist()
         self._hashes[places] = [name_id(t or "") for t in texts]
         self._known[places] = True
 
@@ -105,9 +106,9 @@ class Strings:
 
         if texts.null_count == len(texts):
             return pa.nulls(len(texts), pa.int64())
-        encoded = texts.dictionary_encode()
+        encoded = pc.dictionary_encode(texts)
         ids = pa.array([None if t is None else self.add(t) for t in encoded.dictionary.to_pylist()], pa.int64())
-        return ids.take(encoded.indices)
+        return pc.take(ids, encoded.indices)
 
     def add(self, text: str) -> int:
         """Intern one string; its id."""
@@ -124,8 +125,8 @@ class Strings:
         if self._values is not None:
             places = np.flatnonzero(self._known[:-1])
             ids = pa.concat_arrays([ids, pa.array(self._hashes[places])])
-            values = pa.concat_arrays([values, self._values.take(pa.array(places)).fill_null("")])
+            values = pa.concat_arrays([values, pc.fill_null(pc.take(self._values, pa.array(places)), "")])
             _, first = np.unique(ids.to_numpy(), return_index=True)  # a string can be there under two ids
             keep = pa.array(np.sort(first))
-            ids, values = ids.take(keep), values.take(keep)
-        return pa.table({"id": ids, "value": pa.chunked_array([values]).cast(pa.string())})
+            ids, values = pc.take(ids, keep), pc.take(values, keep)
+        return pa.table({"id": ids, "value": pc.cast(pa.chunked_array([values]), pa.string())})

@@ -11,6 +11,7 @@ import numpy as np
 from alltrace.align.aligned import RESIDUALS_FOR_A_FACT
 from alltrace.recipes.diagnose.gaps import CLASSES
 from alltrace.recipes.diagnose.regain import MOST_ERROR, Gain, Regain
+from alltrace.trace import compute as pc
 from alltrace.trace.intervals import merge, overlap_ns
 
 if TYPE_CHECKING:
@@ -220,7 +221,6 @@ class Board:
         table = self.alignment.members
         if not table.num_rows:
             return None
-        import pyarrow.compute as pc
 
         def column(name: str) -> NDArray[np.int64]:
             return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), np.int64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.nsys.base import Cell
@@ -14,6 +13,7 @@ from alltrace.recipes.nsys.rule import Rule
 from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.cuda import as_text, column, durations
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, NsysRecipe, file_columns, files
 from alltrace.recipes.nsys.ranges import KEYS, range_names
 from alltrace.recipes.stats.base import RANK, with_rank
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

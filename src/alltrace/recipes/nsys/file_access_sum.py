@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
@@ -21,6 +20,7 @@ from alltrace.recipes.nsys.file_accesses import (
 )
 from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import RANK, with_rank
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

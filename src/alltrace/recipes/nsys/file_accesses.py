@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import group
 from alltrace.recipes.nsys.base import Cell
@@ -15,6 +14,7 @@ from alltrace.recipes.nsys.sampled import texts_of
 from alltrace.recipes.nvtx_projection import innermost_ranges, integers
 from alltrace.recipes.stats.base import RANK
 from alltrace.recipes.stats.cuda import column, look_up
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:

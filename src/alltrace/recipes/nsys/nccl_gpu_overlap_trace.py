@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.distribution import group
@@ -14,6 +13,7 @@ from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_
 from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import RANK, with_rank
 from alltrace.recipes.stats.cuda import column, look_up
+from alltrace.trace import compute as pc
 from alltrace.trace.intervals import Merged, by_track, concurrency, merge, overlap_ns
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerTable, Chart, Option
 from alltrace.recipes.distribution import collect, summarize
@@ -19,6 +18,7 @@ from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_
 from alltrace.recipes.nsys.described import TEXT, statistics, statistics_columns
 from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import with_rank
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

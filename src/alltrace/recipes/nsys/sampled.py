@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
 from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.shared import once
 from alltrace.recipes.stats.cuda import column, look_up
+from alltrace.trace import compute as pc
 from alltrace.trace.intervals import bin_load_ns, by_track
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.collecting import Collector
 from alltrace.recipes.distribution import COUNT, VALUE, group, statistics
+from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
@@ -202,18 +202,18 @@ class SumReport(StatsReport):
         whole = tables[0] if len(tables) == 1 else pa.concat_tables([plain(table) for table in tables])
         keys = [RANK, *self.keys] if by_rank else list(self.keys)
         codes, first = group([whole.column(k) for k in keys])
-        distinct = plain(whole.select(keys).take(plain_array(first)))
+        distinct = plain(pc.take(whole.select(keys), plain_array(first)))
         called = {RANK: distinct.column(RANK)} if by_rank else {}
         titles = (*(cell.title for cell in self.named), *self.hidden)
         labels = self.labels(distinct.select(list(self.keys)), run, options)
         called.update((title, pc.fill_null(label, "")) for title, label in zip(titles, labels, strict=True))
         rows, first = group(list(called.values()))
-        found = pa.table(called).take(plain_array(first))
+        found = pc.take(pa.table(called), plain_array(first))
         for name, column in statistics(rows[codes], whole.column(VALUE).to_numpy(), whole.column(COUNT).to_numpy()).items():
             found = found.append_column(name, column)
         order = [(RANK, "ascending")] if by_rank else []
         order += [("total", "descending"), *((name, "ascending") for name in self.ties)]
-        return self.answer(self._columns(found.take(pc.sort_indices(found, order)), by_rank=by_rank), options)
+        return self.answer(self._columns(pc.take(found, pc.sort_indices(found, order)), by_rank=by_rank), options)
 
     def _columns(self, table: Any, *, by_rank: bool) -> dict[str, Any]:
         columns = {cell.title: table.column(cell.title) for cell in self.named}
@@ -262,7 +262,7 @@ class TraceReport(StatsReport):
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
         whole = stack(tables).combine_chunks()
         at = np.argsort(whole.column(self.order).to_numpy(), kind="stable")
-        whole = whole if np.array_equal(at, np.arange(len(at))) else whole.take(pa.array(at))
+        whole = whole if np.array_equal(at, np.arange(len(at))) else pc.take(whole, pa.array(at))
         return self.answer({name: whole.column(name) for name in whole.column_names}, options)
 
 
@@ -312,7 +312,7 @@ def shares(totals: Any, within: Any = None) -> Any:
 def plain(table: Any) -> Any:
     """The table with words in place of dictionaries, which differ from rank to rank."""
     fields = [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in table.schema]
-    return table.cast(pa.schema(fields))
+    return pc.cast_table(table, pa.schema(fields))
 
 
 def stack(tables: Sequence[Any]) -> Any:
@@ -324,7 +324,7 @@ def _without_null_words(table: Any) -> Any:
     for position, field in enumerate(table.schema):
         column = table.column(position)
         if pa.types.is_dictionary(field.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
-            table = table.set_column(position, field.name, column.cast(field.type.value_type).dictionary_encode())
+            table = table.set_column(position, field.name, pc.dictionary_encode(pc.cast(column, field.type.value_type)))
     return table
 
 
@@ -355,9 +355,9 @@ def launch_dims(x: Any, y: Any, z: Any) -> Any:
     """`   4    1    1`: the dimensions of a grid or block as nsys prints them, each right-aligned to four places."""
     columns = [x, y, z]
     codes, first = group(columns)
-    some = [pc.cast(c, pa.int64()).take(pa.array(first)).to_pylist() for c in columns]
+    some = [pc.take(pc.cast(c, pa.int64()), pa.array(first)).to_pylist() for c in columns]
     texts = [None if None in dims else " ".join(f"{d:4d}" for d in dims) for dims in zip(*some, strict=True)]
-    return pa.array(texts, pa.string()).take(pa.array(codes))
+    return pc.take(pa.array(texts, pa.string()), pa.array(codes))
 
 
 def _cells(cell: Cell, values: Any) -> Any:
@@ -373,9 +373,9 @@ def _cells(cell: Cell, values: Any) -> Any:
     if cell.kind == "text" and pa.types.is_dictionary(array.type):
         return array
     if cell.kind not in _DECIMALS:
-        return array if pa.types.is_decimal(array.type) else array.cast(field.type)
-    number = array.cast(pa.float64())
-    null = number.is_null().to_numpy(zero_copy_only=False) if number.null_count else None
-    exact = number.fill_null(0.0).to_numpy(zero_copy_only=False)
+        return array if pa.types.is_decimal(array.type) else pc.cast(array, field.type)
+    number = pc.cast(array, pa.float64())
+    null = pc.is_null(number).to_numpy(zero_copy_only=False) if number.null_count else None
+    exact = pc.fill_null(number, 0.0).to_numpy(zero_copy_only=False)
     rounded = round_printed(exact / 1e6, 3) if cell.kind in ("size", "throughput") else round_half_up(exact)
     return plain_array(rounded, None if null is None else ~null)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Option
 from alltrace.recipes.distribution import VALUE, group
 from alltrace.recipes.stats.base import BY_RANK, Cell
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def column(table: Any, name: str) -> Any:
 
 def numbers(table: Any, name: str, null: int = -1) -> NDArray[np.int64]:
     """One column of whole numbers as NumPy int64, `null` in place of null."""
-    found: NDArray[np.int64] = pc.fill_null(column(table, name).cast(pa.int64()), null).to_numpy(zero_copy_only=False)
+    found: NDArray[np.int64] = pc.fill_null(pc.cast(column(table, name), pa.int64()), null).to_numpy(zero_copy_only=False)
     return found
 
 
@@ -93,8 +93,8 @@ def kernel_labels(keys: Any, texts: RunFacts | RankTables) -> Any:
 def kernel_texts(keys: Mapping[str, Any], texts: RankTables) -> Any:
     """The names of kernels, a dictionary array, from the columns of `kernel_keys`."""
     codes, first = group(list(keys.values()))
-    distinct = pa.table(dict(keys)).take(pa.array(first))
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), kernel_labels(distinct, texts).cast(pa.string()))
+    distinct = pc.take(pa.table(dict(keys)), pa.array(first))
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pc.cast(kernel_labels(distinct, texts), pa.string()))
 
 
 def copy_labels(kinds: Any) -> Any:
@@ -109,7 +109,7 @@ def _copy_label(kind: str) -> str:
 
 def relabel(words: Any, labels: Mapping[str, str]) -> Any:
     """A dictionary array of words of the schema as a dictionary array of what nsys calls them."""
-    array = words.dictionary_encode() if not pa.types.is_dictionary(words.type) else words
+    array = pc.dictionary_encode(words) if not pa.types.is_dictionary(words.type) else words
     texts = pa.array([labels.get(w, w) for w in array.dictionary.to_pylist()], pa.string())
     return pa.DictionaryArray.from_arrays(array.indices, texts)
 
@@ -127,13 +127,13 @@ def look_up(table: Any, name: str, rows: Any) -> Any:
         name: The column wanted.
         rows: Row numbers, an Arrow array; the table's first column holds its own.
     """
-    at = pc.index_in(rows.cast(pa.int32()), column(table, table.column_names[0]).cast(pa.int32()), skip_nulls=True)
-    return column(table, name).take(at)
+    at = pc.index_in(pc.cast(rows, pa.int32()), pc.cast(column(table, table.column_names[0]), pa.int32()), skip_nulls=True)
+    return pc.take(column(table, name), at)
 
 
 def as_text(ids: Any, texts: RunFacts | RankTables) -> Any:
     """A dictionary array of the strings of an Arrow array of name ids."""
-    encoded = ids.dictionary_encode()
+    encoded = pc.dictionary_encode(ids)
     return pa.DictionaryArray.from_arrays(encoded.indices, texts.texts(encoded.dictionary))
 
 
@@ -154,7 +154,7 @@ def launches(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int6
         Row numbers of `kernels` and of `api`, a pair for each match, in the order of the kernels. A kernel without a call has
         no pair.
     """
-    unknown = column(kernels, "correlation").is_null().to_numpy(zero_copy_only=False)
+    unknown = pc.is_null(column(kernels, "correlation")).to_numpy(zero_copy_only=False)
     ours, theirs = _call_codes(kernels, api)
     order = np.argsort(theirs, kind="stable")
     ordered = theirs[order]
@@ -193,14 +193,14 @@ def launch_ranges(rank: RankTables, kernels: Any) -> Any:
     if not rank.has("ranges") or not rank.has("api"):
         return nothing
     api = rank.table("api", ["start", "end", "process", "thread", "correlation"])
-    api = api.filter(api.column("thread").is_valid())
+    api = pc.filter(api, pc.is_valid(api.column("thread")))
     kernel, call = launches(kernels, api)
     kernel, first = np.unique(kernel, return_index=True)
-    called = api.take(pa.array(call[first]))
+    called = pc.take(api, pa.array(call[first]))
     names = innermost_ranges(rank, *(numbers(called, c) for c in ("thread", "start", "end")))
     place = np.full(kernels.num_rows, -1, np.int64)
     place[kernel] = np.arange(len(kernel))
-    return names.take(pa.array(place, mask=place < 0))
+    return pc.take(names, pa.array(place, mask=place < 0))
 
 
 def memory_rows(rank: RankTables) -> Any:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.stats.base import Cell, SumReport
 from alltrace.recipes.stats.cuda import (
@@ -20,6 +19,7 @@ from alltrace.recipes.stats.cuda import (
     memory_rows,
 )
 from alltrace.recipes.stats.cuda_gpu_kern_sum import CudaGpuKernSum
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

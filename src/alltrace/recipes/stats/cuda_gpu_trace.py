@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.stats.base import Cell, TraceReport, stack
 from alltrace.recipes.stats.cuda import (
@@ -21,6 +20,7 @@ from alltrace.recipes.stats.cuda import (
     look_up,
     relabel,
 )
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

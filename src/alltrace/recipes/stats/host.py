@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import VALUE, group
 from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import SumReport
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ class CallSum(SumReport):
 def timed(calls: Any) -> Any:
     """The rows of a table with a start and an end, with the duration in ns as the column `value`."""
     calls = calls.append_column(VALUE, pc.subtract(calls.column("end"), calls.column("start")))
-    return calls.filter(calls.column(VALUE).is_valid()) if calls.column(VALUE).null_count else calls
+    return pc.filter(calls, pc.is_valid(calls.column(VALUE))) if calls.column(VALUE).null_count else calls
 
 
 def whole_calls(events: Any) -> Any:
@@ -54,4 +54,4 @@ def whole_calls(events: Any) -> Any:
     calls, _ = group([events.column(c) for c in ("thread", "start", "name", "kind")])
     order = np.lexsort((integers(events.column("end")), calls))
     last = np.flatnonzero(np.diff(calls[order], append=-1))
-    return events.take(pa.array(np.sort(order[last])))
+    return pc.take(events, pa.array(np.sort(order[last])))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import VALUE
 from alltrace.recipes.stats.base import Cell, SumReport
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ def range_labels(domain: Any, name: Any, texts: RunFacts | RankTables) -> Any:
 
 def style_labels(kind: Any) -> Any:
     """`PushPop` or `StartEnd` for the words of `ranges.kind`, a string array."""
-    words = kind.cast(pa.string())
+    words = pc.cast(kind, pa.string())
     for word, style in STYLES.items():
         words = pc.if_else(pc.equal(words, word), style, words)
     return words
@@ -70,8 +70,8 @@ class RangeSum(SumReport):
             ends = ranges.column("end")
             latest += [pc.max(ranges.column("start")).as_py(), pc.max(ends).as_py()]
             if ends.null_count:
-                still_open.append(ranges.filter(pc.is_null(ends)))
-                ranges = ranges.filter(pc.is_valid(ends))
+                still_open.append(pc.filter(ranges, pc.is_null(ends)))
+                ranges = pc.filter(ranges, pc.is_valid(ends))
             yield self._timed(ranges, ranges.column("end"))
         if still_open:
             from alltrace.recipes.nvtx_projection import close_ends
@@ -83,11 +83,11 @@ class RangeSum(SumReport):
     def _timed(self, ranges: Any, ends: Any) -> Any:
         """The ranges of the wanted kind, with how long they are."""
         ranges = ranges.append_column(VALUE, pc.subtract(ends, ranges.column("start")))
-        return ranges if self.kind is None else ranges.filter(pc.equal(ranges.column("kind").cast(pa.string()), self.kind))
+        return ranges if self.kind is None else pc.filter(ranges, pc.equal(pc.cast(ranges.column("kind"), pa.string()), self.kind))
 
     def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
         """The range, and its style where all are listed; ranges without a text are apart from those with an empty one."""
         keys = keys.combine_chunks()
         named = range_labels(keys.column("domain").combine_chunks(), keys.column("name").combine_chunks(), run)
-        unnamed = pc.if_else(named.is_null(), "", "named")
+        unnamed = pc.if_else(pc.is_null(named), "", "named")
         return [*([] if self.kind is not None else [style_labels(keys.column("kind").combine_chunks())]), named, unnamed]

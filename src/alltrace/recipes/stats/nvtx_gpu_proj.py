@@ -10,6 +10,7 @@ import pyarrow as pa
 from alltrace.recipes.nvtx_projection import Projection, integers, projection
 from alltrace.recipes.stats.base import StatsReport
 from alltrace.recipes.stats.nvtx_stack import children, levels, pids_and_tids
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ class ProjectionReport(StatsReport):
                 "first": found.first, "last": found.last, "start": start, "end": end, "operations": found.operations,
                 "PID": pid, "TID": tid, "Lvl": levels(found.parent), "NumChild": number, "parent": found.parent,
                 "name": ranges.column("name"), "domain": ranges.column("domain"),
-                "kind": ranges.column("kind").cast(pa.string()), "source_row": ranges.column("source_row"),
+                "kind": pc.cast(ranges.column("kind"), pa.string()), "source_row": ranges.column("source_row"),
                 "correlations": pa.nulls(len(start), pa.list_(pa.int64())),
             }
         )  # fmt: skip

@@ -14,6 +14,7 @@ from alltrace.recipes.stats.base import RANK_CELL, Cell
 from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +53,7 @@ class NvtxGpuProjTrace(ProjectionReport):
         """All ranges by number, behind the work outside of ranges."""
         by_rank = bool(options.get("by_rank"))
         outside = [(part.rank, row) for part in parts for row in outside_rows(part.table).to_pylist()]
-        parts = [Part(part.rank, part.table.filter(part.table.column("start").is_valid())) for part in parts]
+        parts = [Part(part.rank, pc.filter(part.table, pc.is_valid(part.table.column("start")))) for part in parts]
         parts = [part for part in parts if part.table.num_rows]
         columns: dict[str, Any] = {cell.title: [] for cell in self.answer_cells(options)}
         if parts:
@@ -69,7 +70,7 @@ class NvtxGpuProjTrace(ProjectionReport):
 
 def outside_rows(table: Any) -> Any:
     """The rows of a part that stand for work outside all ranges: one, or none."""
-    return table.filter(table.column("start").is_null()) if table.num_rows else table
+    return pc.filter(table, pc.is_null(table.column("start"))) if table.num_rows else table
 
 
 def outside_row(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,12 +108,12 @@ def trace_columns(parts: Sequence[Part], run: RunFacts) -> dict[str, Any]:
     up = parent[order]
     column = {name: values[order] for name, values in column.items()}
     return {
-        "Name": labels.take(pa.array(codes[order])),
+        "Name": pc.take(labels, pa.array(codes[order])),
         "Projected Start": column["first"],
         "Projected Duration": column["last"] - column["first"],
         "Orig Start": column["start"],
         "Orig Duration": column["end"] - column["start"],
-        "Style": style_labels(table.column("kind").combine_chunks()).take(pa.array(order)),
+        "Style": pc.take(style_labels(table.column("kind").combine_chunks()), pa.array(order)),
         "PID": column["PID"],
         "TID": column["TID"],
         "NumGPUOps": column["operations"],
@@ -120,7 +121,7 @@ def trace_columns(parts: Sequence[Part], run: RunFacts) -> dict[str, Any]:
         "NumChild": column["NumChild"],
         "RangeId": number[order],
         "ParentId": pa.array(number[np.maximum(up, 0)], mask=up < 0),
-        "RangeStack": texts.take(pa.array(place[order])).cast(pa.string()),
+        "RangeStack": pc.cast(pc.take(texts, pa.array(place[order])), pa.string()),
         RANK_CELL.title: np.repeat([part.rank for part in parts], sizes)[order],
     }
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group, merge, summarize
@@ -15,6 +14,7 @@ from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsRep
 from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, kernel_columns, kernel_keys, kernel_labels
 from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

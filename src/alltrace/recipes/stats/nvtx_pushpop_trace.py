@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.distribution import group
@@ -14,6 +13,7 @@ from alltrace.recipes.nvtx_projection import Line, Spans, close_ends, integers
 from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport
 from alltrace.recipes.stats.nvtx import range_labels
 from alltrace.recipes.stats.nvtx_stack import children, levels, name_tree, number_ranges, pids_and_tids, stacks
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,10 +56,10 @@ class NvtxPushpopTrace(StatsReport):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The push/pop ranges of the rank, in the order of their starts; `parent` is a row of the result."""
         ranges = rank.table("ranges", self.tables["ranges"])
-        wanted = pc.and_(pc.equal(ranges.column("kind").cast(pa.string()), "pushpop"), ranges.column("thread").is_valid())
+        wanted = pc.and_(pc.equal(pc.cast(ranges.column("kind"), pa.string()), "pushpop"), pc.is_valid(ranges.column("thread")))
         keep = pc.fill_null(wanted, False).to_numpy()
         place = None if keep.all() else np.cumsum(keep) - 1
-        ranges = ranges if place is None else ranges.filter(pa.array(keep))
+        ranges = ranges if place is None else pc.filter(ranges, pa.array(keep))
         ends = close_ends(ranges)
         start, end, thread = integers(ranges.column("start")), integers(ends), integers(ranges.column("thread"))
         if ranges.column("end").null_count:
@@ -93,7 +93,7 @@ class NvtxPushpopTrace(StatsReport):
         column = {name: integers(table.column(name), -1) for name in table.column_names if name not in ("domain", "name")}
         parent = np.where(column["parent"] >= 0, column["parent"] + before, -1)
         codes, first = group([table.column("domain"), table.column("name")])
-        distinct = table.select(["domain", "name"]).take(pa.array(first)).combine_chunks()
+        distinct = pc.take(table.select(["domain", "name"]), pa.array(first)).combine_chunks()
         labels = range_labels(distinct.column("domain").combine_chunks(), distinct.column("name").combine_chunks(), run)
         texts, place = stacks(column["Lvl"], parent, number)
         order: Any = _order(column["Start"], column["End"], column["Lvl"], number)
@@ -107,7 +107,7 @@ class NvtxPushpopTrace(StatsReport):
         columns["Name"] = name
         columns["RangeId"] = number[order]
         columns["ParentId"] = pa.array(number[np.maximum(up, 0)], mask=up < 0)
-        columns["RangeStack"] = texts.take(pa.array(place[order]))
+        columns["RangeStack"] = pc.take(texts, pa.array(place[order]))
         columns["NameTree"] = name_tree(columns["Lvl"], name)
         if options.get("by_rank"):
             columns[RANK_CELL.title] = np.repeat([part.rank for part in parts], sizes)[order]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import group
 from alltrace.recipes.nvtx_projection import integers
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def stacks(level: Ints, parent: Ints, number: Ints) -> tuple[Any, Ints]:
     first = np.searchsorted(level[by_level], np.arange(int(level.max(initial=-1)) + 2))
     place = np.empty(count, np.int64)
     place[by_level] = np.arange(count)
-    texts = pa.array(number).cast(pa.large_string())
+    texts = pc.cast(pa.array(number), pa.large_string())
     size = pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64) + 1
     made = []
     above = pa.array([""], pa.large_string())
@@ -97,7 +97,9 @@ def stacks(level: Ints, parent: Ints, number: Ints) -> tuple[Any, Ints]:
             raise UsageError(
                 f"the ranges lie so deep in each other that their stacks are over {_MOST_BYTES >> 30} GiB of text; ask fewer ranks"
             )
-        above = pc.binary_join_element_wise(above.take(pa.array(at)), texts.take(pa.array(rows)), pa.scalar(":", pa.large_string()))
+        above = pc.binary_join_element_wise(
+            pc.take(above, pa.array(at)), pc.take(texts, pa.array(rows)), pa.scalar(":", pa.large_string())
+        )
         made.append(above)
     whole = pa.chunked_array(made, pa.large_string())
     return whole, place
@@ -111,7 +113,7 @@ def name_tree(level: Ints, labels: Any) -> Any:
         labels: The names, a dictionary array.
     """
     codes, first = group([labels.indices, pa.array(level)])
-    some = labels.take(pa.array(first)).cast(pa.string()).fill_null("")
+    some = pc.fill_null(pc.cast(pc.take(labels, pa.array(first)), pa.string()), "")
     deep = pc.binary_repeat(pa.scalar("--"), pa.array(level[first]))
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pc.binary_join_element_wise(deep, some, ""))
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from alltrace.readers.nsys.sqlite.columns import as_text
 from alltrace.readers.nsys.sqlite.database import Watch, connection, quoted
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _array(wanted: pa.DataType, values: list[Any]) -> pa.Array:
         return pa.array([_only_bytes(value) for value in values], wanted)
     if wanted == pa.float64():
         return pa.array([_as_real(value) for value in values], wanted)
-    return pa.array([_as_integer(value) for value in values], pa.int64()).cast(wanted)
+    return pc.cast(pa.array([_as_integer(value) for value in values], pa.int64()), wanted)
 
 
 def _as_integer(value: Any) -> int | None:
