@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.store import Names, number_ranges
 from alltrace.run.watching import Watcher
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import EVENT_TABLES, TABLES
@@ -191,16 +193,16 @@ def _probe(item: tuple[str, tuple[str, ...], Content | None], _advance: Callable
     path = Path(text)
     size, digest = 0, ""
     try:
-        if known is not None and is_as_it_was(path, known):
-            size, digest = known.size_bytes, known.digest
-        else:
-            size, digest = content_hash(path)
-        reader = open_report(path)
-        try:
-            report = reader.report
-            rows = reader.rows_estimate(wanted)
-        finally:
-            reader.close()
+        with ThreadPoolExecutor(1) as pool:  # reading all of it for the hash is left to another thread
+            unchanged = known is not None and is_as_it_was(path, known)
+            hashing = None if unchanged else pool.submit(content_hash, path)
+            try:
+                report, rows = _look(path, wanted)
+            finally:
+                if known is not None and hashing is None:
+                    size, digest = known.size_bytes, known.digest
+                elif hashing is not None:
+                    size, digest = hashing.result()
     except AlltraceError as error:
         return _Probe(ReportRecord(text, size, digest, error=str(error)), None, 0)
     record = ReportRecord(
@@ -218,6 +220,15 @@ def _probe(item: tuple[str, tuple[str, ...], Content | None], _advance: Callable
         warnings=report.warnings,
     )
     return _Probe(record, report, rows)
+
+
+def _look(path: Path, wanted: tuple[str, ...]) -> tuple[Report, int]:
+    """A report without its rows, and about how many rows it has."""
+    reader = open_report(path)
+    try:
+        return reader.report, reader.rows_estimate(wanted)
+    finally:
+        reader.close()
 
 
 def _check_readable(probes: Sequence[_Probe], strict: bool) -> None:
@@ -397,7 +408,7 @@ def _finish(output: Path, manifest: Manifest) -> Manifest:
     names = Names(paths).table()
     draft = output / f".{NAMES}.{os.getpid()}.tmp"
     try:
-        write_parquet(names.cast(TABLES["names"].arrow_schema()), draft)
+        write_parquet(pc.cast_table(names, TABLES["names"].arrow_schema()), draft)
         draft.replace(output / NAMES)
     finally:
         draft.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ Conventions, for every table:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -87,12 +88,20 @@ class Table:
 
     def arrow_schema(self, columns: Iterable[str] | None = None) -> Any:
         """The `pyarrow.Schema` of the table, or of the given columns of it."""
-        import pyarrow as pa
+        return self._whole if columns is None else _schema(self.column(c) for c in columns)
 
-        wanted = self.columns if columns is None else tuple(self.column(c) for c in columns)
-        return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in wanted])
+    @cached_property
+    def _whole(self) -> Any:
+        return _schema(self.columns)
 
 
+def _schema(columns: Iterable[Column]) -> Any:
+    import pyarrow as pa
+
+    return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in columns])
+
+
+@cache
 def arrow_type(kind: ColumnType) -> Any:
     """The `pyarrow.DataType` that a column of the given type has in memory; `enum` is a dictionary of strings."""
     import pyarrow as pa

@@ -12,7 +12,7 @@ from alltrace.trace import compute as pc
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from alltrace.readers.nsys.entities import Entities
     from alltrace.readers.nsys.mapping import Field, Source
@@ -50,8 +50,10 @@ class Columns:
         only = mapping.only if mapping.only is not None and mapping.only[0] in types else None
         if only is not None:
             wanted[only[0]] = _wider(wanted.get(only[0]), raw_type(types[only[0]]))
+        fields = sorted(mapping.fields.items(), key=lambda item: _ORDER.get(item[1].how, 3))
+        plan = [(name, field, target.column(name).type) for name, field in fields]
         for batch in self.source.batches(table, wanted):
-            made = self._convert(batch if only is None else _having(batch, *only), mapping)
+            made = self._convert(batch if only is None else _having(batch, *only), mapping, plan)
             if made.num_rows:
                 yield made
 
@@ -71,7 +73,7 @@ class Columns:
             return narrow[kind]
         return raw_type(declared)
 
-    def _convert(self, batch: Any, mapping: Source) -> Any:
+    def _convert(self, batch: Any, mapping: Source, plan: Sequence[tuple[str, Field, str]]) -> Any:
         target = TABLES[mapping.table]
         order = target.order or ""
         if order in mapping.fields:
@@ -79,8 +81,8 @@ class Columns:
             if time.null_count:
                 batch = pc.filter(batch, pc.is_valid(time))
         made: dict[str, Any] = {}
-        for name, field in sorted(mapping.fields.items(), key=lambda item: _ORDER.get(item[1].how, 3)):
-            made[name] = self._make(batch, field, target.column(name).type, made)
+        for name, field, kind in plan:
+            made[name] = self._make(batch, field, kind, made)
         return record_batch(target.name, made, batch.num_rows)
 
     def _make(self, batch: Any, field: Field, kind: str, made: dict[str, Any]) -> Any:
@@ -209,7 +211,7 @@ def _number(values: Any, how: str, kind: str) -> Any:
 
     from alltrace.trace.schema import arrow_type
 
-    wanted = arrow_type("int64" if kind == "time" else kind)  # type: ignore[arg-type]
+    wanted = arrow_type("int64" if kind == "time" else kind)
     if wanted == pa.float64():
         return pc.cast(values, wanted) if not pa.types.is_string(values.type) else pa.nulls(len(values), wanted)
     if values.type == wanted:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-BATCH_BYTES = 2 << 20
+BATCH_BYTES = 4 << 20
 _MOST_ROWS = 65_536
 _TEXT_BYTES = 32  # a guess
 
