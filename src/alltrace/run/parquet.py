@@ -55,7 +55,14 @@ def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str]
         table = _read(path, list(columns), list(dictionaries))
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
-    return table.unify_dictionaries() if dictionaries else table
+    return _nullable(table.unify_dictionaries() if dictionaries else table)
+
+
+def _nullable(table: Any) -> Any:
+    """The table without word of which columns have no nulls: that is so in one file, and tables of several are put together."""
+    if all(field.nullable for field in table.schema):
+        return table
+    return pa.Table.from_arrays(table.columns, schema=pa.schema([field.with_nullable(True) for field in table.schema]))
 
 
 def _read(path: Path, columns: list[str], dictionaries: list[str]) -> Any:
@@ -172,7 +179,7 @@ def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[s
     try:
         with pa.OSFile(str(path)) as file:
             for table in _read_groups(file, list(columns), list(dictionaries), rows):
-                yield table.unify_dictionaries() if dictionaries else table
+                yield _nullable(table.unify_dictionaries() if dictionaries else table)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
 
@@ -238,7 +245,7 @@ def read_row_group(path: Path, metadata: Any, group: int, columns: Sequence[str]
     """
     try:
         table = _read_group(path, metadata, group, list(columns), list(dictionaries))
-        return table.unify_dictionaries() if dictionaries else table
+        return _nullable(table.unify_dictionaries() if dictionaries else table)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from alltrace.run.parquet import ORDER_KEY, can_add_metadata, open_writer
+from alltrace.run.parquet import ORDER_KEY, can_add_metadata, open_writer, read_metadata, read_row_group
 from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class RowGroups:
         self._pool: ThreadPoolExecutor | None = None  # an encoder of its own
         self._jobs: deque[Future[None]] = deque()
         self._writer: Any = None
+        self._complete: frozenset[str] = frozenset()  # columns of the file that have no nulls, and say so
+        self._relaxed = False
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Add the next rows, which go into row groups as they come."""
@@ -97,7 +99,7 @@ class RowGroups:
         if self._pending_rows:
             self._write(self._pending_rows, last=True)
         elif self._writer is None:
-            self._writer = _parquet_writer(self._table, self._path, None)
+            self._writer = _parquet_writer(self._table, self._path, None, frozenset())
         self._wait(0)
         if self._pool is not None:
             self._pool.shutdown()
@@ -135,7 +137,11 @@ class RowGroups:
             released = self.nesting.fill(released)
         self._wait(_QUEUE - 1)
         if self._writer is None:
-            self._writer = _parquet_writer(self._table, self._path, released)
+            self._complete = frozenset(_columns_without_nulls(released) if rows > _SMALL_ROWS else ())
+            self._writer = _parquet_writer(self._table, self._path, released, self._complete)
+        elif not self._complete <= (whole := _columns_without_nulls(released)):
+            self._relax(whole)
+        released = _as_written(released, self._complete)
         self._count += 1
         if last and self._count == 1:  # one row group: a thread would gain nothing
             self._writer.write_table(released, row_group_size=rows)
@@ -144,14 +150,49 @@ class RowGroups:
             self._encoder = self._pool = one_thread()
         self._jobs.append(self._encoder.submit(self._writer.write_table, released, row_group_size=rows))
 
+    def _relax(self, whole: set[str]) -> None:
+        """Write the file again, with room for nulls in columns that had none so far; at most twice, whatever comes."""
+        self._wait(0)
+        self._writer.close()
+        self._complete = frozenset() if self._relaxed else self._complete & whole
+        self._relaxed = True
+        before = self._path.rename(self._path.with_name(f"{self._path.name}.before"))
+        try:
+            metadata = read_metadata(before)
+            enums = [f.name for f in self._held.schema if pa.types.is_dictionary(f.type)]
+            self._writer = None
+            for group in range(self._count):
+                rows = read_row_group(before, metadata, group, self._held.schema.names, enums)
+                if self._writer is None:
+                    self._writer = _parquet_writer(self._table, self._path, rows, self._complete)
+                self._writer.write_table(_as_written(rows, self._complete), row_group_size=rows.num_rows)
+        finally:
+            before.unlink(missing_ok=True)
+
     def _wait(self, left: int) -> None:
         """Until at most `left` row groups wait to be encoded."""
         while len(self._jobs) > left:
             self._jobs.popleft().result()
 
 
-def _parquet_writer(table: Table, path: Path, first: pa.Table | None) -> Any:
+def _columns_without_nulls(rows: pa.Table) -> set[str]:
+    return {name for name, column in zip(rows.column_names, rows.columns, strict=True) if not column.null_count}
+
+
+def _as_written(rows: pa.Table, complete: frozenset[str]) -> pa.Table:
+    """The rows with a schema that says which columns have no nulls."""
+    return pa.Table.from_arrays(rows.columns, schema=_said(rows.schema, complete))
+
+
+def _said(schema: pa.Schema, complete: frozenset[str]) -> pa.Schema:
+    return pa.schema([field.with_nullable(field.name not in complete) for field in schema])
+
+
+def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: frozenset[str]) -> Any:
     """A writer with the encodings of the table, given its first row group, or None for a table without rows.
+
+    A column of `complete` has no nulls: then nothing is written of which values there are, which takes a third off the time that
+    writing and reading take.
 
     Differences suit what ascends or varies (times 2.0 to 2.3 bytes a value, against 4.7 to 5.0 with a dictionary, at a tenth of the
     time); a dictionary suits what repeats, above all names (0.6 against 3.2). Differences are packed so closely that zstd saves a
@@ -173,7 +214,7 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None) -> Any:
     statistics = [n for n in table.column_names if n in looked_for]
     return open_writer(
         path,
-        table.arrow_schema(),
+        _said(table.arrow_schema(), complete),
         compression=codecs,
         compression_level={name: 1 for name, codec in codecs.items() if codec == "zstd"},
         use_dictionary=dictionary if rows > _TINY_ROWS else False,
