@@ -127,13 +127,13 @@ def test_what_needs_the_compiler_to_run_is_left_to_it(kept):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((np.arange(3.0), np.zeros(3, np.int64)), "expected an array of int64 of 1 dimensions, got <f8 of 1 dimensions"),
-        ((np.zeros((1, 3), np.int64), np.zeros(3, np.int64)), "got <i8 of 2 dimensions"),
-        ((np.arange(3), np.zeros(6, np.int64)[::2]), "lie one after the other"),
+        ((np.arange(3.0), np.zeros(3, np.int64)), "expected an array of int64 of 1 dimensions, got float64 of 1 dimensions"),
+        ((np.zeros((1, 3), np.int64), np.zeros(3, np.int64)), "got int64 of 2 dimensions"),
+        ((np.arange(3), np.zeros(6, np.int64)[::2]), "lie aligned, one after the other"),
         ((np.arange(3), [0, 0, 0]), "got list"),
         ((np.arange(3),), "expected 2 arguments, got 1"),
-        ((np.arange(3), np.frombuffer(bytes(24), np.int64)), "not to be written"),
-        ((np.arange(3), np.frombuffer(bytearray(25), np.uint8)[1:].view(np.int64)), "expected an array of int64"),
+        ((np.arange(3), np.frombuffer(bytes(24), np.int64)), "that can be written, got one that cannot"),
+        ((np.arange(3), np.frombuffer(bytearray(25), np.uint8)[1:].view(np.int64)), "lie aligned"),
     ],
 )
 def test_arguments_of_other_types_are_refused(kept, arguments, problem):
@@ -199,6 +199,38 @@ def test_several_threads_load_it_once(kept):
         thread.join()
     assert sorted(found) == [1, 3, 5, 7, 9, 11, 13, 15]
     assert len(files(kept)) == 1
+
+
+class Mine(np.ndarray):
+    pass
+
+
+def test_arrays_of_equal_types_and_of_subclasses_are_taken(kept):
+    out = np.zeros(3, np.dtype("longlong")).view(Mine)
+    scaled(np.arange(3, dtype=np.dtype("longlong")), out)
+    assert out.tolist() == [0, 3, 6]
+    with pytest.raises(TypeError, match="got >i8 of 1 dimensions"):
+        scaled(np.arange(3, dtype=">i8"), out)
+
+
+def test_empty_and_odd_arrays_are_taken(kept):
+    scaled(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    assert picked(np.zeros((0, 4), np.int64), np.zeros(0, np.bool_), 1.0, False, 1) == (0, 0, 4)
+    table = np.arange(24).reshape(4, 6)
+    chosen = np.ones(8, np.bool_)[::2]
+    assert picked(table.T[::-1, 1:3], np.ones(6, np.bool_), 1.0, False, 1)[0] == table[1:3].sum()
+    assert picked(table[::-1], chosen, 1.0, False, 1)[0] == table.sum()
+
+
+def test_arrays_that_are_laid_out_differently_are_left_to_the_compiler(kept, monkeypatch):
+    monkeypatch.setattr(machine_code, "_STEPS", machine_code._LENGTHS)
+    machine_code._look_at_arrays.cache_clear()
+    with pytest.raises(RuntimeError, match="laid out in another way"):
+        machine_code._look_at_arrays()
+    assert add(3, 4) == 7
+    monkeypatch.undo()
+    machine_code._look_at_arrays.cache_clear()
+    machine_code._look_at_arrays()
 
 
 @pytest.mark.parametrize("text", ["int64", "int65(int64)", "int64(int64[::2])", "int64(object)", "int64(Array(int64, 1, 'F'))"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
-_FORM = b"1"  # of the files
+_FORM = b"2"  # of the files
 _DIGEST_BYTES = 16
 
 

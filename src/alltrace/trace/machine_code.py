@@ -2,13 +2,17 @@
 
 Loading Numba takes a quarter of a second and 60 MB, which is more than many commands need for their work. A function of plain
 arithmetic refers to nothing of Numba's once it is compiled; its code is kept as an object file and opened by llvmlite, the library
-below Numba. It is called as Numba calls compiled functions among each other (numba.core.callconv):
+below Numba. Numba's compiled functions call each other like this (numba.core.callconv):
 
     int32 function(result*, exception**, arguments...)
 
 where a scalar is itself and an array is two pointers (its owner and its Python object, null here), its number of items, the bytes
 of one, its data, and a length and a step for each dimension. That is no promise of Numba's, so code is only kept if the function
 as it was compiled takes just these arguments and refers to nothing but itself.
+
+To hand over a hundred arguments from Python takes longer than many calls do, so the object file has an entry that takes two: where
+the arguments lie, 8 bytes each, and where the result goes. It reads what an array is from NumPy's object (`PyArrayObject_fields`
+in numpy/ndarraytypes.h), which has been laid out the same since NumPy 1; that it is so here is looked at before the first call.
 """
 
 from __future__ import annotations
@@ -18,28 +22,40 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
+from struct import Struct
+from struct import error as struct_error
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SCALARS: dict[str, tuple[str, str, Any]] = {
-    # type: in an array's interface, in LLVM, in C
-    "int8": ("|i1", "i8", ctypes.c_int8),
-    "int16": ("<i2", "i16", ctypes.c_int16),
-    "int32": ("<i4", "i32", ctypes.c_int32),
-    "int64": ("<i8", "i64", ctypes.c_int64),
-    "uint8": ("|u1", "i8", ctypes.c_uint8),
-    "uint32": ("<u4", "i32", ctypes.c_uint32),
-    "uint64": ("<u8", "i64", ctypes.c_uint64),
-    "float64": ("<f8", "double", ctypes.c_double),
-    "boolean": ("|b1", "i8", ctypes.c_bool),
+    # type: as `struct` packs it, in LLVM, in C
+    "int8": ("q", "i8", ctypes.c_int8),
+    "int16": ("q", "i16", ctypes.c_int16),
+    "int32": ("q", "i32", ctypes.c_int32),
+    "int64": ("q", "i64", ctypes.c_int64),
+    "uint8": ("q", "i8", ctypes.c_uint8),
+    "uint32": ("q", "i32", ctypes.c_uint32),
+    "uint64": ("Q", "i64", ctypes.c_uint64),
+    "float64": ("d", "double", ctypes.c_double),
+    "boolean": ("q", "i8", ctypes.c_bool),
 }
 _ARRAY = re.compile(r"(?:Array\((\w+), (\d), 'C', readonly=True\)|(\w+)\[(:|::1|:, :|:, ::1)\])")
 _PLACES = {":": (1, False), "::1": (1, True), ":, :": (2, False), ":, ::1": (2, True)}
 _FINISHED = (0, -2)  # callconv.RETCODE_OK and RETCODE_NONE
 _ENVIRONMENT = re.compile(r"^(@_ZN08NumbaEnv\w*) = .*$", re.MULTILINE)
 _LAST_REFERENCE = "NRT_MemInfo_call_dtor"
+_LOADING = Lock()
+
+
+# Of a PyArrayObject after its head: where the data begins, how many dimensions, their lengths, their steps, and flags
+_DATA, _DIMENSIONS, _LENGTHS, _STEPS, _FLAGS = 0, 8, 16, 24, 48
+_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
+_NOT_THIS_ARRAY = 1 << 20  # and the number of the argument: what an entry returns, far from what Numba does
 
 
 @dataclass(frozen=True)
@@ -50,21 +66,25 @@ class _Scalar:
     def llvm(self) -> list[str]:
         return [_SCALARS[self.kind][1]]
 
-    @property
-    def c(self) -> list[Any]:
-        return [_SCALARS[self.kind][2]]
+    def entry(self, number: int, head: int) -> tuple[list[str], list[str]]:  # noqa: ARG002  as that of an array
+        """The lines that read it, and the names of what they read."""
+        kind = self.llvm[0]
+        lines = [f"%p{number} = getelementptr i8, ptr %arguments, i64 {8 * number}"]
+        if kind in {"i64", "double"}:
+            return [*lines, f"%s{number} = load {kind}, ptr %p{number}"], [f"%s{number}"]
+        return [*lines, f"%w{number} = load i64, ptr %p{number}", f"%s{number} = trunc i64 %w{number} to {kind}"], [f"%s{number}"]
 
-    def give(self, value: Any, to: list[Any]) -> None:
+    def check(self, value: Any) -> None:
+        """Say what is wrong with a value."""
         if self.kind == "float64":
-            to.append(float(value))
-        elif self.kind == "boolean":
-            to.append(bool(value))
-        else:
-            number, bits = index(value), 8 * ctypes.sizeof(_SCALARS[self.kind][2])
-            low = 0 if self.kind.startswith("u") else -(1 << (bits - 1))
-            if not low <= number < low + (1 << bits):
-                raise OverflowError(f"expected a number that fits {self.kind}, got {number}")
-            to.append(number)
+            float(value)
+            return
+        if self.kind == "boolean":
+            return
+        number, bits = index(value), 8 * ctypes.sizeof(_SCALARS[self.kind][2])
+        low = 0 if self.kind.startswith("u") else -(1 << (bits - 1))
+        if not low <= number < low + (1 << bits):
+            raise OverflowError(f"expected a number that fits {self.kind}, got {number}")
 
 
 @dataclass(frozen=True)
@@ -79,30 +99,54 @@ class _Array:
         return ["ptr", "ptr", "i64", "i64", "ptr", *["i64"] * (2 * self.dimensions)]
 
     @property
-    def c(self) -> list[Any]:
-        return [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 2, ctypes.c_void_p, *[ctypes.c_int64] * (2 * self.dimensions)]
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype("bool" if self.item == "boolean" else self.item)
 
-    def give(self, value: Any, to: list[Any]) -> None:
-        try:
-            about = value.__array_interface__
-        except AttributeError:
-            raise TypeError(f"expected an array of {self.item}, got {type(value).__name__}") from None
-        shape, steps, (data, fixed) = about["shape"], about["strides"], about["data"]
-        size = int(about["typestr"][2:])
-        if (
-            about["typestr"] != _SCALARS[self.item][0]
-            or len(shape) != self.dimensions
-            or (fixed and not self.read_only)
-            or data % size
-        ):
-            found = f"{about['typestr']} of {len(shape)} dimensions" + (", not to be written" if fixed else "")
-            raise TypeError(f"expected an array of {self.item} of {self.dimensions} dimensions, got {found}")
-        if steps is None:
-            steps = (size,) if self.dimensions == 1 else (size * shape[1], size)
-        elif self.contiguous:
-            raise TypeError(f"expected an array of {self.item} whose items lie one after the other")
-        count = shape[0] if self.dimensions == 1 else shape[0] * shape[1]
-        to.extend((None, None, count, size, data, *shape, *steps))
+    def entry(self, number: int, head: int) -> tuple[list[str], list[str]]:
+        """The lines that look at the array and read what it is, and the names of what they read."""
+        n, need = number, _ALIGNED | (_CONTIGUOUS if self.contiguous else 0) | (0 if self.read_only else _WRITEABLE)
+        lines = [
+            f"%p{n} = getelementptr i8, ptr %arguments, i64 {8 * n}",
+            f"%o{n} = load ptr, ptr %p{n}",
+            *_read(f"nd{n}", "i32", f"%o{n}", head + _DIMENSIONS),
+            *_read(f"flags{n}", "i32", f"%o{n}", head + _FLAGS),
+            f"%right{n} = icmp eq i32 %nd{n}, {self.dimensions}",
+            f"%needed{n} = and i32 %flags{n}, {need}",
+            f"%fit{n} = icmp eq i32 %needed{n}, {need}",
+            f"%good{n} = and i1 %right{n}, %fit{n}",
+            f"br i1 %good{n}, label %go{n}, label %bad{n}",
+            f"bad{n}:",
+            f"ret i32 {_NOT_THIS_ARRAY + n}",
+            f"go{n}:",
+            *_read(f"data{n}", "ptr", f"%o{n}", head + _DATA),
+            *_read(f"lengths{n}", "ptr", f"%o{n}", head + _LENGTHS),
+            *_read(f"steps{n}", "ptr", f"%o{n}", head + _STEPS),
+        ]
+        names = {what: [f"%{what}{n}_{d}" for d in range(self.dimensions)] for what in ("lengths", "steps")}
+        for what, found in names.items():
+            for d, name in enumerate(found):
+                lines += _read(name[1:], "i64", f"%{what}{n}", 8 * d)
+        count = names["lengths"][0]
+        if self.dimensions == 2:
+            count = f"%count{n}"
+            lines.append(f"{count} = mul i64 {', '.join(names['lengths'])}")
+        return lines, ["null", "null", count, str(self.dtype.itemsize), f"%data{n}", *names["lengths"], *names["steps"]]
+
+    def check(self, value: Any) -> None:
+        """Say what is wrong with a value."""
+        wanted = f"expected an array of {self.item}"
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"{wanted}, got {type(value).__name__}")
+        if value.dtype != self.dtype or value.ndim != self.dimensions:
+            raise TypeError(f"{wanted} of {self.dimensions} dimensions, got {value.dtype} of {value.ndim} dimensions")
+        if not (self.read_only or value.flags.writeable):
+            raise TypeError(f"{wanted} that can be written, got one that cannot")
+        if not value.flags.aligned or (self.contiguous and not value.flags.c_contiguous):
+            raise TypeError(f"{wanted} whose items lie aligned, one after the other")
+
+
+def _read(name: str, kind: str, base: str, offset: int) -> list[str]:
+    return [f"%{name}.at = getelementptr i8, ptr {base}, i64 {offset}", f"%{name} = load {kind}, ptr %{name}.at"]
 
 
 @dataclass(frozen=True)
@@ -154,7 +198,7 @@ def object_code(signature: Signature, llvm_text: str, name: str, symbol: str) ->
         signature: What it takes.
         llvm_text: The module that it was compiled to, optimised.
         name: What it is called there.
-        symbol: What it is called in the object file; no two that are loaded by one process are called the same.
+        symbol: What its entry is called in the object file; no two that are loaded by one process are called the same.
     """
     import llvmlite.binding as llvm
 
@@ -163,22 +207,44 @@ def object_code(signature: Signature, llvm_text: str, name: str, symbol: str) ->
     if any(place in rest for place in _ENVIRONMENT.findall(llvm_text)):
         return None
     module = llvm.parse_assembly(rest)
-    function = module.get_function(name)
     expected = ["ptr", "ptr", *(part for argument in signature.arguments for part in argument.llvm)]
-    if ["ptr" if str(a.type).endswith("*") else str(a.type) for a in function.arguments] != expected:
+    if [str(argument.type) for argument in module.get_function(name).arguments] != expected:
         return None
     needed = {other.name for other in [*module.functions, *module.global_variables] if other.is_declaration}
     if any(not other.startswith("llvm.") and other != _LAST_REFERENCE for other in needed):
         return None
     if _LAST_REFERENCE in needed:  # is never called: what is given has no owner whose references are counted
         module.link_in(llvm.parse_assembly(f"define void @{_LAST_REFERENCE}(ptr %0) {{\n  ret void\n}}\n"))
-        function = module.get_function(name)
-        for other in module.functions:
-            if not other.is_declaration and other.name != name:
-                other.linkage = "internal"
-    function.name = symbol
+    module.link_in(llvm.parse_assembly(_entry(signature, name, symbol)))
+    for other in module.functions:
+        if not other.is_declaration and other.name != symbol:
+            other.linkage = "internal"
     module.verify()
     return bytes(_machine().emit_object(module))
+
+
+def _entry(signature: Signature, name: str, symbol: str) -> str:
+    """The function that takes arguments from where they lie and hands them to the compiled one, as LLVM's text."""
+    lines, given, kinds = [], ["%result", "%exception"], ["ptr", "ptr"]
+    for number, argument in enumerate(signature.arguments):
+        more, names = argument.entry(number, object.__basicsize__)
+        lines += more
+        given += names
+        kinds += argument.llvm
+    call = ", ".join(f"{kind} {what}" for kind, what in zip(kinds, given, strict=True))
+    return "\n".join(
+        [
+            f'declare i32 @"{name}"({", ".join(kinds)})',
+            f'define i32 @"{symbol}"(ptr %arguments, ptr %result) {{',
+            "entry:",
+            "%exception = alloca ptr",
+            *lines,
+            f'%status = call i32 @"{name}"({call})',
+            "ret i32 %status",
+            "}",
+            "",
+        ]
+    )
 
 
 def load(signature: Signature, code: bytes, symbol: str) -> Callable[..., Any]:
@@ -187,42 +253,88 @@ def load(signature: Signature, code: bytes, symbol: str) -> Callable[..., Any]:
     Args:
         signature: What it takes.
         code: The object file.
-        symbol: What it is called there.
+        symbol: What its entry is called there.
 
     Returns:
         The function. It raises `Unfinished` where the compiled one raises an exception, `TypeError` for arguments of other types,
         and `OverflowError` for numbers that do not fit theirs.
 
     Raises:
-        RuntimeError: The object file cannot be opened here.
+        RuntimeError: The object file cannot be opened here, or arrays are not laid out as they are known.
     """
     import llvmlite.binding as llvm
 
-    engine = _engine()
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    address = engine.get_function_address(symbol)
+    _look_at_arrays()
+    with _LOADING:
+        engine = _engine()
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        address = engine.get_function_address(symbol)
     if not address:
         raise RuntimeError(f"the object file has no {symbol}")
-    kinds = [part for argument in signature.arguments for part in argument.c]
-    entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *kinds)(address)
-    gives = [argument.give for argument in signature.arguments]
-    # a function that returns nothing writes a null pointer
-    nothing, items, byref, pointer = signature.result == "void", signature.items, ctypes.byref, ctypes.c_void_p
-    result = (pointer if nothing else _SCALARS[signature.result][2]) * max(1, items)
+    return _caller(signature, ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)(address))
 
-    def call(*arguments: Any) -> Any:
-        if len(arguments) != len(gives):
-            raise TypeError(f"expected {len(gives)} arguments, got {len(arguments)}")
-        flat: list[Any] = []
-        for give, argument in zip(gives, arguments, strict=True):
-            give(argument, flat)
-        values = result()
-        if entry(byref(values), byref(pointer()), *flat) not in _FINISHED:
+
+def _caller(signature: Signature, entry: Callable[[bytes, Any], int]) -> Callable[..., Any]:
+    arguments = signature.arguments
+    dtypes = [argument.dtype if isinstance(argument, _Array) else None for argument in arguments]
+    narrow = [n for n, a in enumerate(arguments) if isinstance(a, _Scalar) and a.kind not in {"int64", "uint64", "float64"}]
+    kinds = "".join(_SCALARS[a.kind][0] if isinstance(a, _Scalar) else "q" for a in arguments)
+    pack, byref, array, identity = Struct(kinds).pack, ctypes.byref, np.ndarray, id
+    # a function that returns nothing writes a null pointer
+    nothing, items = signature.result == "void", signature.items
+    result = (ctypes.c_void_p if nothing else _SCALARS[signature.result][2]) * max(1, items)
+
+    def call(*given: Any) -> Any:
+        if len(given) != len(dtypes):
+            raise TypeError(f"expected {len(dtypes)} arguments, got {len(given)}")
+        values = list(given)
+        for n, dtype in enumerate(dtypes):
+            if dtype is not None:
+                value = given[n]
+                if type(value) is not array or value.dtype is not dtype:
+                    arguments[n].check(value)
+                values[n] = identity(value)
+        for n in narrow:
+            arguments[n].check(given[n])
+            values[n] = int(given[n])
+        try:
+            packed = pack(*values)
+        except struct_error:
+            for argument, value in zip(arguments, given, strict=True):
+                argument.check(value)
+            raise
+        values_out = result()
+        status = entry(packed, byref(values_out))
+        if status not in _FINISHED:
+            if status >= _NOT_THIS_ARRAY:
+                arguments[status - _NOT_THIS_ARRAY].check(given[status - _NOT_THIS_ARRAY])
             raise Unfinished
-        return None if nothing else tuple(values) if items else values[0]
+        return None if nothing else tuple(values_out) if items else values_out[0]
 
     return call
+
+
+@lru_cache(1)
+def _look_at_arrays() -> None:
+    """Read an array as entries do, and see whether that is what it is."""
+    head = object.__basicsize__
+    for some in (np.zeros((3, 5), np.int16), np.zeros((4, 6), np.float64)[::2, 1:3]):
+        some.flags.writeable = bool(some.flags.c_contiguous)
+        at = id(some) + head
+        found = [
+            ctypes.c_void_p.from_address(at + _DATA).value,
+            ctypes.c_int.from_address(at + _DIMENSIONS).value,
+            *(ctypes.c_void_p.from_address(at + place).value for place in (_LENGTHS, _STEPS)),
+            ctypes.c_int.from_address(at + _FLAGS).value & (_CONTIGUOUS | _ALIGNED | _WRITEABLE),
+        ]
+        flags = _ALIGNED | (_CONTIGUOUS | _WRITEABLE if some.flags.c_contiguous else 0)
+        about = some.__array_interface__
+        if [found[0], found[1], found[4]] != [about["data"][0], 2, flags] or not found[2] or not found[3]:
+            raise RuntimeError("arrays are laid out in another way than is known")
+        for place, known in ((found[2], some.shape), (found[3], some.strides)):
+            if tuple((ctypes.c_int64 * 2).from_address(place)) != known:
+                raise RuntimeError("arrays are laid out in another way than is known")
 
 
 class Unfinished(Exception):  # noqa: N818  not an error yet: the caller finds out which
