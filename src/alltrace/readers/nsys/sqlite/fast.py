@@ -53,6 +53,9 @@ class Scan:
             else:
                 self._fields[:, column.field] = output, column.has_default
         self._columns = Columns(types, 1)
+        kinds = [int(self._columns.outputs[0, output]) if output >= 0 else -1 for output in self._fields[0]]
+        self._usual = np.array([kernels.usual_types(kind) for kind in kinds], np.int64)
+        self._lengths = kernels.usual_lengths()
         # an odd number of cache lines, so that columns do not compete for them
         self._places = np.empty((len(types), kernels.BLOCK + 8), np.int64)
 
@@ -135,7 +138,7 @@ class Scan:
             if self._rowid_output < 0 or columns.outputs[0, self._rowid_output] == kernels.INT64:
                 done = kernels.decode_usual(
                     buffer, start, size, low, end, self._fields, columns.outputs, columns.rows,
-                    text_at, text_size, columns.nulls, self._places, *columns.views,
+                    text_at, text_size, columns.nulls, self._places, self._lengths, self._usual, *columns.views,
                 )  # fmt: skip
             if done and self._rowid_output >= 0:
                 columns.fill(self._rowid_output, rowid[low : low + done])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy import float64, int8, int16, int32, int64, uint8, uint64
 
-from alltrace.trace.jit import plain_kernel
+from alltrace.trace.jit import inlined, plain_kernel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -419,10 +419,33 @@ BLOCK = 128
 """So many records at a time `decode_usual` keeps the places of values for."""
 
 
+TOO_LONG = 1 << 40
+"""In the table of lengths: a type that is not usual."""
+
+
+@inlined
+def _number(buf: Bytes, packed: int) -> Any:
+    """The integer at a place with a type other than 0, or the bits of the float; eight bytes are read, whatever it takes."""
+    here, serial = packed >> 8, packed & 0xFF
+    whole = (
+        (uint64(buf[uint64(here)]) << uint64(56))
+        | (uint64(buf[uint64(here + 1)]) << uint64(48))
+        | (uint64(buf[uint64(here + 2)]) << uint64(40))
+        | (uint64(buf[uint64(here + 3)]) << uint64(32))
+        | (uint64(buf[uint64(here + 4)]) << uint64(24))
+        | (uint64(buf[uint64(here + 5)]) << uint64(16))
+        | (uint64(buf[uint64(here + 6)]) << uint64(8))
+        | uint64(buf[uint64(here + 7)])
+    )
+    # 64 less eight times the length of each type
+    value = int64(whole) >> ((int64(0x0024_5670) >> (serial << 2) & 15) << 3)
+    return serial - 8 if serial >= 8 else value
+
+
 @plain_kernel(
     "int64(uint8[::1], int64[::1], int64[::1], int64, int64, int64[:, ::1], int64[:, ::1], int64, int64[:, ::1], "
-    "int64[:, ::1], int64[::1], int64[:, ::1], int8[::1], int16[::1], int32[::1], int64[::1], float64[::1], "
-    "uint8[::1])"
+    "int64[:, ::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int8[::1], int16[::1], int32[::1], int64[::1], "
+    "float64[::1], uint8[::1])"
 )
 def decode_usual(  # noqa: C901 - as `decode`
     buf: Bytes,
@@ -437,6 +460,8 @@ def decode_usual(  # noqa: C901 - as `decode`
     text_size: NDArray[np.int64],
     nulls: Longs,
     places: NDArray[np.int64],
+    lengths: Longs,
+    usual: Longs,
     out8: NDArray[np.int8],
     out16: NDArray[np.int16],
     out32: NDArray[np.int32],
@@ -462,6 +487,8 @@ def decode_usual(  # noqa: C901 - as `decode`
         text_size: How many they are.
         nulls: Nulls of each output.
         places: Room to work in; shape (outputs, at least `BLOCK`).
+        lengths: Of `usual_lengths`.
+        usual: Of `usual_types`, for each field.
         out8: The memory of all columns.
         out16: As 16-bit integers.
         out32: As 32-bit integers.
@@ -486,24 +513,15 @@ def decode_usual(  # noqa: C901 - as `decode`
             if header <= wanted or header >= 0x80 or header > length:
                 break
             here = at + header
-            usual = True
+            fits = int64(1)
             for field in range(wanted):
                 serial = int64(buf[uint64(at + 1 + field)])
                 output = fields[0, field]
                 if output >= 0:
                     places[uint64(output), uint64(good)] = (here << 8) | serial
-                    kind = outputs[0, output]
-                    most = int64(1) if kind == INT8 else int64(2) if kind == INT16 else int64(4) if kind == INT32 else int64(7)
-                    if kind == BYTES:
-                        usual &= serial == 0 or serial >= 12
-                    else:
-                        usual &= serial <= most or serial == 8 or serial == 9
-                        usual &= serial != 7 or kind == FLOAT64
-                wide = (serial - 12) >> 1
-                narrow = (int64(0x8864_3210) >> (serial << 2)) & 15 if serial < 16 else int64(0)
-                here += wide if serial >= 12 else narrow
-                usual &= serial < 0x80 and serial != 10 and serial != 11
-            if not usual or here > end:
+                fits &= usual[uint64(field)] >> min(serial, int64(15))
+                here += lengths[uint64(serial)]
+            if not fits & 1 or here > end:
                 break
             good += 1
         # Second pass: each column by itself
@@ -515,6 +533,7 @@ def decode_usual(  # noqa: C901 - as `decode`
             kind = outputs[0, output]
             place = outputs[1, output] + row_at
             bit_at = outputs[2, output]
+            empty = int64(0)
             if kind == BYTES:
                 text = outputs[1, output]
                 for i in range(good):
@@ -522,51 +541,83 @@ def decode_usual(  # noqa: C901 - as `decode`
                     serial = packed & 0xFF
                     text_at[text, done - low + i] = packed >> 8
                     text_size[text, done - low + i] = (serial - 12) >> 1 if serial else int64(0)
-                    if serial == 0:
+                    empty += serial == 0
+            elif kind == INT32:
+                for i in range(good):
+                    packed = places[uint64(output), uint64(i)]
+                    out32[uint64(place + i)] = int32(_number(buf, packed))
+                    empty += packed & 0xFF == 0
+            elif kind == INT64:
+                for i in range(good):
+                    packed = places[uint64(output), uint64(i)]
+                    out64[uint64(place + i)] = _number(buf, packed)
+                    empty += packed & 0xFF == 0
+            elif kind == INT16:
+                for i in range(good):
+                    packed = places[uint64(output), uint64(i)]
+                    out16[uint64(place + i)] = int16(_number(buf, packed))
+                    empty += packed & 0xFF == 0
+            elif kind == INT8:
+                for i in range(good):
+                    packed = places[uint64(output), uint64(i)]
+                    out8[uint64(place + i)] = int8(_number(buf, packed))
+                    empty += packed & 0xFF == 0
+            else:
+                for i in range(good):
+                    packed = places[uint64(output), uint64(i)]
+                    serial = packed & 0xFF
+                    value = _number(buf, packed)
+                    if serial == 7:
+                        out64[uint64(place + i)] = value
+                        # SQLite reads a float that is no number as NULL
+                        if value & 0x7FFFFFFFFFFFFFFF > 0x7FF0000000000000:
+                            places[uint64(output), uint64(i)] = int64(0)
+                            empty += 1
+                    else:
+                        out_real[uint64(place + i)] = float64(value)
+                        empty += serial == 0
+            if empty:
+                nulls[output] += empty
+                for i in range(good):
+                    if places[uint64(output), uint64(i)] & 0xFF == 0:
                         row = row_at + i
                         bits[bit_at + (row >> 3)] &= uint8(0xFF ^ (1 << (row & 7)))
-                        nulls[output] += 1
-                continue
-            for i in range(good):
-                packed = places[uint64(output), uint64(i)]
-                serial = packed & 0xFF
-                here = packed >> 8
-                # Eight bytes, of which the value is the first ones
-                whole = (
-                    (uint64(buf[uint64(here)]) << uint64(56))
-                    | (uint64(buf[uint64(here + 1)]) << uint64(48))
-                    | (uint64(buf[uint64(here + 2)]) << uint64(40))
-                    | (uint64(buf[uint64(here + 3)]) << uint64(32))
-                    | (uint64(buf[uint64(here + 4)]) << uint64(24))
-                    | (uint64(buf[uint64(here + 5)]) << uint64(16))
-                    | (uint64(buf[uint64(here + 6)]) << uint64(8))
-                    | uint64(buf[uint64(here + 7)])
-                )
-                # 64 less eight times the length of each type; the types without a length are put right below
-                value = int64(whole) >> ((int64(0x0024_5670) >> (serial << 2) & 15) << 3)
-                if serial >= 8:
-                    value = serial - 8
-                elif serial == 0 or (serial == 7 and (value & 0x7FFFFFFFFFFFFFFF) > 0x7FF0000000000000):
-                    row = row_at + i
-                    bits[bit_at + (row >> 3)] &= uint8(0xFF ^ (1 << (row & 7)))
-                    nulls[output] += 1
-                    serial, value = int64(0), int64(0)
-                if kind == INT64:
-                    out64[uint64(place + i)] = value
-                elif kind == INT32:
-                    out32[uint64(place + i)] = int32(value)
-                elif kind == INT16:
-                    out16[uint64(place + i)] = int16(value)
-                elif kind == INT8:
-                    out8[uint64(place + i)] = int8(value)
-                elif serial == 7:
-                    out64[uint64(place + i)] = value
-                else:
-                    out_real[uint64(place + i)] = float64(value)
+                        if kind in (FLOAT64, INT64):
+                            out64[uint64(place + i)] = int64(0)
+                        elif kind == INT32:
+                            out32[uint64(place + i)] = int32(0)
+                        elif kind == INT16:
+                            out16[uint64(place + i)] = int16(0)
+                        elif kind == INT8:
+                            out8[uint64(place + i)] = int8(0)
         done += good
         if good < many:
             break
     return done - low
+
+
+def usual_lengths() -> Longs:
+    """The bytes of a value of each type that has one byte; for others so many that no record has room for them."""
+    import numpy as np
+
+    found = np.full(256, TOO_LONG, np.int64)
+    found[:10] = 0, 1, 2, 3, 4, 6, 8, 8, 0, 0
+    found[12:128] = (np.arange(12, 128) - 12) >> 1
+    return found
+
+
+def usual_types(kind: int) -> int:
+    """The types that a column of `kind` takes whatever the value: a bit for each of 0 to 14, and one for all that follow.
+
+    Args:
+        kind: `INT8` to `BYTES`, or -1 for a field that is not wanted.
+    """
+    if kind < 0:
+        return 0xFFFF
+    if kind == BYTES:
+        return 0xF001
+    most = {INT8: 1, INT16: 2, INT32: 4, INT64: 6, FLOAT64: 7}[kind]
+    return (1 << (most + 1)) - 1 | 1 << 8 | 1 << 9
 
 
 @plain_kernel("boolean(uint8[::1], int64[::1], int64[::1], int64, int32[::1], int64, uint8[::1])")
