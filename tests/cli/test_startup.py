@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from alltrace.synth import write_run
+
 SCRIPT = """
 import sys
 from importlib.machinery import ModuleSpec
@@ -57,6 +59,7 @@ def test_a_question_asked_of_a_run_loads_little(run):
         "multiprocessing.connection",
         "numba",
         "pandas",
+        "pyarrow.compute",
         "pyarrow.fs",
         "pyarrow.parquet",
         "rich",
@@ -69,6 +72,19 @@ def test_a_question_asked_of_a_run_loads_little(run):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Time (%),Total Time (ns),")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_import_loads_no_wrappers_and_no_compiler(tmp_path):
+    reports = str(tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ranks=1, hosts=1)
+    code = (
+        "import sys; from alltrace.cli.main import main;"
+        f"assert main(['import', {reports!r}, '-o', {str(tmp_path)!r} + sys.argv[1], '--jobs', '1']) == 0;"
+        "print(sorted({'numba', 'pandas', 'pyarrow.compute', 'pyarrow.parquet'} & set(sys.modules)))"
+    )
+    for again in ("first", "second"):  # the first may compile
+        done = subprocess.run([sys.executable, "-c", code, again], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

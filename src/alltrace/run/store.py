@@ -42,7 +42,7 @@ class Names:
         )
         ids = table.column("id").to_numpy()
         if np.any(ids[1:] < ids[:-1]):
-            table = table.take(pa.array(np.argsort(ids, kind="stable")))
+            table = pc.take(table, pa.array(np.argsort(ids, kind="stable")))
         table = table.combine_chunks()
         ids = table.column("id").to_numpy()
         if len(self._paths) > 1 and len(ids):
@@ -50,7 +50,7 @@ class Names:
             values = table.column("value").combine_chunks()
             if again.any() and pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), pa.array(again))).as_py():
                 raise InputError(self._paths[0], found="two different names share an id", advice="report this as a bug")
-            table = table.filter(pa.array(np.concatenate(([True], ~again))))
+            table = pc.filter(table, pa.array(np.concatenate(([True], ~again))))
             ids = table.column("id").to_numpy()
         return ids, table.column("value").combine_chunks()
 

@@ -101,7 +101,7 @@ def trace_columns(parts: Sequence[Part], run: RunFacts) -> dict[str, Any]:
     column = {name: integers(table.column(name), -1) for name in whole}
     parent = np.where(column["parent"] >= 0, column["parent"] + before, -1)
     codes, some = group([table.column("domain"), table.column("name")])
-    distinct = table.take(pa.array(some)).combine_chunks()
+    distinct = pc.take(table, pa.array(some)).combine_chunks()
     labels = range_labels(distinct.column("domain").combine_chunks(), distinct.column("name").combine_chunks(), run)
     texts, place = stacks(column["Lvl"], parent, number)
     order = np.argsort(number, kind="stable")
