@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -198,7 +199,7 @@ def merge(order: RowOrder, runs: Sequence[SortedBlocks]) -> Iterator[list[pa.Rec
         if len(pieces) > 1:
             joined = join(pieces)
             permutation = order.permutation(joined)
-            pieces = [joined if permutation is None else pc.take(joined, pa.array(permutation))]
+            pieces = [joined if permutation is None else pc.take(joined, masked_array(permutation))]
         yield pieces
 
 

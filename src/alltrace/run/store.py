@@ -10,7 +10,7 @@ from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
 from alltrace.run.overlay import ALIGN, SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
 from alltrace.trace import compute as pc
-from alltrace.trace.arrays import plain_array
+from alltrace.trace.arrays import masked_array, plain_array
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
@@ -42,15 +42,15 @@ class Names:
         )
         ids = table.column("id").to_numpy()
         if np.any(ids[1:] < ids[:-1]):
-            table = pc.take(table, pa.array(np.argsort(ids, kind="stable")))
+            table = pc.take(table, plain_array(np.argsort(ids, kind="stable")))
         table = table.combine_chunks()
         ids = table.column("id").to_numpy()
         if len(self._paths) > 1 and len(ids):
             again = ids[1:] == ids[:-1]
             values = table.column("value").combine_chunks()
-            if again.any() and pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), pa.array(again))).as_py():
+            if again.any() and pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), masked_array(again))).as_py():
                 raise InputError(self._paths[0], found="two different names share an id", advice="report this as a bug")
-            table = pc.filter(table, pa.array(np.concatenate(([True], ~again))))
+            table = pc.filter(table, masked_array(np.concatenate(([True], ~again))))
             ids = table.column("id").to_numpy()
         return ids, table.column("value").combine_chunks()
 
@@ -59,7 +59,7 @@ class Names:
         import pyarrow as pa
 
         ids, values = self._sorted
-        return pa.table({"id": ids, "value": values})
+        return pa.table({"id": plain_array(ids), "value": values})
 
     def texts(self, ids: Any) -> Any:
         """The strings of an Arrow array of ids, as a string array; null where the id is null or unknown."""

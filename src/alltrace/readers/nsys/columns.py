@@ -9,6 +9,7 @@ import numpy as np
 
 from alltrace.readers.nsys.small import raw_type
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import masked_array
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -103,13 +104,12 @@ class Columns:
         return self._derived(as_integers(values), field, made)
 
     def _derived(self, values: Any, field: Field, made: dict[str, Any]) -> Any:
-        import pyarrow as pa
 
         if field.how == "words":
             return words_from(values, field.words)
         if field.how == "flag":
             numbers, nothing = unpacked(values)
-            return pa.array(numbers != 0, mask=nothing)
+            return masked_array(numbers != 0, nothing=nothing)
         if field.how == "thread":
             return self.entities.thread_rows(values)
         if field.how == "process":
@@ -190,7 +190,7 @@ def words_array(codes: Any, words: tuple[str, ...], nothing: Any = None) -> Any:
     """Codes as an Arrow dictionary array of words; null where `nothing`."""
     import pyarrow as pa
 
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=nothing), _word_list(words))
+    return pa.DictionaryArray.from_arrays(masked_array(codes, pa.int32(), nothing), _word_list(words))
 
 
 def words_from(values: Any, words: tuple[str, ...]) -> Any:
@@ -223,4 +223,4 @@ def _number(values: Any, how: str, kind: str) -> Any:
         numbers, nothing = unpacked(values)
         limits = np.iinfo(str(wanted))
         strange = (numbers < limits.min) | (numbers > limits.max)
-        return pa.array(np.where(strange, 0, numbers), wanted, mask=strange if nothing is None else nothing | strange)
+        return masked_array(np.where(strange, 0, numbers), wanted, strange if nothing is None else nothing | strange)

@@ -11,6 +11,7 @@ from alltrace.readers.nsys.generic import Generic
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +94,7 @@ class Metrics:
         gpus = kinds & 0xFF
         for gpu in np.flatnonzero(np.bincount(gpus, minlength=256)).tolist():
             rows[gpu] = self._entities.devices.row_of_gpu(gpu)
-        return pa.array(rows[gpus], pa.int32())
+        return masked_array(rows[gpus], pa.int32())
 
     def _network(self, canonical: str, table: str) -> Iterator[Any]:
         names = {}
@@ -162,8 +163,8 @@ class Metrics:
                 numbers, _ = unpacked(as_integers(columns["id"]))
                 at = np.minimum(np.searchsorted(ids, numbers), len(ids) - 1)
                 lost = ids[at] != numbers
-                made["symbol"] = self._strings.from_ids(pa.array(symbols[at], mask=lost))
-                made["module"] = self._strings.from_ids(pa.array(modules[at], mask=lost))
+                made["symbol"] = self._strings.from_ids(masked_array(symbols[at], nothing=lost))
+                made["module"] = self._strings.from_ids(masked_array(modules[at], nothing=lost))
             yield record_batch(canonical, made, count)
 
     def _tops(self) -> tuple[Any, Any, Any]:
@@ -192,8 +193,6 @@ class _Pairs:
 
     def ids(self, first: Any, second: Any) -> Any:
         """The name ids of pairs; a pair without a name is called by its second number."""
-        import pyarrow as pa
-
         ones, first_at = _numbered(first)
         twos, second_at = _numbered(second)
         pairs = first_at * len(twos) + second_at
@@ -201,14 +200,12 @@ class _Pairs:
         for pair in np.flatnonzero(np.bincount(pairs, minlength=len(ids))).tolist():
             one, two = ones[pair // len(twos)], twos[pair % len(twos)]
             ids[pair] = self._strings.add(self._names.get((one, two), f"metric {two}"))
-        return pa.array(ids[pairs])
+        return masked_array(ids[pairs])
 
 
 def _numbered(values: Any) -> tuple[list[int], Any]:
     """The distinct numbers of an array, and for each element which of them it is."""
-    import pyarrow as pa
-
-    encoded = pc.dictionary_encode(pa.array(values))
+    encoded = pc.dictionary_encode(masked_array(values))
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 

@@ -11,6 +11,7 @@ from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +97,6 @@ class Nvtx:
             yield numbers, batch
 
     def _ranges(self, batch: Any, types: Any, numbers: Any) -> Any:
-        import pyarrow as pa
 
         keep = np.isin(types, tuple(_KIND_OF_TYPE)) if (types != 59).any() else None
         if keep is not None:
@@ -106,7 +106,7 @@ class Nvtx:
         common = self._common(batch)
         common["start"] = as_integers(batch.column("start"))
         common["end"] = as_integers(batch.column("end")) if "end" in batch.schema.names else None
-        common["source_row"] = pa.array(numbers)
+        common["source_row"] = masked_array(numbers)
         common["kind"] = words_array(np.isin(types, (60, 71)).astype(np.int32), RANGE_KINDS)
         if "endGlobalTid" in batch.schema.names and batch.column("endGlobalTid").null_count < batch.num_rows:
             common["end_thread"] = self._entities.thread_rows(as_integers(batch.column("endGlobalTid")))
@@ -166,7 +166,7 @@ class Nvtx:
         missing = lacking[inverse]
         for mask in (nothing, lost):
             missing = missing if mask is None else missing | mask
-        return pa.array(ids[inverse], pa.int64(), mask=missing)
+        return masked_array(ids[inverse], pa.int64(), missing)
 
     def _domain(self, pair: tuple[int, int]) -> int | None:
         if pair not in self._domains and pair[1] != 0 and not self._scanned:
@@ -188,10 +188,9 @@ class Nvtx:
             at = np.flatnonzero(types == kind)
             if not len(at):
                 continue
-            import pyarrow as pa
 
             names = set(batch.schema.names)
-            for row in pc.take(batch, pa.array(at)).to_pylist():
+            for row in pc.take(batch, masked_array(at)).to_pylist():
                 text = row.get("text")
                 if text is None and row.get("textId") is not None:
                     text = self._strings.text(row["textId"])
@@ -214,6 +213,4 @@ def _unique_pairs(first: Any, second: Any) -> tuple[list[tuple[int, int]], Any]:
 
 
 def _mask(keep: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array(keep)
+    return masked_array(keep)

@@ -9,6 +9,7 @@ import numpy as np
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import masked_array
 from alltrace.trace.names import name_id
 
 if TYPE_CHECKING:
@@ -82,14 +83,14 @@ class Strings:
         numbers = pc.fill_null(ids, -1) if ids.null_count else ids
         places = self._places(numbers.to_numpy(zero_copy_only=False))
         if not self._known[places].all():
-            self._intern(np.unique(places[~self._known[places]]))
+            new, _ = np.unique(places[~self._known[places]], return_index=True)  # alone it would load masked arrays
+            self._intern(new)
         missing = places == len(self._hashes) - 1
-        return pa.array(self._hashes[places], pa.int64(), mask=missing if missing.any() else None)
+        return masked_array(self._hashes[places], nothing=missing if missing.any() else None)
 
     def _intern(self, places: Any) -> None:
-        import pyarrow as pa
 
-        texts = pc.take(self._values, pa.array(places)).to_pylist()
+        texts = pc.take(self._values, masked_array(places)).to_pylist()
         self._hashes[places] = [name_id(t or "") for t in texts]
         self._known[places] = True
 
@@ -124,9 +125,9 @@ class Strings:
         values = pa.array(self._texts.values(), pa.large_string())
         if self._values is not None:
             places = np.flatnonzero(self._known[:-1])
-            ids = pa.concat_arrays([ids, pa.array(self._hashes[places])])
-            values = pa.concat_arrays([values, pc.fill_null(pc.take(self._values, pa.array(places)), "")])
+            ids = pa.concat_arrays([ids, masked_array(self._hashes[places])])
+            values = pa.concat_arrays([values, pc.fill_null(pc.take(self._values, masked_array(places)), "")])
             _, first = np.unique(ids.to_numpy(), return_index=True)  # a string can be there under two ids
-            keep = pa.array(np.sort(first))
+            keep = masked_array(np.sort(first))
             ids, values = pc.take(ids, keep), pc.take(values, keep)
         return pa.table({"id": ids, "value": pc.cast(pa.chunked_array([values]), pa.string())})
