@@ -105,13 +105,13 @@ class Collector:
         low = min(int(v.min()) for v in self._values)
         high = max(int(v.max()) for v in self._values)
         width, rows, groups = high - low + 1, sum(map(len, self._values)), len(self._numbers)
-        if width * groups <= rows + _CELLS:
+        if width * groups <= min(rows + _CELLS, _UINT32_MAX):
             number = np.zeros(width * groups, np.int64)
             for codes, values in zip(self._codes, self._values, strict=True):
-                cells = codes.astype(np.int64)
-                cells *= width
+                # in 32 bits, which may overflow on the way and still end right
+                cells = codes * np.uint32(width)
                 cells += values
-                cells -= low
+                cells -= np.uint32(low)
                 number += np.bincount(cells, minlength=len(number))
             self._forget()
             found = np.flatnonzero(number)

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from alltrace.recipes.base import Chart
-from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
+from alltrace.recipes.collecting import Collector
+from alltrace.recipes.distribution import COUNT, VALUE, group, summarize
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, NsysRecipe, file_columns, files
 from alltrace.recipes.nsys.ranges import KEYS, range_names
-from alltrace.recipes.stats.base import RANK, with_rank
+from alltrace.recipes.stats.base import RANK, plain, with_rank
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
 
@@ -87,16 +89,22 @@ class Described(NsysRecipe):
         """The events of one rank: a table with the columns `keys` and `value` (int64 ns, no nulls)."""
         raise NotImplementedError
 
+    def pieces(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
+        """The same, some rows at a time where they are read so."""
+        yield self.rows(rank, options)
+
     def labels(self, keys: Any, run: RunFacts) -> Any:
         """What distinct keys (a table of the columns `keys`) are called, a string array."""
         return run.texts(keys.column("name").combine_chunks())
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of the rank's durations by key."""
-        rows = self.rows(rank, options)
-        found = collect({k: rows.column(k) for k in self.keys}, rows.column(VALUE))
+        collector = Collector(self.keys)
+        for rows in self.pieces(rank, options):
+            collector.add(rows)
+        found = plain(collector.table())
         # nsys describes what took time
-        return found.filter(pc.greater(found.column(VALUE), 0))
+        return found.filter(pc.greater(found.column(VALUE), 0)) if found.num_rows else found
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The three tables, by name."""
@@ -104,18 +112,18 @@ class Described(NsysRecipe):
             return self.answer({})
         whole = pa.concat_tables([with_rank(part) for part in parts])
         codes, first = group([whole.column(k) for k in self.keys])
-        distinct = whole.select(list(self.keys)).take(pa.array(first)).combine_chunks()
+        distinct = whole.select(list(self.keys)).take(plain_array(first)).combine_chunks()
         labels = pc.fill_null(self.labels(distinct, run), "")
         rows, first = group([labels])
         # rows are numbered in the order of their names
-        names = labels.take(pa.array(first))
+        names = labels.take(plain_array(first))
         order = pc.sort_indices(names)
         place = pc.sort_indices(order).to_numpy()
         names = names.take(order)
         values = pa.table(
             {
                 RANK: whole.column(RANK),
-                "row": place[rows[codes]].astype("int64"),
+                "row": plain_array(place[rows[codes]].astype("int64")),
                 VALUE: whole.column(VALUE),
                 COUNT: whole.column(COUNT),
             }

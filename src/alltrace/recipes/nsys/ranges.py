@@ -29,13 +29,13 @@ KEYS = ("domain", "name")
 
 def closed(rank: RankTables) -> Any:
     """The ranges that were closed: `start`, `end`, `name`, `domain` and `value`, their length in ns."""
+    return once(rank, "closed ranges", lambda: with_length(rank.table("ranges", RANGES["ranges"])))
 
-    def make() -> Any:
-        ranges = rank.table("ranges", RANGES["ranges"])
-        ranges = ranges.append_column(VALUE, pc.subtract(ranges.column("end"), ranges.column("start")))
-        return ranges.filter(ranges.column(VALUE).is_valid()) if ranges.column(VALUE).null_count else ranges
 
-    return once(rank, "closed ranges", make)
+def with_length(ranges: Any) -> Any:
+    """Those of the ranges that were closed, with `value`, their length in ns."""
+    ranges = ranges.append_column(VALUE, pc.subtract(ranges.column("end"), ranges.column("start")))
+    return ranges.filter(ranges.column(VALUE).is_valid()) if ranges.column(VALUE).null_count else ranges
 
 
 def projected(rank: RankTables) -> Any:
