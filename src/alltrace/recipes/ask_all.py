@@ -159,8 +159,7 @@ def _map(
     few = rows < _ROWS_WORTH_PROCESSES and not remote()
     for outcome in run_tasks(_ask_rank, tasks, jobs=1 if jobs is None and few else jobs, progress=progress):
         rank = tasks[outcome.index].rank
-        for number, part in outcome.get().items():
-            parts.keep(number, rank, part)
+        parts.keep(rank, outcome.get())
         # of NumPy's memory the next rank has as much need
         pa.default_memory_pool().release_unused()
 

@@ -103,8 +103,10 @@ class Described(NsysRecipe):
         for rows in self.pieces(rank, options):
             collector.add(rows)
         found = plain(collector.table())
+        if not found.num_rows:
+            return pa.schema([(c, pa.int64()) for c in (*self.keys, VALUE, COUNT)]).empty_table()
         # nsys describes what took time
-        return found.filter(pc.greater(found.column(VALUE), 0)) if found.num_rows else found
+        return found.filter(pc.greater(found.column(VALUE), 0))
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The three tables, by name."""
