@@ -106,7 +106,7 @@ class Described(NsysRecipe):
         if not found.num_rows:
             return pa.schema([(c, pa.int64()) for c in (*self.keys, VALUE, COUNT)]).empty_table()
         # nsys describes what took time
-        return found.filter(pc.greater(found.column(VALUE), 0))
+        return pc.filter(found, pc.greater(found.column(VALUE), 0))
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The three tables, by name."""
@@ -114,14 +114,14 @@ class Described(NsysRecipe):
             return self.answer({})
         whole = pa.concat_tables([with_rank(part) for part in parts])
         codes, first = group([whole.column(k) for k in self.keys])
-        distinct = whole.select(list(self.keys)).take(plain_array(first)).combine_chunks()
+        distinct = pc.take(whole.select(list(self.keys)), plain_array(first)).combine_chunks()
         labels = pc.fill_null(self.labels(distinct, run), "")
         rows, first = group([labels])
         # rows are numbered in the order of their names
-        names = labels.take(plain_array(first))
+        names = pc.take(labels, plain_array(first))
         order = pc.sort_indices(names)
         place = pc.sort_indices(order).to_numpy()
-        names = names.take(order)
+        names = pc.take(names, order)
         values = pa.table(
             {
                 RANK: whole.column(RANK),
@@ -133,15 +133,15 @@ class Described(NsysRecipe):
         of_all = _sorted(summarize(values.select(["row", VALUE, COUNT]), "linear"), "row")
         of_rank = _sorted(summarize(values, "linear"), RANK, "row")
         called = files(run)
-        every = {TEXT: names.take(of_all.column("row").combine_chunks()), **statistics_columns(of_all, exact=False)}
-        each = {TEXT: names.take(of_rank.column("row").combine_chunks()), **statistics_columns(of_rank, exact=True)}
+        every = {TEXT: pc.take(names, of_all.column("row").combine_chunks()), **statistics_columns(of_all, exact=False)}
+        each = {TEXT: pc.take(names, of_rank.column("row").combine_chunks()), **statistics_columns(of_rank, exact=True)}
         each["Rank"] = of_rank.column(RANK)
         each[FILE] = pa.array([called[r] for r in of_rank.column(RANK).to_pylist()], pa.string())
         return self.answer({"all_stats": every, "rank_stats": each, "files": file_columns(parts, run)})
 
 
 def _sorted(table: Any, *keys: str) -> Any:
-    return table.take(pc.sort_indices(table, [(k, "ascending") for k in keys]))
+    return pc.take(table, pc.sort_indices(table, [(k, "ascending") for k in keys]))
 
 
 class DescribedRanges(Described):

@@ -35,7 +35,7 @@ def closed(rank: RankTables) -> Any:
 def with_length(ranges: Any) -> Any:
     """Those of the ranges that were closed, with `value`, their length in ns."""
     ranges = ranges.append_column(VALUE, pc.subtract(ranges.column("end"), ranges.column("start")))
-    return ranges.filter(ranges.column(VALUE).is_valid()) if ranges.column(VALUE).null_count else ranges
+    return pc.filter(ranges, pc.is_valid(ranges.column(VALUE))) if ranges.column(VALUE).null_count else ranges
 
 
 def projected(rank: RankTables) -> Any:
@@ -84,6 +84,6 @@ def range_names(domain: Any, name: Any, run: RunFacts) -> Any:
     """
     texts = pc.fill_null(run.texts(name), "")
     counts = pc.value_counts(texts)
-    several = pc.is_in(texts, value_set=counts.field("values").filter(pc.greater(counts.field("counts"), 1)))
+    several = pc.is_in(texts, value_set=pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1)))
     full = pc.binary_join_element_wise(run.texts(domain), texts, ":", null_handling="emit_null")
-    return pc.if_else(several, pc.coalesce(full, texts), texts).cast(pa.string())
+    return pc.cast(pc.if_else(several, pc.coalesce(full, texts), texts), pa.string())
