@@ -1,6 +1,6 @@
 """Asks a run many questions at once: rank by rank, each of a rank's tables read once for all of them.
 
-What ranks contribute is kept in memory as long as it is little, and else on disk, where the reduce looks at it part by part, so that
+What ranks contribute is kept in memory as long as it is little, and else on disk, where the reduce looks at it part by part. So
 memory holds one rank's tables, or what a question makes of all ranks' parts: its answer, and for replays the graph of the run.
 """
 
