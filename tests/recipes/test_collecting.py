@@ -48,8 +48,8 @@ def at_once(tables, keys=KEYS):
 
 @pytest.mark.parametrize(
     ("low", "high"),
-    [(0, 50), (1_000, 300_000), (0, 2**32 - 1), (5, 2**40), (-20, 20)],
-    ids=["few", "many", "32 bits", "more than 32 bits", "below zero"],
+    [(0, 50), (1_000, 300_000), (2**32 - 60, 2**32 - 1), (0, 2**32 - 1), (5, 2**40), (-20, 20)],
+    ids=["few", "many", "few at the end of 32 bits", "32 bits", "more than 32 bits", "below zero"],
 )
 def test_pieces_are_counted_as_one(low, high):
     random = np.random.default_rng(7)

@@ -14,11 +14,12 @@ import pytest
 from tests.making import make_run, random_rows
 
 from alltrace.charts import draw, figure
+from alltrace.cli.asking import few_columns
 from alltrace.cli.output import to_csv, to_json, to_markdown, to_text
-from alltrace.recipes.ask import ask
+from alltrace.recipes.ask import able_ranks, ask, resolve_options
 from alltrace.recipes.registry import find, names
 from alltrace.recipes.stats import REPORTS
-from alltrace.trace.schema import EVENT_TABLES, TABLES
+from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 EVERY = [*names(), *(f"stats:{name}" for name in REPORTS)]
 UNITS = {
@@ -293,3 +294,46 @@ def test_a_recipe_travels_to_other_processes(name, three):
 
 def test_processes_give_the_same_answer(three):
     assert answer_of(three, "breakdown", jobs=2).table.equals(answer_of(three, "breakdown").table)
+
+
+class Watched:
+    """A rank that has the declared tables alone, and gives no column that was not declared."""
+
+    def __init__(self, rank, declared):
+        self._rank = rank
+        self._declared = declared
+        self.batches = partial(self._batches)
+
+    def __getattr__(self, name):
+        return getattr(self._rank, name)
+
+    def has(self, table):
+        return (table in self._declared or table in DICTIONARIES) and self._rank.has(table)
+
+    def _check(self, table, columns):
+        if table in self._declared:
+            wanted = set(TABLES[table].column_names if columns is None else columns)
+            assert wanted <= set(TABLES[table].narrowed(self._declared[table]).column_names), table
+
+    def table(self, table, columns=None):
+        self._check(table, columns)
+        found = self._rank.table(table, columns)
+        return found if self.has(table) else found.slice(0, 0)
+
+    def _batches(self, table, columns=None, rows=0):
+        self._check(table, columns)
+        return self._rank.batches(table, columns, rows) if self.has(table) else iter(())
+
+
+@every_recipe
+def test_reads_no_columns_that_it_does_not_declare(name, three):
+    """Where reports stand in the place of a run, no others are imported for it."""
+    recipe = find(name)
+    options = resolve_options(recipe, options_of(recipe))
+    if few_columns(recipe, options) is None:
+        return
+    told = recipe.prepared(options, three)
+    for record in able_ranks(recipe, three, three.ranks):
+        rank = three.rank(record.rank)
+        part = recipe.map(Watched(rank, recipe.reads(options)), told)
+        assert part.equals(recipe.map(rank, told))

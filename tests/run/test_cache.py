@@ -263,3 +263,32 @@ def test_the_manifest_of_a_whole_run_is_never_rewritten(copy, tmp_path):
     (run / MANIFEST).write_text(json.dumps({"format_version": 1}))
     assert cache._place(run.parent, *run.name.split(".")[:1], cache.EVENT_TABLES) == run
     assert replace(manifest, complete=False) != manifest
+
+
+def test_the_first_question_gets_few_columns_and_every_other_one_whole_tables(copy, tmp_path, imports):
+    few = {"ranges": ("start", "end", "name")}
+
+    def ask(columns, tables=("ranges",)):
+        return resolve([str(copy)], cache_dir=tmp_path / "cache", tables=tables, columns=columns, jobs=1)
+
+    first = ask(few)
+    assert read_manifest(first).columns["ranges"] == ("start", "end", "process", "thread", "name", "kind")
+    assert ask(few) == ask({"ranges": ("name",), "kernels": ("start",)}) == first
+    assert len(imports) == 1
+    second = ask({"ranges": ("domain",)})
+    assert second != first
+    assert read_manifest(second).columns == {}
+    assert ask({"ranges": ("payload",)}) == ask(None) == second
+    assert len(imports) == 2
+
+
+def test_whoever_wants_whole_tables_is_not_given_a_few_columns(copy, tmp_path, imports):
+    first = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["ranges"], columns={"ranges": ("name",)}, jobs=1)
+    second = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["ranges"], jobs=1)
+    assert first != second
+    assert Run(second).rank(0).table("ranges").num_rows > 0
+    # another table beside: all that was asked for so far, whole
+    third = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["kernels"], columns={"kernels": ("name",)}, jobs=1)
+    assert read_manifest(third).columns == {}
+    assert set(read_manifest(third).tables) == {"ranges", "kernels"}
+    assert len(imports) == 3

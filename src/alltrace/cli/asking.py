@@ -110,7 +110,10 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: 
         from alltrace.align.schema import SOURCES
 
         tables.update(SOURCES)
-    run = open_from(args, tables or None, partial(wants_alignment, recipe) if recipe.on_one_clock and not recipe.aligned else None)
+    columns = few_columns(recipe, resolved) if not selection else None
+    run = open_from(
+        args, tables or None, partial(wants_alignment, recipe) if recipe.on_one_clock and not recipe.aligned else None, columns
+    )
     answer = ask(run, recipe, {**given, **(options or {})}, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=args.jobs)
     if getattr(args, "table", None) is not None:
         answer = answer.only(args.table)
@@ -122,6 +125,16 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: 
         if args.picture is not None:
             write_picture(verb, answer, args.picture)
     return EXIT_DONE
+
+
+def few_columns(recipe: Recipe, options: dict[str, Any]) -> dict[str, tuple[str, ...]] | None:
+    """The columns that are all `recipe` will ever read of its tables; None where that is not known.
+
+    What is aligned, and what others' samples stand in for, reads more than the recipe; what outside packages declare is not tested.
+    """
+    if recipe.aligned or recipe.on_one_clock or recipe.host_samples or not type(recipe).__module__.startswith("alltrace."):
+        return None
+    return dict(recipe.reads(options))
 
 
 def _may_be_kept(recipe: Recipe, run: OpenRun, args: argparse.Namespace) -> bool:

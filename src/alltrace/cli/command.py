@@ -12,7 +12,7 @@ from alltrace.cli.progress import watching
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from alltrace.api import OpenRun
 
@@ -109,7 +109,10 @@ def add_rank_option(parser: argparse._ActionsContainer) -> None:
 
 
 def open_from(
-    args: argparse.Namespace, tables: Collection[str] | None, aligning: Callable[[OpenRun], bool] | None = None
+    args: argparse.Namespace,
+    tables: Collection[str] | None,
+    aligning: Callable[[OpenRun], bool] | None = None,
+    columns: Mapping[str, Collection[str]] | None = None,
 ) -> OpenRun:
     """The run that the arguments name, imported first where reports stand in its place.
 
@@ -117,6 +120,7 @@ def open_from(
         args: The parsed arguments, with those of `add_run_argument`.
         tables: The event tables that will be asked for; None for all.
         aligning: Whether the run will be aligned; then reports are imported with what that takes.
+        columns: Of some of the tables the only columns that will be asked for.
     """
     from alltrace.api import OpenRun
     from alltrace.run.manifest import given_run
@@ -131,7 +135,7 @@ def open_from(
     if path is not None:
         run = OpenRun(path)
     else:
-        run = OpenRun(_imported(args, tables, rules))
+        run = OpenRun(_imported(args, tables, rules, columns))
         if aligning is not None and tables is not None and aligning(run):
             from alltrace.align.schema import SOURCES
 
@@ -151,13 +155,25 @@ def open_from(
     return run
 
 
-def _imported(args: argparse.Namespace, tables: Collection[str] | None, rules: Any) -> Path:
+def _imported(
+    args: argparse.Namespace,
+    tables: Collection[str] | None,
+    rules: Any,
+    columns: Mapping[str, Collection[str]] | None = None,
+) -> Path:
     """The run directory in the cache made of the reports that the arguments name."""
     from alltrace.run.cache import resolve  # it loads the readers
 
     with watching() as watcher:
         return resolve(
-            args.run, cache_dir=args.cache_dir, tables=tables, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher
+            args.run,
+            cache_dir=args.cache_dir,
+            tables=tables,
+            columns=columns,
+            jobs=args.jobs,
+            strict=args.strict,
+            rules=rules,
+            watcher=watcher,
         )
 
 

@@ -5,6 +5,7 @@ Processes are spawned, never forked: a data engine that was used before a fork h
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -29,6 +30,7 @@ _Result = TypeVar("_Result")
 
 _TELL_EVERY_S = 0.1
 _PATIENCE_S = 5.0
+_GARBAGE = 20_000  # objects more than there were, before Python looks for garbage; as in a command
 
 _done: Any = None
 """In a worker: the count of all workers' units of work."""
@@ -108,6 +110,7 @@ def _stop(pool: ProcessPoolExecutor) -> None:
 def _start_worker(done: Any) -> None:
     global _done
     _done = done
+    gc.set_threshold(_GARBAGE, 10, 10)  # what a worker loads stays, and is not to be looked through again and again
     # Ctrl-C reaches every process of the terminal; the parent decides what becomes of its workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

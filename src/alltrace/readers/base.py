@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
 ENVIRONMENT_ALLOWED = frozenset(
@@ -44,6 +44,8 @@ class ReportProcess:
         rank_hint: Its rank in the job as the report itself states it otherwise than by MPI, or None.
         rank_hint_source: Where the report states it, such as `distributedInfo`.
         host: Its host, where a report is of several; None for that of the report.
+        source_id: The number that the report itself knows it by, where finding the processes takes a look at many rows, so that
+            who opens the report again can say what they are; None elsewhere.
     """
 
     process: int
@@ -55,6 +57,7 @@ class ReportProcess:
     rank_hint: int | None = None
     rank_hint_source: str | None = None
     host: str | None = None
+    source_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,13 +105,17 @@ class ReportReader(Protocol):
 
     report: Report
 
-    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+    def stream(self, tables: Collection[str], columns: Mapping[str, Collection[str]] | None = None) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical event tables as (table name, `pyarrow.RecordBatch`), table by table.
 
         A batch has the columns of the table's `arrow_schema`, in that order; a column that the report lacks is all null. Times are
         the report's own (ns since its 0). `process`, `thread` and `device` are rows of `dictionaries()`; every table that has
         no `process` column belongs to the host as a whole. Rows come in the order of the report. `depth` and `parent` of `ranges`
         are left null: the writer of the run fills them once the rows are sorted.
+
+        Args:
+            tables: The tables wanted.
+            columns: Of tables of which few columns are wanted, those; the others may be null.
         """
         ...
 
@@ -132,12 +139,16 @@ class ReportReader(Protocol):
         ...
 
 
-def open_report(path: Path) -> ReportReader:
+def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> ReportReader:
     """Open a report with the reader that knows its format.
+
+    Args:
+        path: The report.
+        known: Its processes, where it was opened before and they have a `source_id`; they are not looked for again.
 
     Raises:
         InputError: No reader knows it, or it is damaged.
     """
     from alltrace.readers.registry import reader_for
 
-    return reader_for(path)
+    return reader_for(path, known)

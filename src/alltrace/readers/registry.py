@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from alltrace.readers.base import ReportReader
+    from alltrace.readers.base import ReportProcess, ReportReader
 
 READERS = ("alltrace.readers.nsys", "alltrace.readers.kineto")
 """Packages with a module `detect` (`is_report(path) -> bool`, `SUFFIXES`) and a module `read` (`open_report(path)`)."""
@@ -29,15 +30,16 @@ def is_report(path: Path) -> bool:
     return any(import_module(f"{package}.detect").is_report(path) for package in READERS)
 
 
-def reader_for(path: Path) -> ReportReader:
-    """Open `path` with the first reader that takes it for one of its reports.
+def reader_for(path: Path, known: Sequence[ReportProcess] = ()) -> ReportReader:
+    """Open `path` with the first reader that takes it for one of its reports; `known` as for `alltrace.readers.base.open_report`.
 
     Raises:
         InputError: It does not exist, no reader takes it, or its reader finds it damaged.
     """
     for package in (*READERS, *NAMED):
         if import_module(f"{package}.detect").is_report(path):
-            reader: ReportReader = import_module(f"{package}.read").open_report(path)
+            open_report = import_module(f"{package}.read").open_report
+            reader: ReportReader = open_report(path, known) if any(p.source_id is not None for p in known) else open_report(path)
             return reader
     if not path.exists():
         raise InputError(path, found="there is no such file or folder")

@@ -1,7 +1,7 @@
 """Asks a run many questions at once: rank by rank, each of a rank's tables read once for all of them.
 
-What ranks contribute is kept in memory as long as it is little, and else on disk until its question is reduced, so that memory
-holds one rank's tables, and the parts and the answer of one question.
+What ranks contribute is kept in memory as long as it is little, and else on disk, where the reduce looks at it part by part. So
+memory holds one rank's tables, or what a question makes of all ranks' parts: its answer, and for replays the graph of the run.
 """
 
 from __future__ import annotations
@@ -159,8 +159,7 @@ def _map(
     few = rows < _ROWS_WORTH_PROCESSES and not remote()
     for outcome in run_tasks(_ask_rank, tasks, jobs=1 if jobs is None and few else jobs, progress=progress):
         rank = tasks[outcome.index].rank
-        for number, part in outcome.get().items():
-            parts.keep(number, rank, part)
+        parts.keep(rank, outcome.get())
         # of NumPy's memory the next rank has as much need
         pa.default_memory_pool().release_unused()
 

@@ -105,14 +105,20 @@ class Collector:
         low = min(int(v.min()) for v in self._values)
         high = max(int(v.max()) for v in self._values)
         width, rows, groups = high - low + 1, sum(map(len, self._values)), len(self._numbers)
-        if width * groups <= rows + _CELLS:
+        if width * groups <= min(rows + _CELLS, _UINT32_MAX):
             number = np.zeros(width * groups, np.int64)
+            waiting: list[NDArray[np.uint32]] = []
             for codes, values in zip(self._codes, self._values, strict=True):
-                cells = codes.astype(np.int64)
-                cells *= width
+                # in 32 bits, which may overflow on the way and still end right
+                cells = codes * np.uint32(width)
                 cells += values
-                cells -= low
-                number += np.bincount(cells, minlength=len(number))
+                cells -= np.uint32(low)
+                waiting.append(cells)
+                if sum(map(len, waiting)) >= len(number):  # each count goes over all cells
+                    number += np.bincount(np.concatenate(waiting), minlength=len(number))
+                    waiting.clear()
+            if waiting:
+                number += np.bincount(np.concatenate(waiting), minlength=len(number))
             self._forget()
             found = np.flatnonzero(number)
             owner, value = np.divmod(found, width)

@@ -31,7 +31,7 @@ from alltrace.trace.places import cache_folder
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from alltrace.run.watching import Watcher
     from alltrace.trace.kernel_rules import KernelRules
@@ -56,6 +56,7 @@ def resolve(
     *,
     cache_dir: Path | None = None,
     tables: Collection[str] | None = None,
+    columns: Mapping[str, Collection[str]] | None = None,
     jobs: int | None = None,
     strict: bool = False,
     rules: KernelRules | None = None,
@@ -67,6 +68,8 @@ def resolve(
         inputs: One run directory, or reports, folders, patterns and URLs.
         cache_dir: The cache's folder; None for the user's.
         tables: The event tables that will be asked for; others need not be there. None for all.
+        columns: Of some of them the only columns that will be asked for. They alone are imported, but once: whoever asks another
+            question of the same reports is given whole tables, so that few questions need an import of their own.
         jobs: The most processes of an import.
         strict: Whether a report that cannot be read is an error.
         rules: The kernel rules.
@@ -93,7 +96,7 @@ def resolve(
             key, contents = _key(folder, reports, rules)
         with _locked(folder / _RUNS, key):
             present = _present(folder / _RUNS, key)
-            known = next(((path, manifest) for path, manifest in present if _serves(manifest, wanted)), None)
+            known = next(((path, manifest) for path, manifest in present if _serves(manifest, wanted, columns or {})), None)
             if known is not None:
                 run, manifest = known
                 unread = next((r.error for r in manifest.reports if r.error), None)
@@ -102,12 +105,14 @@ def resolve(
                 os.utime(run / MANIFEST)
                 return run
             wanted |= {t for _, m in present for t in (EVENT_TABLES if m.tables is None else m.tables)}
-            run = _place(folder / _RUNS, key, wanted)
+            few = columns if columns and not present else {}
+            run = _place(folder / _RUNS, key, [*wanted, *(f"{t}.{c}" for t, cs in few.items() for c in cs)])
             everything = None if wanted >= set(EVENT_TABLES) else wanted
             import_reports(
                 [str(r) for r in reports],
                 run,
                 tables=everything,
+                columns=few,
                 jobs=jobs,
                 strict=strict,
                 rules=rules,
@@ -266,8 +271,10 @@ def _present(folder: Path, key: str) -> list[tuple[Path, Manifest]]:
     return found
 
 
-def _serves(manifest: Manifest, wanted: frozenset[str]) -> bool:
+def _serves(manifest: Manifest, wanted: frozenset[str], columns: Mapping[str, Collection[str]]) -> bool:
     if manifest.tables is not None and not wanted <= set(manifest.tables):
+        return False
+    if any(t not in columns or not set(columns[t]) <= set(there) for t, there in manifest.columns.items() if t in wanted):
         return False
     # what no reader could open may be readable now, with an nsys on the PATH for instance
     return not any(r.error and not r.format and _opens(Path(r.path)) for r in manifest.reports)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.engine.tasks import run_tasks
+from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import Report, open_report
 from alltrace.run.contents import Content, content_hash, is_as_it_was
 from alltrace.run.discover import find_reports
@@ -53,6 +53,9 @@ _FULL = {
     errno.EDQUOT: "your quota of the disk is used up",
     errno.EFBIG: "a file of it would grow larger than is allowed here",
 }
+_ROWS_WORTH_A_PROCESS = 3_000_000
+"""Starting a process and loading its code takes as long as a million rows; and a reader has threads of its own anyway."""
+
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
 
 
@@ -70,6 +73,7 @@ def import_reports(
     output: Path,
     *,
     tables: Collection[str] | None = None,
+    columns: Mapping[str, Collection[str]] | None = None,
     jobs: int | None = None,
     strict: bool = False,
     rules: KernelRules | None = None,
@@ -85,6 +89,8 @@ def import_reports(
         inputs: Files, folders, patterns and URLs.
         output: The run directory; made where it does not exist. A folder that holds anything else is refused.
         tables: The canonical event tables wanted; None for all.
+        columns: Of tables of which few columns are wanted, those; what rows are ordered and told apart by comes with them. A rank
+            of several reports gets whole tables.
         jobs: The most processes.
         strict: Whether a report that cannot be read is an error.
         rules: The kernel rules that `kernels.kind` is made with.
@@ -110,6 +116,9 @@ def import_reports(
     _check_readable(probes, strict)
     plan = plan_ranks([p.report for p in probes])
     manifest = _facts(plan, probes, None if tables is None else wanted, rules)
+    if columns and all(len(r.sources) == 1 for r in plan.ranks):
+        narrow = {t: TABLES[t].narrowed(columns[t]).column_names for t in wanted if t in columns}
+        manifest = replace(manifest, columns={t: c for t, c in narrow.items() if c != TABLES[t].column_names})
     try:
         _prepare(output)
         with _alone(output):
@@ -131,10 +140,12 @@ def _import_planned(
     rules: KernelRules,
     watcher: Watcher,
 ) -> Manifest:
-    signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
+    signatures = {r.rank: _signature(r, probes, wanted, manifest.columns, rules) for r in plan.ranks}
     kept = _kept(output, signatures)
     todo = [r for r in plan.ranks if r.rank not in kept]
-    tasks = _tasks(output, todo, probes, wanted, signatures, rules)
+    if jobs is None and not remote():
+        jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}), wanted, manifest.columns)
+    tasks = _tasks(output, todo, probes, wanted, manifest.columns, signatures, rules)
     watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
     write_manifest(output, manifest.with_ranks(kept.values()))
     done = dict(kept)
@@ -150,6 +161,13 @@ def _import_planned(
         first = failed[0][1]
         raise StrictError(str(first)) if strict and done else first
     return _finish(output, _without(manifest, failed).with_ranks(done.values()))
+
+
+def _processes_worth(rows: int, wanted: tuple[str, ...], columns: Mapping[str, tuple[str, ...]]) -> int:
+    """The most processes that so many rows of the wanted tables keep busy for longer than they take to start."""
+    declared = sum(len(TABLES[t].column_names) for t in wanted)
+    read = sum(len(columns.get(t, TABLES[t].column_names)) for t in wanted)
+    return min(default_jobs(), 1 + rows * read // max(1, declared) // _ROWS_WORTH_A_PROCESS)
 
 
 def _with_logs(output: Path, manifest: Manifest, nccl: Sequence[str], training: Sequence[str], jobs: int | None) -> Manifest:
@@ -334,13 +352,20 @@ def _clear(output: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _signature(rank: RankPlan, probes: Sequence[_Probe], wanted: tuple[str, ...], rules: KernelRules) -> dict[str, Any]:
+def _signature(
+    rank: RankPlan,
+    probes: Sequence[_Probe],
+    wanted: tuple[str, ...],
+    columns: Mapping[str, tuple[str, ...]],
+    rules: KernelRules,
+) -> dict[str, Any]:
     """What a rank is made from and how: equal signatures mean equal folders."""
     from alltrace import __version__
 
     return {
         "version": __version__,
         "tables": list(wanted),
+        "columns": {t: list(c) for t, c in columns.items()},
         "rules": rules.fingerprint,
         "sources": [[probes[s.report].record.content_hash, list(s.processes)] for s in rank.sources],
         "plan": [rank.rank, rank.local_rank, rank.host, rank.source],
@@ -372,6 +397,7 @@ def _tasks(
     todo: Sequence[RankPlan],
     probes: Sequence[_Probe],
     wanted: tuple[str, ...],
+    columns: Mapping[str, tuple[str, ...]],
     signatures: dict[int, dict[str, Any]],
     rules: KernelRules,
 ) -> list[RankTask]:
@@ -397,6 +423,8 @@ def _tasks(
             signatures={r.rank: signatures[r.rank] for r in members},
             tables=wanted,
             rules=tuple(rules.rules),
+            columns=columns,
+            processes={i: r.processes for i in sorted(reports) if (r := probes[i].report) is not None},
         )
         for reports, members in groups
     ]

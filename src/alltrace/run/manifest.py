@@ -201,6 +201,7 @@ class Manifest:
         notes: What a reader must know, each one sentence.
         redactions: What was left out on purpose, in words.
         tables: The canonical event tables that were asked for; None means all.
+        columns: Of tables that were imported for a question that wanted few of their columns, those that they have.
         complete: Whether the import came to its end.
         kernel_rules: Fingerprint of the kernel rules that `kernels.kind` was made with.
         logs: The logs of the job that were imported with the reports.
@@ -216,6 +217,7 @@ class Manifest:
     notes: tuple[str, ...] = ()
     redactions: tuple[str, ...] = ()
     tables: tuple[str, ...] | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     complete: bool = False
     kernel_rules: str = ""
     logs: tuple[LogRecord, ...] = ()
@@ -269,7 +271,10 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_manifest(run: Path, manifest: Manifest) -> None:
     """Write `manifest.json` of the run at `run`, atomically."""
-    write_json(run / MANIFEST, asdict(manifest))
+    facts = asdict(manifest)
+    if not manifest.columns:  # what only runs in the cache have, earlier versions do not know
+        del facts["columns"]
+    write_json(run / MANIFEST, facts)
 
 
 def read_manifest(run: Path) -> Manifest:
@@ -349,6 +354,7 @@ def _manifest_from(value: Mapping[str, Any]) -> Manifest:
         facts[key] = tuple(facts[key])
     if facts["tables"] is not None:
         facts["tables"] = tuple(facts["tables"])
+    facts["columns"] = {table: tuple(columns) for table, columns in facts.get("columns", {}).items()}
     manifest = _typed(Manifest(**facts))
     numbers = [r.rank for r in manifest.ranks]
     if numbers != sorted(set(numbers)):

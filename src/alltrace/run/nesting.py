@@ -41,8 +41,11 @@ class Nesting:
     def fill(self, rows: pa.Table) -> pa.Table:
         """`rows`, the next ones of the file, with `depth` and `parent` filled.
 
-        A range whose thread or start is unknown, and a start/end range, gets nulls. The depth saturates at the end of int16.
+        A range whose thread or start is unknown, and a start/end range, gets nulls. The depth saturates at the end of int16. Rows
+        that have neither column are left as they are.
         """
+        if not {"depth", "parent"} & set(rows.column_names):
+            return rows
         kinds = rows.column("kind").combine_chunks().indices
         known = pc.and_(pc.is_valid(rows.column("thread")), pc.is_valid(rows.column("start"))).to_numpy()
         nests = known & pc.fill_null(pc.equal(kinds, self._pushpop), False).to_numpy(zero_copy_only=False)
@@ -53,7 +56,8 @@ class Nesting:
             "parent": masked_array(parents, nothing=parents < 0),
         }
         for name, column in columns.items():
-            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+            if name in rows.column_names:
+                rows = rows.set_column(rows.schema.get_field_index(name), name, column)
         return rows
 
 

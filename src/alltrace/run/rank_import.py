@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
 
-    from alltrace.readers.base import ReportReader
+    from alltrace.readers.base import ReportProcess, ReportReader
     from alltrace.run.identity import RankPlan, Source
 
 _GROUPS: tuple[tuple[str, ...], ...] = (("ranges", "marks"),)
@@ -52,6 +52,8 @@ class RankTask:
         signatures: Rank to what it is made from.
         tables: The canonical event tables wanted.
         rules: The kernel rules.
+        columns: Of tables of which few columns are wanted, those.
+        processes: The processes of each report, as opening it found them.
     """
 
     run: str
@@ -60,6 +62,8 @@ class RankTask:
     signatures: Mapping[int, Mapping[str, Any]]
     tables: tuple[str, ...]
     rules: tuple[KernelRule, ...]
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    processes: Mapping[int, tuple[ReportProcess, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -98,9 +102,9 @@ def _import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
     shutil.rmtree(staging, ignore_errors=True)
     try:
         pieces: dict[int, list[_Piece]] = defaultdict(list)
-        for index, record in task.reports.items():
+        for index in task.reports:
             mine = [(r, s) for r in task.ranks for s in r.sources if s.report == index]
-            for rank, piece in _read_report(record, mine, task, staging / str(index), advance):
+            for rank, piece in _read_report(index, mine, task, staging / str(index), advance):
                 pieces[rank].append(piece)
         return [_commit(run, task, plan, pieces[plan.rank], staging) for plan in task.ranks]
     finally:
@@ -108,14 +112,14 @@ def _import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
 
 
 def _read_report(
-    record: ReportRecord,
+    report: int,
     mine: Sequence[tuple[RankPlan, Source]],
     task: RankTask,
     folder: Path,
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, _Piece]]:
     """Each rank's piece of one report."""
-    reader = open_report(Path(record.path))
+    reader = open_report(Path(task.reports[report].path), task.processes.get(report, ()))
     try:
         yield from _split(reader, mine, task, folder, advance)
     finally:
@@ -137,9 +141,9 @@ def _split(
         place = folder / f"rank={plan.rank}"
         place.mkdir(parents=True)
         pieces.append(_Piece(place, {}))
-    with one_thread() as encoder, closing(ahead(_batches(reader, task.tables, kinds), _AHEAD)) as batches:
+    with one_thread() as encoder, closing(ahead(_batches(reader, task, kinds), _AHEAD)) as batches:
         for group, found in groupby(batches, key=itemgetter(0)):
-            sinks = _Sinks(group, pieces, folder, encoder)
+            sinks = _Sinks(group, pieces, folder, encoder, task.columns)
             try:
                 for _, name, batch in found:
                     for n, part in router.split(batch):
@@ -162,11 +166,11 @@ def _split(
         yield plan.rank, pieces[n]
 
 
-def _batches(reader: ReportReader, tables: Sequence[str], kinds: _KernelKinds) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+def _batches(reader: ReportReader, task: RankTask, kinds: _KernelKinds) -> Iterator[tuple[tuple[str, ...], str, Any]]:
     """The rows of all wanted tables: which tables are read together, the table, and the batch."""
-    for group in _grouped(tables):
-        for name, batch in reader.stream(group):
-            yield group, name, kinds.fill(batch) if name == "kernels" else batch
+    for group in _grouped(task.tables):
+        for name, batch in reader.stream(group, task.columns):
+            yield group, name, kinds.fill(batch) if name == "kernels" and "kind" in task.columns.get(name, ("kind",)) else batch
 
 
 def _grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -182,7 +186,15 @@ def _grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
 class _Sinks:
     """The writers of one group of tables, made as rows come; a table without rows gets no file."""
 
-    def __init__(self, group: Sequence[str], pieces: Sequence[_Piece], spill: Path, encoder: Executor) -> None:
+    def __init__(
+        self,
+        group: Sequence[str],
+        pieces: Sequence[_Piece],
+        spill: Path,
+        encoder: Executor,
+        columns: Mapping[str, Sequence[str]],
+    ) -> None:
+        self._tables = {t: TABLES[t].narrowed(columns[t]) if t in columns else TABLES[t] for t in group}
         self._encoder = encoder
         self._pieces = pieces
         self._spill = spill
@@ -197,8 +209,9 @@ class _Sinks:
         key = (name, piece)
         if key not in self._writers:
             path = self._pieces[piece].folder / f"{name}.parquet"
-            self._writers[key] = TableWriter(TABLES[name], path, self._spill, self._budget, self._encoder)
-        self._writers[key].append(batch)
+            self._writers[key] = TableWriter(self._tables[name], path, self._spill, self._budget, self._encoder)
+        table = self._tables[name]
+        self._writers[key].append(batch if table is TABLES[name] else batch.select(list(table.column_names)))
         if name in _GPU_WORK:
             self._pieces[piece].devices.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
         if name in ("ranges", "marks"):

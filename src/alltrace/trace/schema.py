@@ -14,7 +14,7 @@ Conventions, for every table:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 ColumnType = Literal["time", "name", "enum", "text", "int8", "int16", "int32", "int64", "float64", "bool", "binary"]
 
 FORMAT_VERSION = 1
+
+_ALWAYS = {"ranges": ("kind",)}
+"""What a table has however narrow it is: which ranges nest decides how they are written."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,17 @@ class Table:
             if column.name == name:
                 return column
         raise KeyError(f"{self.name}.{name}")
+
+    def narrowed(self, columns: Iterable[str]) -> Table:
+        """The same table with fewer columns: the given ones, and those that its rows are ordered, placed and routed by.
+
+        Args:
+            columns: The columns wanted; what the table does not have counts for nothing.
+        """
+        wanted = {*columns, *self.sort_keys, *self.time_columns(), *_ALWAYS.get(self.name, ()), "process", "device"}
+        if self.name == "kernels" and "kind" in wanted:  # the rules that make it look at names
+            wanted |= {"name", "short_name"}
+        return replace(self, columns=tuple(c for c in self.columns if c.name in wanted))
 
     def time_columns(self) -> tuple[str, ...]:
         """The columns that hold points in time, which the clock correction applies to."""

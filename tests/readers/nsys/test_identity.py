@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from alltrace.readers.nsys import identity
+from alltrace.readers.nsys.read import open_report
+
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, globalPid, demangledName)"
 SECRET = "hunter2-very-secret"
 
@@ -138,3 +141,33 @@ def test_warnings(export, read, tid):
     no_cuda = read(export({"OSRT_API(start, end, globalTid, nameId, returnValue)": [(1, 2, tid(9, 9), None, -1)]}))
     assert no_cuda.report.warnings == ("The report has no CUDA events.", "The report has no NVTX events.")
     assert no_cuda.column("osrt", "return_value") == [-1]
+
+
+def test_known_processes_are_numbered_as_before_and_not_looked_for(export, tid, monkeypatch):
+    """Opened again, a report whose rows name the less busy process first numbers both as it did."""
+    path = export({"OSRT_API(start, end, globalTid, nameId)": [(1, 2, tid(4), 1), (1, 2, tid(8), 1), (3, 4, tid(8), 1)]})
+    first = open_report(path)
+    assert [(p.process, p.pid, p.source_id) for p in first.report.processes] == [(0, 8, tid(8) >> 24), (1, 4, tid(4) >> 24)]
+    monkeypatch.delattr(identity, "_busiest")
+    again = open_report(path, first.report.processes)
+    assert again.report.processes == first.report.processes
+    for reader in (first, again):
+        (rows,) = (batch.column("process").to_pylist() for _, batch in reader.stream(["osrt"]))
+        assert rows == [1, 0, 0]
+        assert reader.dictionaries()["processes"].column("pid").to_pylist() == [8, 4]
+        reader.close()
+
+
+def test_ranges_of_few_columns_have_the_others_null(export, tid):
+    columns = "start, end, eventType, textId, globalTid, domainId, color, category, int32Value, endGlobalTid"
+    rows = [(0, None, 75, 2, tid(4), 7, None, None, None, None), (5, 9, 60, 1, tid(4), 7, 3, 2, 11, tid(4, 5))]
+    path = export({f"NVTX_EVENTS({columns})": rows}, strings={1: "work", 2: "mine"})
+    wanted = ["start", "name", "domain", "payload"]
+    for few, color, payload in (({"ranges": wanted}, None, "11"), ({"ranges": wanted[:3]}, None, None), (None, 3, "11")):
+        reader = open_report(path)
+        ((_, batch),) = reader.stream(["ranges"], few)
+        texts = {n["id"]: n["value"] for n in reader.dictionaries()["names"].to_pylist()}
+        (row,) = batch.to_pylist()
+        reader.close()
+        assert (row["start"], row["end"], texts[row["name"]], texts[row["domain"]]) == (5, 9, "work", "mine")
+        assert (row["color"], row["payload"], row["kind"]) == (color, payload, "startend")

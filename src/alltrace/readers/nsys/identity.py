@@ -15,7 +15,7 @@ from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from alltrace.readers.nsys.entities import Entities
     from alltrace.readers.nsys.source import RawSource
@@ -123,8 +123,17 @@ def _may_be_mpi(source: RawSource) -> bool:
     return version is None or int(version[1]) < 3  # before 3.0, MPI calls were NVTX ranges
 
 
-def processes(source: RawSource, entities: Entities, ranks: dict[int, int]) -> tuple[ReportProcess, ...]:
-    """The processes with GPU work or an MPI rank; where there are none, all with events of the host, the busiest first."""
+def processes(
+    source: RawSource, entities: Entities, ranks: dict[int, int], known: Sequence[ReportProcess] = ()
+) -> tuple[ReportProcess, ...]:
+    """The processes with GPU work or an MPI rank; where there are none, all with events of the host, the busiest first.
+
+    Those that are `known` from an earlier opening get the rows that they had then.
+    """
+    if known:
+        for process in known:
+            entities.process_row((process.source_id or 0) << TID_BITS)
+        return tuple(known)
     gpu = _gpu_processes(source)
     keys = sorted({*gpu, *ranks}) or _busiest(source)
     found = []
@@ -138,6 +147,7 @@ def processes(source: RawSource, entities: Entities, ranks: dict[int, int]) -> t
                 mpi_rank=ranks.get(key),
                 gpu=key in gpu,
                 device_ordinal=gpu.get(key),
+                source_id=key,
             )
         )
     return tuple(found)

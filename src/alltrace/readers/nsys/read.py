@@ -19,9 +19,10 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from alltrace.readers.base import ReportProcess
     from alltrace.readers.nsys.source import RawSource
     from alltrace.readers.nsys.tool import Exported
 
@@ -33,7 +34,14 @@ _METRICS = ("gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics", "
 class NsysReader:
     """A report of Nsight Systems, opened; see `alltrace.readers.base.ReportReader`."""
 
-    def __init__(self, source: RawSource, report_format: str, path: Path, exported: Exported | None = None) -> None:
+    def __init__(
+        self,
+        source: RawSource,
+        report_format: str,
+        path: Path,
+        exported: Exported | None = None,
+        known: Sequence[ReportProcess] = (),
+    ) -> None:
         self._source = source
         self._exported = exported
         if "StringIds" not in source.tables and not any(_is_event_table(t) for t in source.tables):
@@ -45,9 +53,9 @@ class NsysReader:
         self._metrics = Metrics(source, self._strings, self._entities)
         self._files = Files(source, self._strings, self._entities)
         self._ranks = identity.mpi_ranks(source, self._strings)
-        self.report = self._identify(report_format, path)
+        self.report = self._identify(report_format, path, known)
 
-    def _identify(self, report_format: str, path: Path) -> Report:
+    def _identify(self, report_format: str, path: Path, known: Sequence[ReportProcess]) -> Report:
         source = self._source
         about = identity.metadata(source)
         version = about.get("EXPORT_SCHEMA_VERSION")
@@ -65,7 +73,7 @@ class NsysReader:
             system_clock_ns=_session_start(source, "systemClockNs"),
             start_ns=0 if duration is not None else None,
             stop_ns=duration,
-            processes=identity.processes(source, self._entities, self._ranks),
+            processes=identity.processes(source, self._entities, self._ranks, known),
             environment=variables,
             environment_removed=removed,
             world_size=identity.world_size(source, variables),
@@ -82,22 +90,24 @@ class NsysReader:
             return self._files.tables()
         return [found for found, _ in sources_of(table, self._source.tables)]
 
-    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+    def stream(self, tables: Collection[str], columns: Mapping[str, Collection[str]] | None = None) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical tables; see `ReportReader.stream`."""
         for table in (t for t in EVENT_TABLES if t in tables):
-            for batch in self._stream(table, hold_marks="marks" in tables):
+            for batch in self._stream(table, tables, columns or {}):
                 yield table, batch
 
-    def _stream(self, table: str, *, hold_marks: bool) -> Iterator[Any]:
+    def _stream(self, table: str, tables: Collection[str], columns: Mapping[str, Collection[str]]) -> Iterator[Any]:
         if table in _NVTX:
-            yield from self._nvtx.stream(table, hold_marks=hold_marks and table == "ranges")
+            wanted = [t for t in _NVTX if t in tables]  # both come from one pass
+            few = {c for t in wanted for c in columns[t]} if all(t in columns for t in wanted) else None
+            yield from self._nvtx.stream(table, few, hold_marks="marks" in tables and table == "ranges")
         elif table in _METRICS:
             yield from self._metrics.stream(table)
         elif table == _FILES:
             yield from self._files.stream()
         else:
             for found, mapping in sources_of(table, self._source.tables):
-                yield from self._columns.stream(found, mapping)
+                yield from self._columns.stream(found, mapping, columns.get(table))
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
@@ -135,7 +145,7 @@ def _is_event_table(table: str) -> bool:
     return table in {"NVTX_EVENTS", "TARGET_INFO_SESSION_START_TIME"} or table.startswith("CUPTI_ACTIVITY_KIND_")
 
 
-def open_report(path: Path) -> NsysReader:
+def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> NsysReader:
     """Open a report: an export as SQLite or as a folder of Parquet files, or a `.nsys-rep` where an nsys is installed.
 
     Raises:
@@ -145,24 +155,30 @@ def open_report(path: Path) -> NsysReader:
     if path.is_dir():
         from alltrace.readers.nsys.parquetdir import ParquetFolder
 
-        return _reader(ParquetFolder(path), "nsys-parquet", path)
+        return _reader(ParquetFolder(path), "nsys-parquet", path, known=known)
     from alltrace.readers.nsys.sqlite import open_sqlite  # its decoder loads slowly
 
     if not name.endswith((".nsys-rep", ".qdrep", ".qdstrm")):
-        return _reader(open_sqlite(path), "nsys-sqlite", path)
+        return _reader(open_sqlite(path), "nsys-sqlite", path, known=known)
     from alltrace.readers.nsys.tool import Exported
 
     exported = Exported(path)
     try:
-        return _reader(open_sqlite(exported.sqlite), "nsys-rep", path, exported)
+        return _reader(open_sqlite(exported.sqlite), "nsys-rep", path, exported, known)
     except BaseException:
         exported.close()
         raise
 
 
-def _reader(source: RawSource, report_format: str, path: Path, exported: Exported | None = None) -> NsysReader:
+def _reader(
+    source: RawSource,
+    report_format: str,
+    path: Path,
+    exported: Exported | None = None,
+    known: Sequence[ReportProcess] = (),
+) -> NsysReader:
     try:
-        return NsysReader(source, report_format, path, exported)
+        return NsysReader(source, report_format, path, exported, known)
     except BaseException:
         source.close()
         raise

@@ -13,6 +13,8 @@ import pyarrow as pa
 from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.recipes.stats.base import round_half_up
+from alltrace.trace import compute as pc
+from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -164,17 +166,18 @@ def _typed(cell: Cell, values: Any) -> Any:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if not isinstance(array, pa.Array):
-        array = pa.array(array)
+        number = isinstance(array, np.ndarray) and array.dtype.kind in "if"
+        array = plain_array(array) if number else pa.array(array)
     if pa.types.is_dictionary(array.type) or (pa.types.is_decimal(array.type) and cell.kind not in _ROUNDED):
         if cell.kind == "word" or not pa.types.is_dictionary(array.type):
             return array
-        return array.cast(array.type.value_type)
-    array = array.cast(kind)
+        return pc.cast(array, array.type.value_type)
+    array = pc.cast(array, kind)
     if cell.kind not in _ROUNDED:
         return array
-    null = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    number = array.fill_null(0.0).to_numpy(zero_copy_only=False)
-    return pa.array(round_half_up(number) if cell.half_up else np.round(number, 1), mask=null)
+    null = pc.is_null(array).to_numpy(zero_copy_only=False) if array.null_count else None
+    number = (pc.fill_null(array, 0.0) if array.null_count else array).to_numpy(zero_copy_only=False)
+    return plain_array(round_half_up(number) if cell.half_up else np.round(number, 1), None if null is None else ~null)
 
 
 def files(run: RunFacts) -> dict[int, str]:

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from alltrace.recipes.base import Chart
-from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
+from alltrace.recipes.collecting import Collector
+from alltrace.recipes.distribution import COUNT, VALUE, group, summarize
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, NsysRecipe, file_columns, files
 from alltrace.recipes.nsys.ranges import KEYS, range_names
-from alltrace.recipes.stats.base import RANK, with_rank
+from alltrace.recipes.stats.base import RANK, plain, with_rank
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
 
@@ -87,16 +89,24 @@ class Described(NsysRecipe):
         """The events of one rank: a table with the columns `keys` and `value` (int64 ns, no nulls)."""
         raise NotImplementedError
 
+    def pieces(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
+        """The same, some rows at a time where they are read so."""
+        yield self.rows(rank, options)
+
     def labels(self, keys: Any, run: RunFacts) -> Any:
         """What distinct keys (a table of the columns `keys`) are called, a string array."""
         return run.texts(keys.column("name").combine_chunks())
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of the rank's durations by key."""
-        rows = self.rows(rank, options)
-        found = collect({k: rows.column(k) for k in self.keys}, rows.column(VALUE))
+        collector = Collector(self.keys)
+        for rows in self.pieces(rank, options):
+            collector.add(rows)
+        found = plain(collector.table())
+        if not found.num_rows:
+            return pa.schema([(c, pa.int64()) for c in (*self.keys, VALUE, COUNT)]).empty_table()
         # nsys describes what took time
-        return found.filter(pc.greater(found.column(VALUE), 0))
+        return pc.filter(found, pc.greater(found.column(VALUE), 0))
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The three tables, by name."""
@@ -104,18 +114,18 @@ class Described(NsysRecipe):
             return self.answer({})
         whole = pa.concat_tables([with_rank(part) for part in parts])
         codes, first = group([whole.column(k) for k in self.keys])
-        distinct = whole.select(list(self.keys)).take(pa.array(first)).combine_chunks()
+        distinct = pc.take(whole.select(list(self.keys)), plain_array(first)).combine_chunks()
         labels = pc.fill_null(self.labels(distinct, run), "")
         rows, first = group([labels])
         # rows are numbered in the order of their names
-        names = labels.take(pa.array(first))
+        names = pc.take(labels, plain_array(first))
         order = pc.sort_indices(names)
         place = pc.sort_indices(order).to_numpy()
-        names = names.take(order)
+        names = pc.take(names, order)
         values = pa.table(
             {
                 RANK: whole.column(RANK),
-                "row": place[rows[codes]].astype("int64"),
+                "row": plain_array(place[rows[codes]].astype("int64")),
                 VALUE: whole.column(VALUE),
                 COUNT: whole.column(COUNT),
             }
@@ -123,15 +133,15 @@ class Described(NsysRecipe):
         of_all = _sorted(summarize(values.select(["row", VALUE, COUNT]), "linear"), "row")
         of_rank = _sorted(summarize(values, "linear"), RANK, "row")
         called = files(run)
-        every = {TEXT: names.take(of_all.column("row").combine_chunks()), **statistics_columns(of_all, exact=False)}
-        each = {TEXT: names.take(of_rank.column("row").combine_chunks()), **statistics_columns(of_rank, exact=True)}
+        every = {TEXT: pc.take(names, of_all.column("row").combine_chunks()), **statistics_columns(of_all, exact=False)}
+        each = {TEXT: pc.take(names, of_rank.column("row").combine_chunks()), **statistics_columns(of_rank, exact=True)}
         each["Rank"] = of_rank.column(RANK)
         each[FILE] = pa.array([called[r] for r in of_rank.column(RANK).to_pylist()], pa.string())
         return self.answer({"all_stats": every, "rank_stats": each, "files": file_columns(parts, run)})
 
 
 def _sorted(table: Any, *keys: str) -> Any:
-    return table.take(pc.sort_indices(table, [(k, "ascending") for k in keys]))
+    return pc.take(table, pc.sort_indices(table, [(k, "ascending") for k in keys]))
 
 
 class DescribedRanges(Described):

@@ -11,9 +11,9 @@ from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.distribution import group
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns
 from alltrace.recipes.nvtx_projection import integers
-from alltrace.recipes.stats.base import RANK, with_rank
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import plain_array
 from alltrace.trace.intervals import Merged, by_track, concurrency, merge, overlap_ns
 
 if TYPE_CHECKING:
@@ -90,27 +90,31 @@ class NcclGpuOverlapTrace(NsysRecipe):
         """The kernels by name over all ranks, and each."""
         if not parts:
             return self.answer({})
-        whole = pa.concat_tables([with_rank(part) for part in parts]).combine_chunks()
-        codes, first = group([whole.column("name")])
-        texts = pc.fill_null(run.texts(whole.column("name").combine_chunks().take(pa.array(first))), "")
-        took = integers(whole.column("End")) - integers(whole.column("Start"))
-        beside = {c.title: integers(whole.column(key)) for c, key in zip(_OVERLAPS, ("communication", "compute"), strict=True)}
-        rows, some = group([texts])
-        rows = rows[codes]
-        names = texts.take(pa.array(some))
-        count = np.bincount(rows, minlength=len(names))
-        grouped: dict[str, Any] = {"Name": names, "Count": count}
-        for title, overlap in beside.items():
-            sums = [np.zeros(len(names), np.int64) for _ in range(2)]
-            for into, values in zip(sums, (overlap, took), strict=True):
-                np.add.at(into, rows, values)
-            grouped[title] = _percent(*sums)
+        # part by part, because there is a row for each kernel of all ranks
+        counts = [part.table.num_rows for part in parts]
+        numbers: dict[str, int] = {}  # each name by its number
+        rows = np.empty(sum(counts), np.int32)
+        shares = {c.title: np.empty(len(rows), np.float64) for c in _OVERLAPS}
+        sums: dict[str, Ints] = {}
+        for part, last in zip(parts, np.cumsum(counts).tolist(), strict=True):
+            at = slice(last - part.table.num_rows, last)
+            rows[at], columns = _named(part, run, numbers)
+            for title, values in columns.items():
+                found = np.zeros(len(numbers), np.int64)
+                found[: len(sums.get(title, ()))] = sums.get(title, ())
+                np.add.at(found, rows[at], values)
+                sums[title] = found
+            for title, share in shares.items():
+                share[at] = _percent(columns[title], columns["took"])
+        names = pa.array(list(numbers), pa.string())
+        grouped: dict[str, Any] = {"Name": names, "Count": np.bincount(rows, minlength=len(names))}
+        grouped.update({title: _percent(sums[title], sums["took"]) for title in shares})
         table = pa.table(grouped)
         table = table.take(pc.sort_indices(table, [("Name", "ascending")]))
-        each: dict[str, Any] = {c: whole.column(c) for c in ("Start", "End", "PID", "DeviceID")}
-        each["Name"] = pa.DictionaryArray.from_arrays(pa.array(rows, pa.int32()), names)
-        each["Rank"] = whole.column(RANK)
-        each.update({title: _percent(overlap, took) for title, overlap in beside.items()})
+        each: dict[str, Any] = {c: _joined(parts, c) for c in ("Start", "End", "PID", "DeviceID")}
+        each["Name"] = pa.DictionaryArray.from_arrays(plain_array(rows), names)
+        each["Rank"] = plain_array(np.repeat(np.array([part.rank for part in parts], np.int64), counts))
+        each.update({title: plain_array(share) for title, share in shares.items()})
         return self.answer(
             {
                 "grouped_trace": {n: table.column(n) for n in table.column_names},
@@ -118,6 +122,23 @@ class NcclGpuOverlapTrace(NsysRecipe):
                 "files": file_columns(parts, run),
             }
         )
+
+
+def _named(part: Part, run: RunFacts, numbers: dict[str, int]) -> tuple[NDArray[np.int32], dict[str, Ints]]:
+    """One rank's kernels: the numbers of their names, which new ones are added to; how long each took and both overlaps, ns."""
+    table = part.table.combine_chunks()
+    codes, first = group([table.column("name")])
+    texts = pc.fill_null(run.texts(table.column("name").combine_chunks().take(plain_array(first))), "")
+    own = np.array([numbers.setdefault(text, len(numbers)) for text in texts.to_pylist()], np.int32)
+    columns = {"took": integers(table.column("End")) - integers(table.column("Start"))}
+    for cell, key in zip(_OVERLAPS, ("communication", "compute"), strict=True):
+        columns[cell.title] = integers(table.column(key))
+    return own[codes], columns
+
+
+def _joined(parts: Sequence[Part], column: str) -> Any:
+    """A column of all parts, as one array."""
+    return pa.concat_arrays([chunk for part in parts for chunk in part.table.column(column).chunks])
 
 
 def _beside(start: Ints, end: Ints, of: NDArray[np.bool_]) -> Ints:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from alltrace.recipes.base import Part
 from alltrace.recipes.distribution import COUNT, VALUE, collect, summarize
 from alltrace.recipes.nsys.base import RANK_CELL, Cell
 from alltrace.recipes.nsys.described import Described, DescribedRanges, statistics, statistics_columns
@@ -15,7 +16,7 @@ from alltrace.trace import compute as pc
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+    from alltrace.recipes.base import Answer, RankTables, RunFacts
 
 _OPERATION = ("op", "datatype", "bytes", "group_size", "communicator")
 _WHAT = "on_gpu"
@@ -93,7 +94,7 @@ class NcclSum(DescribedRanges):
 
 def replaced(part: Part, table: Any) -> Part:
     """The part with another table."""
-    return type(part)(part.rank, table)
+    return Part(part.rank, table)
 
 
 def _with_rank(part: Part) -> Any:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.nsys.described import DescribedRanges
-from alltrace.recipes.nsys.ranges import RANGES, closed
+from alltrace.recipes.nsys.ranges import RANGES, closed, with_length
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from alltrace.recipes.base import RankTables
 
@@ -27,6 +28,14 @@ class NvtxSum(DescribedRanges):
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The ranges."""
         return closed(rank)
+
+    def pieces(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
+        """The ranges; a rank that holds them for other questions gives them whole."""
+        if getattr(rank, "batches", None) is None:
+            yield self.rows(rank, options)
+            return
+        for ranges in in_pieces(rank, "ranges", RANGES["ranges"]):
+            yield with_length(ranges)
 
 
 RECIPE = NvtxSum()

@@ -29,13 +29,13 @@ KEYS = ("domain", "name")
 
 def closed(rank: RankTables) -> Any:
     """The ranges that were closed: `start`, `end`, `name`, `domain` and `value`, their length in ns."""
+    return once(rank, "closed ranges", lambda: with_length(rank.table("ranges", RANGES["ranges"])))
 
-    def make() -> Any:
-        ranges = rank.table("ranges", RANGES["ranges"])
-        ranges = ranges.append_column(VALUE, pc.subtract(ranges.column("end"), ranges.column("start")))
-        return ranges.filter(ranges.column(VALUE).is_valid()) if ranges.column(VALUE).null_count else ranges
 
-    return once(rank, "closed ranges", make)
+def with_length(ranges: Any) -> Any:
+    """Those of the ranges that were closed, with `value`, their length in ns."""
+    ranges = ranges.append_column(VALUE, pc.subtract(ranges.column("end"), ranges.column("start")))
+    return pc.filter(ranges, pc.is_valid(ranges.column(VALUE))) if ranges.column(VALUE).null_count else ranges
 
 
 def projected(rank: RankTables) -> Any:
@@ -84,6 +84,6 @@ def range_names(domain: Any, name: Any, run: RunFacts) -> Any:
     """
     texts = pc.fill_null(run.texts(name), "")
     counts = pc.value_counts(texts)
-    several = pc.is_in(texts, value_set=counts.field("values").filter(pc.greater(counts.field("counts"), 1)))
+    several = pc.is_in(texts, value_set=pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1)))
     full = pc.binary_join_element_wise(run.texts(domain), texts, ":", null_handling="emit_null")
-    return pc.if_else(several, pc.coalesce(full, texts), texts).cast(pa.string())
+    return pc.cast(pc.if_else(several, pc.coalesce(full, texts), texts), pa.string())

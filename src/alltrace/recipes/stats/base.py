@@ -331,7 +331,7 @@ def _without_null_words(table: Any) -> Any:
 def with_rank(part: Part, title: str = RANK) -> Any:
     """The part's table with a leading column of the rank's number."""
     table = part.table
-    return table.add_column(0, title, pa.array(np.full(table.num_rows, part.rank, np.int64)))
+    return table.add_column(0, title, plain_array(np.full(table.num_rows, part.rank, np.int64)))
 
 
 def round_half_up(values: Any) -> Any:
