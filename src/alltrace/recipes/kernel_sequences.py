@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 32
 _SUMS = ("count", "gpu_total_ns", "cpu_total_ns")
-_KEYS = ("operator", "code", "length", "kernels")
+_KEYS = ("operator", "code", "length")
+_NUMBERS = [*_KEYS, *_SUMS]
 
 
 class KernelSequences(Recipe):
@@ -71,12 +74,14 @@ class KernelSequences(Recipe):
         work = gpu_work(rank)
         mine = np.flatnonzero((work.call >= 0) & (work.kind == KERNEL))
         found = _sequences(at, Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end"))), work, mine)
-        return _grouped(rank, names, name, at, found, options["min_length"])
+        return _grouped(kinds, name, at, found, options["min_length"])
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The sequences of all ranks."""
         import numpy as np
         import pyarrow as pa
+
+        from alltrace.recipes.distribution import group
 
         rough = {"decimals": "1"}
         kinds = {"operator": pa.string(), "kernels": pa.string(), "gpu_mean_ns": pa.float64(), "cpu_mean_ns": pa.float64()}
@@ -88,22 +93,55 @@ class KernelSequences(Recipe):
         )
         if not parts:
             return Answer(schema.empty_table(), self.columns)
-        whole = pa.concat_tables([p.table for p in parts])
-        grouped = whole.group_by(list(_KEYS), use_threads=False).aggregate([("count", "count"), *((c, "sum") for c in _SUMS)])
-        notes = [] if grouped.num_rows else [f"no call launches {options['min_length']} kernels or more"]
-        if options["top"] and grouped.num_rows > options["top"]:
-            notes.append(f"{options['top']} of {grouped.num_rows} sequences are shown (--top)")
-            gpu = grouped.column("gpu_total_ns_sum").to_numpy()
-            least = np.partition(gpu, len(gpu) - options["top"])[len(gpu) - options["top"]]
-            grouped = grouped.filter(pa.array(gpu >= least))
-        rows = []
-        for row in grouped.to_pylist():
-            count, gpu, cpu = (row[f"{c}_sum"] for c in _SUMS)
-            means = {"gpu_mean_ns": gpu / count, "cpu_mean_ns": cpu / count}
-            facts = {"ranks": row["count_count"], "count": count, "gpu_total_ns": gpu, **means}
-            rows.append({"operator": row["operator"], "kernels": row["kernels"], "length": row["length"], **facts})
+        whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])
+        place, first = group([whole.column(k) for k in _KEYS])
+        ranks = np.bincount(place, minlength=len(first))
+        count, gpu, cpu = (_summed(whole.column(c), place, len(first)) for c in _SUMS)
+        notes = [] if len(first) else [f"no call launches {options['min_length']} kernels or more"]
+        chosen = np.arange(len(first))
+        if options["top"] and len(first) > options["top"]:
+            notes.append(f"{options['top']} of {len(first)} sequences are shown (--top)")
+            chosen = np.flatnonzero(gpu >= np.partition(gpu, len(gpu) - options["top"])[len(gpu) - options["top"]])
+        at = first[chosen]
+        operators = pc.fill_null(run.texts(pc.take(whole.column("operator"), plain_array(at))), "").to_pylist()
+        lengths = pc.take(whole.column("length"), plain_array(at)).to_pylist()
+        rows = [
+            {
+                "operator": operator, "kernels": kernels, "length": length, "ranks": int(ranks[n]), "count": int(count[n]),
+                "gpu_total_ns": int(gpu[n]), "gpu_mean_ns": int(gpu[n]) / int(count[n]), "cpu_mean_ns": int(cpu[n]) / int(count[n]),
+            }
+            for n, operator, kernels, length in zip(
+                chosen.tolist(), operators, _as_text(parts, at, lengths, run), lengths, strict=True
+            )
+        ]  # fmt: skip
         rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["length"], r["operator"], r["kernels"], r["count"]))
         return Answer(pa.Table.from_pylist(rows[: options["top"] or None], schema), self.columns, tuple(notes))
+
+
+def _summed(column: Any, place: Any, groups: int) -> Any:
+    """The sum of each group: int64 array."""
+    import numpy as np
+
+    sums = np.zeros(groups, np.int64)
+    np.add.at(sums, place, column.to_numpy())
+    return sums
+
+
+def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunFacts) -> list[str]:
+    """What sequences are, as people read them, by their rows in the parts' tables one after the other."""
+    import numpy as np
+
+    begins = np.cumsum([0, *(part.table.num_rows for part in parts)])
+    texts = [""] * len(rows)
+    owners = np.searchsorted(begins, rows, "right") - 1
+    for owner in np.unique(owners).tolist():
+        mine = np.flatnonzero(owners == owner)
+        table = parts[owner].table  # a part on disk is looked at here and let go of
+        lists = pc.take(table.column("kernels"), plain_array(rows[mine] - begins[owner])).combine_chunks()
+        words = iter(pc.fill_null(run.texts(pc.cast(lists.flatten(), "int64")), "?").to_pylist())
+        for n, count in zip(mine.tolist(), lists.value_lengths().to_pylist(), strict=True):
+            texts[n] = " | ".join(islice(words, count)) + (" | ..." if lengths[n] > _SHOWN else "")
+    return texts
 
 
 class _Found:
@@ -147,27 +185,27 @@ def _mixed(values: Any) -> Any:
     return values ^ (values >> np.uint64(31))
 
 
-def _shown(found: _Found, codes: Any, texts: Any, rows: Any) -> Any:
-    """The first names of the sequences of some calls, as people read them."""
+def _shown(found: _Found, rows: Any) -> Any:
+    """The ids of the first names of the sequences of some calls, as lists."""
     import numpy as np
     import pyarrow as pa
 
+    from alltrace.trace.distinct import distinct
+
+    kinds, codes = distinct(found.names)
     first, length = found.first[rows], np.minimum(found.stop[rows] - found.first[rows], _SHOWN)
     ends = np.cumsum(length)
     at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - length), length)
-    words = pc.fill_null(texts, "?").take(pa.array(codes[at]))
-    lists = pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), words)
-    joined = pc.binary_join(lists, " | ")
-    more = pa.array(np.where(found.stop[rows] - found.first[rows] > _SHOWN, " | ...", ""), pa.string())
-    return pc.binary_join_element_wise(joined, more, "")
+    small = np.int16 if len(kinds) < 1 << 15 else np.int32
+    names = pa.DictionaryArray.from_arrays(plain_array(codes[at].astype(small)), pa.array(kinds, pa.int64(), mask=kinds == 0))
+    return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), names)
 
 
-def _grouped(rank: RankTables, names: Sequence[str], name: Any, at: Any, found: _Found, least: int) -> Any:
+def _grouped(kinds: Any, name: Any, at: Any, found: _Found, least: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
     from alltrace.recipes.distribution import group
-    from alltrace.trace.distinct import distinct
 
     long = np.flatnonzero(found.stop - found.first >= least)
     keys = [name[long], found.code[long], (found.stop - found.first)[long]]
@@ -177,14 +215,12 @@ def _grouped(rank: RankTables, names: Sequence[str], name: Any, at: Any, found: 
     np.add.at(gpu, place, found.gpu_ns[long])
     np.add.at(cpu, place, (at.end - at.start)[long])
     count = np.bincount(place, minlength=len(one))
-    kinds, codes = distinct(found.names)
-    shown = _shown(found, codes, rank.texts(pa.array(kinds, pa.int64(), mask=kinds == 0)), long[one])
     return pa.table(
         {
-            "operator": pa.array([names[n] for n in groups[0].tolist()], pa.string()),
+            "operator": pa.array(kinds, pa.int64())[:0] if not len(kinds) else plain_array(kinds[groups[0]]),
             "code": pa.array(groups[1], pa.int64()),
             "length": pa.array(groups[2], pa.int64()),
-            "kernels": shown,
+            "kernels": _shown(found, long[one]),
             "count": pa.array(count.astype(np.int64)),
             "gpu_total_ns": pa.array(gpu),
             "cpu_total_ns": pa.array(cpu),
