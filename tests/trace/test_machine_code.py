@@ -4,8 +4,13 @@ import threading
 
 import numpy as np
 import pytest
+from llvmlite import binding as llvm
 
 from alltrace.trace import jit, machine_code
+
+pytestmark = pytest.mark.skipif(
+    llvm.llvm_version_info < (16,), reason="with typed pointers code is left to Numba: Numba 0.62 is the first without"
+)
 
 FACTOR = 3
 READ = "Array(int64, 1, 'C', readonly=True)"
