@@ -15,7 +15,7 @@ from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -73,6 +73,12 @@ def _dense(codes: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDAr
     number = np.zeros(size, np.int64)
     number[present] = np.arange(len(present), dtype=np.int64)
     return number[codes], some_row[present]
+
+
+def plain(table: Any) -> Any:
+    """The table with words in place of dictionaries, which differ from rank to rank."""
+    fields = [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in table.schema]
+    return pc.cast_table(table, pa.schema(fields))
 
 
 def collect(keys: Mapping[str, Any], values: Any, counts: Any = None) -> pa.Table:
@@ -158,26 +164,38 @@ def statistics(
         """The k-th smallest value of each key, k 0-based."""
         return value[np.searchsorted(reach, base + k, side="right")]
 
-    def quartile(quarters: int) -> Any:
-        if quantile == "linear" and quarters != 2:
-            low, rest = np.divmod((n - 1) * quarters, 4)
-            high = np.minimum(low + 1, n - 1)
-            return kth(low) + (kth(high) - kth(low)) * (rest / 4)
-        upper, rest = np.divmod(n * quarters, 4)
-        lower = np.where(rest == 0, upper - 1, upper)
-        a, b = kth(lower), kth(np.minimum(upper, n - 1))
-        return a + (b - a) / 2
-
     columns = {
         "mean": _means(total, n),
-        "median": quartile(2).astype(np.float64),
-        "q1": quartile(1).astype(np.float64),
-        "q3": quartile(3).astype(np.float64),
+        "median": quartile(n, 2, quantile, kth),
+        "q1": quartile(n, 1, quantile, kth),
+        "q3": quartile(n, 3, quantile, kth),
         "min": value[at],
         "max": value[after - 1] if len(at) else value[at],
         "stddev": _deviations(value, count, n, total, at, after - at),
     }
     return {COUNT: plain_array(n), "total": total, **{name: plain_array(c) for name, c in columns.items()}}
+
+
+def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any]) -> NDArray[np.float64]:
+    """A quartile of each of some samples.
+
+    Args:
+        n: How many values each has, all above zero: int64 array.
+        quarters: Which quartile: 1, 2 or 3.
+        quantile: See `summarize`.
+        kth: Gives the k-th smallest value of each, k 0-based, for an array of k.
+    """
+    if quantile == "linear" and quarters != 2:
+        low, rest = np.divmod((n - 1) * quarters, 4)
+        high = np.minimum(low + 1, n - 1)
+        found = kth(low) + (kth(high) - kth(low)) * (rest / 4)
+    else:
+        upper, rest = np.divmod(n * quarters, 4)
+        lower = np.where(rest == 0, upper - 1, upper)
+        a, b = kth(lower), kth(np.minimum(upper, n - 1))
+        found = a + (b - a) / 2
+    floats: NDArray[np.float64] = found.astype(np.float64)
+    return floats
 
 
 def _counted(

@@ -16,6 +16,9 @@ WHAT = ("kernel", "copy", "range", "call", "collective", "step")
 KEYS = ("what", "name", "bytes", "group_size")
 """What a thing is: two runs' things of equal keys are the same thing."""
 
+_STORED = ("what", "id", "word", "bytes", "group_size")
+"""The columns of what ranks contribute that tell things apart: names as ids, or as words."""
+
 _VERSION = "_v[0-9]{4,5}$"
 """The version of CUDA that nsys adds to a call's name; `_v2` and the like are the call's own."""
 
@@ -72,9 +75,18 @@ class Durations(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per thing, the largest total first."""
-        from alltrace.recipes.distribution import summarize
+        import pyarrow as pa
 
-        table = _spelled(summarize(_coded_distribution(parts, run, options), "linear"))
+        from alltrace.recipes.distribution import group
+        from alltrace.recipes.pool import GROUP, Pool
+
+        steps = _steps(parts, run) if "step" in chosen(options) else None
+        pool = Pool([Part(-1, _EMPTY()), *parts, *([] if steps is None else [Part(-1, steps)])], _STORED)
+        named = _named_keys(pool.keys, run)
+        groups, first = group([named.column(k) for k in KEYS])
+        summary = pool.summarize(groups, "linear")
+        named = pc.take(named, pa.array(first))
+        table = pa.table([*named.columns, *summary.drop_columns([GROUP]).columns], names=[*KEYS, *summary.column_names[1:]])
         table = table.rename_columns([c if c in (*KEYS, "count") else f"{c}_ns" for c in table.column_names])
         order = pc.sort_indices(table, [("total_ns", "descending"), ("what", "ascending"), ("name", "ascending")])
         table = table.take(order)
@@ -103,49 +115,40 @@ def chosen(options: Mapping[str, Any]) -> set[str]:
 
 def distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
     """The distributions of all ranks with texts for names: columns of `KEYS`, `value` (ns) and `count`."""
-    return _spelled(_coded_distribution(parts, run, options))
-
-
-def _spelled(table: Any) -> Any:
-    """A table with its words as plain texts."""
-    import pyarrow as pa
-
-    plain = [pa.field(f.name, f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
-    return table.cast(pa.schema(plain))
-
-
-def _coded_distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
-    """`distribution` with dictionaries of words: there may be a million durations of a few names."""
     import pyarrow as pa
 
     from alltrace.recipes.distribution import group, merge
 
-    found = [part.table for part in parts]
     steps = _steps(parts, run) if "step" in chosen(options) else None
-    whole = merge([_EMPTY(), *found]) if found else _EMPTY()
-    codes, first = group([whole.column(c) for c in ("what", "id", "word")])
-    some = whole.select(["what", "id", "word"]).take(pa.array(first))
-    name = pc.coalesce(some.column("word"), pa.chunked_array([run.texts(some.column("id"))], pa.string()), "(no name)")
-    calls = pc.equal(some.column("what"), "call")
-    name = pc.if_else(calls, pc.replace_substring_regex(name, _VERSION, ""), name)
+    whole = merge([_EMPTY(), *(part.table for part in parts), *([] if steps is None else [steps])])
+    codes, first = group([whole.column(c) for c in _STORED])
+    named = _named_keys(whole.select(_STORED).take(pa.array(first)), run)
     rows = pa.array(codes)
-    words = [column.combine_chunks().dictionary_encode().take(rows) for column in (some.column("what"), name)]
-    others = [whole.column(c) for c in ("bytes", "group_size", "value", "count")]
-    table = pa.table([*words, *others], names=[*KEYS, "value", "count"])
-    del whole, codes, rows, words, others
-    if steps is None:
-        return merge([table])
-    coded = [steps.column(c).combine_chunks().dictionary_encode() for c in KEYS[:2]]
-    steps = pa.table([*coded, *steps.columns[2:]], names=steps.column_names)
-    return merge([pa.concat_tables([table, steps]).unify_dictionaries()])
+    # there may be a million durations of a few names, so words go as dictionaries until the last
+    words = {k: named.column(k).combine_chunks() for k in KEYS}
+    coded = [c.dictionary_encode().take(rows) if pa.types.is_string(c.type) else c.take(rows) for c in words.values()]
+    table = pa.table([*coded, whole.column("value"), whole.column("count")], names=[*KEYS, "value", "count"])
+    del whole, codes, rows, coded
+    table = merge([table])
+    plain = [pa.field(f.name, f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(plain))
+
+
+def _named_keys(keys: Any, run: RunFacts) -> Any:
+    """The columns `KEYS` of a table with those of `_STORED`."""
+    import pyarrow as pa
+
+    texts = pa.chunked_array([run.texts(keys.column("id").combine_chunks())], pa.string())
+    name = pc.coalesce(keys.column("word"), texts, "(no name)")
+    calls = pc.equal(keys.column("what"), "call")
+    name = pc.if_else(calls, pc.replace_substring_regex(name, _VERSION, ""), name)
+    return pa.table([keys.column("what"), name, keys.column("bytes"), keys.column("group_size")], names=KEYS)
 
 
 def _steps(parts: Sequence[Part], run: RunFacts) -> Any:
     """The distribution of the steps of the ranks that were asked; the alignment has them."""
     import numpy as np
     import pyarrow as pa
-
-    from alltrace.recipes.distribution import collect
 
     if run.alignment is None:
         return None
@@ -155,19 +158,7 @@ def _steps(parts: Sequence[Part], run: RunFacts) -> Any:
     if not steps.num_rows:
         return None
     kind = steps.column("kind").cast(pa.string())
-    made = collect({"name": kind}, pc.subtract(steps.column("end"), steps.column("start")))
-    count = made.num_rows
-    return pa.table(
-        [
-            pa.array(["step"] * count),
-            made.column("name"),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.int64()),
-            made.column("value"),
-            made.column("count"),
-        ],
-        names=[*KEYS, "value", "count"],
-    )
+    return _keyed("step", {"word": kind}, pc.subtract(steps.column("end"), steps.column("start")))
 
 
 def _EMPTY() -> Any:  # noqa: N802  a constant, but of what is loaded late
@@ -191,7 +182,7 @@ def _keyed(what: str, columns: Mapping[str, Any], durations: Any) -> Any:
     arrays = []
     for field in empty.schema:
         if field.name == "what":
-            arrays.append(pa.array([what] * made.num_rows, pa.string()))
+            arrays.append(pa.repeat(what, made.num_rows))
         elif field.name in made.column_names:
             arrays.append(made.column(field.name).cast(field.type))
         else:

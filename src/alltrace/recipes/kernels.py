@@ -74,9 +74,10 @@ class Kernels(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per kernel (and rank), the one with the largest total first."""
+        import numpy as np
         import pyarrow as pa
 
-        from alltrace.recipes.distribution import summarize
+        from alltrace.recipes.pool import GROUP, Pool
 
         columns = self.answer_columns(options)
         schema = _schema(columns)
@@ -86,21 +87,21 @@ class Kernels(Recipe):
             if parts and options["kind"] is not None:
                 notes = (f"no kernel is of class {options['kind']!r}",)
             return Answer(schema.empty_table(), columns, notes)
-        tables = [p.table.append_column("rank", pa.array([p.rank] * p.table.num_rows, pa.int32())) for p in given]
-        whole = pa.concat_tables([t.set_column(1, "kind", t.column("kind").cast(pa.string())) for t in tables])
+        pool = Pool(given, ("name", "kind"))
+        own = np.arange(pool.keys.num_rows)
         if options["by_rank"]:
-            summary = summarize(whole, "linear")
+            summary = pool.summarize_ranks(own, "linear")
         else:
-            summary = summarize(whole.drop_columns(["rank"]), "linear")
-            summary = summary.append_column("ranks", _ranks_per_key(whole, summary))
+            summary = pool.summarize(own, "linear").append_column("ranks", pa.array(pool.ranks_of(own)))
+        at = summary.column(GROUP)
         total = pc.sum(summary.column("total")).as_py()
         totals = summary.column("total").cast(pa.int64())
         share = pc.multiply(pc.divide(totals.cast(pa.float64()), float(total or 1)), 100.0)
         table = pa.table(
             {
                 **{n: summary.column(n) for n in ("rank",) if options["by_rank"]},
-                "name": run.texts(summary.column("name")),
-                "kind": summary.column("kind"),
+                "name": run.texts(pool.keys.column("name").combine_chunks()).take(at),
+                "kind": pool.keys.column("kind").take(at),
                 **{n: summary.column(n) for n in ("ranks",) if not options["by_rank"]},
                 "count": summary.column("count"),
                 "total_ns": totals,
@@ -117,22 +118,6 @@ class Kernels(Recipe):
         by_rank = [("rank", "ascending")] if options["by_rank"] else []
         keys = [("total_ns", "descending"), ("name", "ascending"), ("kind", "ascending"), *by_rank]
         return Answer(table.sort_by(keys).cast(schema), columns, notes)
-
-
-def _ranks_per_key(whole: Any, summary: Any) -> Any:
-    """How many distinct ranks have each (name, kind) of `summary`; a kernel without a name is a key like any other."""
-    import numpy as np
-    import pyarrow as pa
-
-    from alltrace.recipes.distribution import group
-    from alltrace.trace.distinct import distinct
-
-    keys = pa.concat_tables([t.select(["name", "kind"]) for t in (summary, whole)])
-    codes, _ = group([keys.column("name"), keys.column("kind")])
-    own, theirs = codes[: summary.num_rows], codes[summary.num_rows :]
-    ranks, of = distinct(whole.column("rank").to_numpy())
-    pairs, _ = distinct(theirs * max(len(ranks), 1) + of)
-    return pa.array(np.bincount(pairs // max(len(ranks), 1), minlength=int(codes.max()) + 1)[own], pa.int64())
 
 
 def _schema(columns: Sequence[AnswerColumn]) -> Any:

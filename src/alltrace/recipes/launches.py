@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 _MEASURES = ("call", "gpu", "delay", "short")
+_KEYS = ("name", "measure")
 _FIRST = {
     "rank": AnswerColumn("rank", None, "rank"),
     "kernel": AnswerColumn("name", None, "kernel, `copy` and its direction, or `fill`"),
@@ -91,9 +91,10 @@ class Launches(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """A row per rank, kernel or call."""
+        import numpy as np
         import pyarrow as pa
 
-        from alltrace.recipes.distribution import summarize
+        from alltrace.recipes.pool import GROUP, Pool
 
         columns = self.answer_columns(options)
         schema = _schema(columns)
@@ -102,26 +103,24 @@ class Launches(Recipe):
             notes = ("no call that launched GPU work is known",) if parts else ()
             return Answer(schema.empty_table(), columns, notes)
         first = columns[0].name
-        if first == "rank":
-            tables = [p.table.set_column(0, "rank", pa.array([p.rank] * p.table.num_rows, pa.int32())) for p in given]
-        else:
-            tables = [p.table for p in given]
-        whole = pa.concat_tables(tables)
         found: dict[Any, dict[str, Any]] = {}
-        for row in summarize(whole, "linear").to_pylist():
-            measure = _MEASURES[row["measure"]]
-            mine = found.setdefault(row[first], {first: row[first], "launches": row["count"], "slow": 0, "late": 0})
-            if measure == "short":
-                mine["short"] = int(row["total"])
-            else:
-                mine |= {f"{measure}_{statistic}_ns": row[statistic] for statistic in ("mean", "median", "max")}
-        for column, measure, cutoff in (("slow", "call", "call_cutoff_ns"), ("late", "delay", "delay_cutoff_ns")):
-            chosen = pc.and_(
-                pc.equal(whole.column("measure"), _MEASURES.index(measure)), pc.greater(whole.column("value"), options[cutoff])
-            )
-            counts = whole.filter(chosen).group_by([first], use_threads=False).aggregate([("count", "sum")])
-            for row in counts.to_pylist():
-                found[row[first]][column] = row["count_sum"]
+        # by rank each rank is a pool of its own
+        for pool in [Pool([p], _KEYS) for p in given] if first == "rank" else [Pool(given, _KEYS)]:
+            own = np.arange(pool.keys.num_rows)
+            measures = [_MEASURES[m] for m in pool.keys.column("measure").to_pylist()]
+            called = [pool.ranks[0]] * len(own) if first == "rank" else pool.keys.column("name").to_pylist()
+            above = {
+                "slow": ("call", pool.above(own, options["call_cutoff_ns"])),
+                "late": ("delay", pool.above(own, options["delay_cutoff_ns"])),
+            }
+            for row in pool.summarize(own, "linear").to_pylist():
+                name, measure = called[row[GROUP]], measures[row[GROUP]]
+                mine = found.setdefault(name, {first: name, "launches": row["count"]})
+                if measure == "short":
+                    mine["short"] = int(row["total"])
+                else:
+                    mine |= {f"{measure}_{statistic}_ns": row[statistic] for statistic in ("mean", "median", "max")}
+                mine |= {column: int(number[row[GROUP]]) for column, (of, number) in above.items() if of == measure}
         rows = list(found.values())
         rows.sort(key=lambda r: r["rank"] if first == "rank" else (-r["launches"], r["name"] or ""))
         kept = rows[: options["top"] or None] if first == "name" else rows

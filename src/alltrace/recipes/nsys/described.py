@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.collecting import Collector
-from alltrace.recipes.distribution import COUNT, VALUE, group, summarize
+from alltrace.recipes.distribution import COUNT, VALUE, group, plain
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, NsysRecipe, file_columns, files
 from alltrace.recipes.nsys.ranges import KEYS, range_names
-from alltrace.recipes.stats.base import RANK, plain, with_rank
+from alltrace.recipes.pool import GROUP, Pool
+from alltrace.recipes.stats.base import RANK
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
@@ -112,36 +113,22 @@ class Described(NsysRecipe):
         """The three tables, by name."""
         if not parts:
             return self.answer({})
-        whole = pa.concat_tables([with_rank(part) for part in parts])
-        codes, first = group([whole.column(k) for k in self.keys])
-        distinct = pc.take(whole.select(list(self.keys)), plain_array(first)).combine_chunks()
-        labels = pc.fill_null(self.labels(distinct, run), "")
+        pool = Pool(parts, self.keys)
+        labels = pc.fill_null(self.labels(pool.keys, run), "")
         rows, first = group([labels])
         # rows are numbered in the order of their names
         names = pc.take(labels, plain_array(first))
         order = pc.sort_indices(names)
         place = pc.sort_indices(order).to_numpy()
         names = pc.take(names, order)
-        values = pa.table(
-            {
-                RANK: whole.column(RANK),
-                "row": plain_array(place[rows[codes]].astype("int64")),
-                VALUE: whole.column(VALUE),
-                COUNT: whole.column(COUNT),
-            }
-        )
-        of_all = _sorted(summarize(values.select(["row", VALUE, COUNT]), "linear"), "row")
-        of_rank = _sorted(summarize(values, "linear"), RANK, "row")
+        groups = place[rows].astype("int64")
+        of_all, of_rank = pool.summarize(groups, "linear"), pool.summarize_ranks(groups, "linear")
         called = files(run)
-        every = {TEXT: pc.take(names, of_all.column("row").combine_chunks()), **statistics_columns(of_all, exact=False)}
-        each = {TEXT: pc.take(names, of_rank.column("row").combine_chunks()), **statistics_columns(of_rank, exact=True)}
+        every = {TEXT: pc.take(names, of_all.column(GROUP).combine_chunks()), **statistics_columns(of_all, exact=False)}
+        each = {TEXT: pc.take(names, of_rank.column(GROUP).combine_chunks()), **statistics_columns(of_rank, exact=True)}
         each["Rank"] = of_rank.column(RANK)
         each[FILE] = pa.array([called[r] for r in of_rank.column(RANK).to_pylist()], pa.string())
         return self.answer({"all_stats": every, "rank_stats": each, "files": file_columns(parts, run)})
-
-
-def _sorted(table: Any, *keys: str) -> Any:
-    return pc.take(table, pc.sort_indices(table, [(k, "ascending") for k in keys]))
 
 
 class DescribedRanges(Described):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.distribution import COUNT, VALUE, group, summarize
+from alltrace.recipes.distribution import COUNT, group, plain
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
-from alltrace.recipes.stats.base import RANK, plain, shares, with_rank
+from alltrace.recipes.pool import GROUP, Pool
+from alltrace.recipes.stats.base import RANK, shares
 from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
@@ -62,16 +63,12 @@ class StatsSum(NsysRecipe):
         if not parts:
             return self.answer({})
         label = self.report.named[0].title
-        whole = pa.concat_tables([with_rank(part) for part in parts])
-        codes, first = group([whole.column(k) for k in self.report.keys])
-        distinct = whole.select(list(self.report.keys)).take(pa.array(first))
+        pool = Pool(parts, self.report.keys)
         titles = [*(cell.title for cell in self.report.named), *self.report.hidden]
-        texts = [pc.fill_null(t, "") for t in self.report.labels(distinct, run, options)]
+        texts = [pc.fill_null(t, "") for t in self.report.labels(pool.keys, run, options)]
         rows, first = group(texts)
         named = dict(zip(titles, texts, strict=True))[label].take(pa.array(first))
-        values = pa.table({"row": rows[codes], RANK: whole.column(RANK), VALUE: whole.column(VALUE), COUNT: whole.column(COUNT)})
-        of_all = summarize(values.select(["row", VALUE, COUNT]))
-        of_rank = summarize(values)
+        of_all, of_rank = pool.summarize(rows), pool.summarize_ranks(rows)
         called = files(run)
         every = self._columns(of_all, named)
         every["Min File"], every["Max File"] = (_holders(of_all, of_rank, which, called) for which in ("min", "max"))
@@ -87,7 +84,7 @@ class StatsSum(NsysRecipe):
     def _columns(self, summary: Any, named: Any, within: Any = None) -> dict[str, Any]:
         sizes = self.report.sizes
         columns = {
-            self.report.named[0].title: named.take(summary.column("row")),
+            self.report.named[0].title: named.take(summary.column(GROUP)),
             "Total" if sizes else "Total Time": summary.column("total"),
             self.report.counted: summary.column(COUNT),
             "Avg": summary.column("mean"), "Q1": summary.column("q1"), "Med": summary.column("median"), "Q3": summary.column("q3"),
@@ -117,9 +114,9 @@ def _cells(report: SumReport) -> tuple[Cell, ...]:
 
 def _holders(of_all: Any, of_rank: Any, which: str, called: Mapping[int, str]) -> Any:
     """For each row of `of_all` the files of the ranks that have its smallest or largest value."""
-    extreme = dict(zip(of_all.column("row").to_pylist(), of_all.column(which).to_pylist(), strict=True))
+    extreme = dict(zip(of_all.column(GROUP).to_pylist(), of_all.column(which).to_pylist(), strict=True))
     found: dict[int, list[int]] = {row: [] for row in extreme}
-    for row, rank, value in zip(*(of_rank.column(c).to_pylist() for c in ("row", RANK, which)), strict=True):
+    for row, rank, value in zip(*(of_rank.column(c).to_pylist() for c in (GROUP, RANK, which)), strict=True):
         if value == extreme[row]:
             found[row].append(rank)
     return pa.array([", ".join(called[r] for r in sorted(ranks)) for ranks in found.values()], pa.string())

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.collecting import Collector
-from alltrace.recipes.distribution import COUNT, VALUE, group, statistics
+from alltrace.recipes.distribution import COUNT, VALUE, group, plain, statistics
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
@@ -307,12 +307,6 @@ def shares(totals: Any, within: Any = None) -> Any:
         codes, _ = group([within])
         sums = np.bincount(codes, weights=values)[codes] if len(codes) else values
     return np.divide(100.0 * values, sums, out=np.zeros_like(values), where=sums != 0)
-
-
-def plain(table: Any) -> Any:
-    """The table with words in place of dictionaries, which differ from rank to rank."""
-    fields = [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in table.schema]
-    return pc.cast_table(table, pa.schema(fields))
 
 
 def stack(tables: Sequence[Any]) -> Any:
