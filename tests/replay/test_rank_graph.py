@@ -78,7 +78,7 @@ def test_a_scale_multiplies_what_is_chosen():
     assert replayed(replay, changed_weights(replay, peers, everyone))[0] == pytest.approx(whole - 12 * 75_000, abs=600)
     transfers = Change(instances=np.ones(12, np.bool_), scale=0.0)
     assert replayed(replay, changed_weights(replay, peers, transfers))[0] == whole - 12 * 20_000
-    even = next(n for p in replay.parts for n in p.cell_name.tolist())
+    even = next(n for p in replay.parts for n in p.names.tolist())
     some = replayed(replay, changed_weights(replay, peers, Change(names=frozenset([even]), scale=0.0)))[0]
     assert some == whole - 6 * 150_000
 

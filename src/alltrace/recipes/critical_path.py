@@ -130,10 +130,12 @@ def _labels(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> dict
 
     found: dict[int, str | None] = {}
     main: dict[int, int] = {}
-    for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
-        order = np.argsort(part.cell_ns, kind="stable")
-        main.update(zip((part.cell_node[order] + base).tolist(), part.cell_name[order].tolist(), strict=True))
     arcs = np.unique(pieces.arc)
+    nodes = np.unique(replay.graph.target[arcs])
+    for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
+        cells = np.flatnonzero(np.isin(part.cell_node, nodes - base))
+        cells = cells[np.argsort(part.cell_ns[cells], kind="stable")]
+        main.update(zip((part.cell_node[cells] + base).tolist(), part.names[part.cell_name[cells]].tolist(), strict=True))
     names = np.unique([main[t] for t in replay.graph.target[arcs].tolist() if t in main])
     texts = dict(zip(names.tolist(), name_texts(run, names), strict=True))
     groups = {g.number: g.name for g in run.alignment.groups}

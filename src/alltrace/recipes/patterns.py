@@ -94,7 +94,7 @@ def own_excess(replay: Replay, peers: Peers) -> dict[int, float]:
     """For each rank the share of its device work that goes beyond what its peers take for the same; 0 at least."""
     found = {}
     for part, places in zip(replay.parts, replay.names[1], strict=True):
-        factor = peers.name_factor[int(np.searchsorted(peers.ranks, part.rank)), places]
+        factor = peers.name_factor[int(np.searchsorted(peers.ranks, part.rank)), places][part.cell_name]
         total = float(part.cell_ns.sum())
         found[part.rank] = max(float((part.cell_ns * (1 - factor)).sum()) / total, 0.0) if total else 0.0
     return found

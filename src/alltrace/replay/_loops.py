@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Int32 = NDArray[np.int32]
     Int64 = NDArray[np.int64]
 
 
-def _order(waiting: Int64, leaving: Int64, target: Int64, order: Int64) -> int:
+def _order(waiting: Int32, leaving: Int32, target: Int32, order: Int32) -> int:
     """Nodes after the sources of their arcs (Kahn 1962); how many could be placed. `waiting` is used up."""
     count = 0
     for node in range(len(waiting)):
@@ -36,7 +37,7 @@ def _order(waiting: Int64, leaving: Int64, target: Int64, order: Int64) -> int:
     return count
 
 
-def _relax(order: Int64, first: Int64, source: Int64, weights: Int64, when: Int64, via: Int64) -> None:
+def _relax(order: Int32, first: Int32, source: Int32, weights: Int64, when: Int64, via: Int64) -> None:
     """The time of each node, and the arc that decided it."""
     for place in range(len(order)):
         node = order[place]
@@ -55,7 +56,7 @@ def _relax(order: Int64, first: Int64, source: Int64, weights: Int64, when: Int6
         via[node] = best
 
 
-def _relax_back(order: Int64, first: Int64, source: Int64, weights: Int64, late: Int64) -> None:
+def _relax_back(order: Int32, first: Int32, source: Int32, weights: Int64, late: Int64) -> None:
     """The latest time of each node that keeps all others."""
     for place in range(len(order) - 1, -1, -1):
         node = order[place]
@@ -74,11 +75,11 @@ def kernel(name: str, nodes: int, few: int) -> Any:
 
 @lru_cache
 def _compiled(name: str) -> Any:
-    array, out = "Array(int64, 1, 'C', readonly=True)", "int64[::1]"
+    number, time, out = "Array(int32, 1, 'C', readonly=True)", "Array(int64, 1, 'C', readonly=True)", "int64[::1]"
     signatures = {
-        "order": f"int64({out}, {array}, {array}, {out})",
-        "relax": f"void({array}, {array}, {array}, {array}, {out}, {out})",
-        "relax_back": f"void({array}, {array}, {array}, {array}, {out})",
+        "order": f"int64(int32[::1], {number}, {number}, int32[::1])",
+        "relax": f"void({number}, {number}, {number}, {time}, {out}, {out})",
+        "relax_back": f"void({number}, {number}, {number}, {time}, {out})",
     }
     plain: Callable[..., Any] = _PLAIN[name]
     return plain_kernel(signatures[name])(plain)

@@ -7,7 +7,7 @@ the maximum over its arcs of the time of the source plus the weight.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from alltrace.replay import _loops
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Int32 = NDArray[np.int32]
     Int64 = NDArray[np.int64]
 
 _FEW_NODES = 3_000
@@ -27,38 +28,38 @@ class Graph:
 
     Attributes:
         nodes: The number n of nodes.
-        source: int64 array of m: where each arc begins.
-        target: int64 array of m, ascending: where it ends.
-        first: int64 array of n + 1: the first arc into each node.
-        order: int64 array of n: the nodes, each after the sources of its arcs.
-        arcs: int64 array of m: the number of each arc among those that `make_graph` was given.
-        dropped: int64 array: the arcs left out because they would close a circle, numbers likewise.
+        source: int32 array of m: where each arc begins.
+        target: int32 array of m, ascending: where it ends.
+        first: int32 array of n + 1: the first arc into each node.
+        order: int32 array of n: the nodes, each after the sources of its arcs.
+        arcs: int32 array of m: the number of each arc among those that `make_graph` was given.
+        dropped: int32 array: the arcs left out because they would close a circle, numbers likewise.
     """
 
     nodes: int
-    source: Int64
-    target: Int64
-    first: Int64
-    order: Int64
-    arcs: Int64
-    dropped: Int64
+    source: Int32
+    target: Int32
+    first: Int32
+    order: Int32
+    arcs: Int32
+    dropped: Int32
 
 
-def make_graph(nodes: int, source: Int64, target: Int64, recorded: Int64 | None = None) -> Graph:
+def make_graph(nodes: int, source: Any, target: Any, recorded: Int64 | None = None) -> Graph:
     """A graph of arcs in any order.
 
     Args:
         nodes: The number n of nodes.
-        source: int64 array of m.
-        target: int64 array of m.
+        source: Whole numbers, array of m.
+        target: Likewise.
         recorded: int64 array of n, ns: when each node was; where arcs close a circle, those against time are left out.
 
     Raises:
         ValueError: Arcs close a circle, and no recorded times tell which of them to leave out.
     """
-    source, target = np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
-    kept = np.argsort(target, kind="stable")
-    dropped = np.empty(0, np.int64)
+    source, target = np.ascontiguousarray(source, np.int32), np.ascontiguousarray(target, np.int32)
+    kept = np.argsort(target, kind="stable").astype(np.int32)
+    dropped = np.empty(0, np.int32)
     first, order = _ordered(nodes, source[kept], target[kept])
     if len(order) < nodes:
         if recorded is None:
@@ -71,16 +72,23 @@ def make_graph(nodes: int, source: Int64, target: Int64, recorded: Int64 | None 
         against = ~reached[s] & ~reached[t] & ~forward
         dropped, kept = kept[against], kept[~against]
         first, order = _ordered(nodes, source[kept], target[kept])
-    return Graph(nodes, source[kept], target[kept], first, order, kept.astype(np.int64), dropped.astype(np.int64))
+    return Graph(nodes, source[kept], target[kept], first, order, kept, dropped)
 
 
-def _ordered(nodes: int, source: Int64, target: Int64) -> tuple[Int64, Int64]:
-    first = np.searchsorted(target, np.arange(nodes + 1)).astype(np.int64)
-    by_source = np.argsort(source, kind="stable").astype(np.int64)
-    leaving = np.searchsorted(source[by_source], np.arange(nodes + 1)).astype(np.int64)
-    order = np.empty(nodes, np.int64)
+def _ordered(nodes: int, source: Int32, target: Int32) -> tuple[Int32, Int32]:
+    first = _reached(target, nodes)
+    leaving = _reached(source, nodes)
+    by_source = np.argsort(source, kind="stable")
+    order = np.empty(nodes, np.int32)
     count = _loops.kernel("order", nodes, _FEW_NODES)(np.diff(first), leaving, target[by_source], order)
     return first, order[:count]
+
+
+def _reached(ends: Int32, nodes: int) -> Int32:
+    """How many of some ends of arcs are of nodes before each node, and of all."""
+    found = np.zeros(nodes + 1, np.int32)
+    np.cumsum(np.bincount(ends, minlength=nodes), out=found[1:])
+    return found
 
 
 def times(graph: Graph, weights: Int64, begin: Int64 | None = None) -> tuple[Int64, Int64]:

@@ -11,6 +11,7 @@ import numpy as np
 from alltrace.replay.graph import Graph, make_graph, times
 from alltrace.replay.rank_graph import HOST, TRANSFER
 from alltrace.trace.distinct import distinct
+from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,28 +35,28 @@ class Replay:
     Attributes:
         graph: The graph.
         when: int64 array of n: when each node was, ns on the aligned clock.
-        rank: int64 array of n: its rank; -1 for node 0, and for the moments at which the last member of a collective arrives.
-        kind: int64 array of n: its class.
+        rank: int32 array of n: its rank; -1 for node 0, and for the moments at which the last member of a collective arrives.
+        kind: int8 array of n: its class.
         step: int64 array of n: its training step, -1 where there is none.
         fixed_ns: int64 array of m.
         idle_ns: int64 array of m.
         host_ns: int64 array of m.
         work_ns: int64 array of m.
-        instance: int64 array of m: for an arc that is a collective's transfer the instance, else -1.
+        instance: int32 array of m: for an arc that is a collective's transfer the instance, else -1.
         parts: The ranks' graphs.
         base: For each of these the number of its first node.
     """
 
     graph: Graph
     when: Int64
-    rank: Int64
-    kind: Int64
+    rank: NDArray[np.int32]
+    kind: NDArray[np.int8]
     step: Int64
     fixed_ns: Int64
     idle_ns: Int64
     host_ns: Int64
     work_ns: Int64
-    instance: Int64
+    instance: NDArray[np.int32]
     parts: tuple[RankGraph, ...]
     base: Int64
 
@@ -76,11 +77,11 @@ class Replay:
 
     @cached_property
     def names(self) -> tuple[Int64, tuple[Int64, ...]]:
-        """The names of device work, ascending; and for each part the place of each cell's name among them."""
+        """The names of device work, ascending; and for each part the place of each of its names among them."""
         if not self.parts:
             return np.empty(0, np.int64), ()
-        names, place = distinct(np.concatenate([p.cell_name for p in self.parts]))
-        return names, tuple(np.split(place, np.cumsum([len(p.cell_name) for p in self.parts])[:-1]))
+        names = np.unique(np.concatenate([p.names for p in self.parts]))
+        return names, tuple(np.searchsorted(names, p.names) for p in self.parts)
 
     @cached_property
     def by_step(self) -> tuple[Int64, Int64, Int64]:
@@ -130,32 +131,71 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None) -> Replay:
     np.maximum.at(last, place, when[arrival])
     joint = len(when) + np.arange(len(found))
     when = np.concatenate((when, last))
-    columns: list[list[Int64]] = [[] for _ in range(7)]
-
-    def add(source: Any, target: Any, fixed: Any, idle: Any, host: Any, work: Any, number: Any) -> None:
-        for into, values in zip(columns, np.broadcast_arrays(source, target, fixed, idle, host, work, number), strict=True):
-            into.append(np.atleast_1d(values).astype(np.int64))
-
+    arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 2 * len(arrival))
     for part, low in zip(parts, base.tolist(), strict=True):
-        add(part.source + low, part.target + low, part.fixed_ns, part.idle_ns, part.host_ns, part.work_ns, -1)
-        add(0, low, 0, part.when[0] - begin, 0, 0, -1)
-    add(arrival, joint[place], 0, 0, 0, 0, -1)
+        arcs.add(part.source + low, part.target + low, fixed=part.fixed_ns, idle=part.idle_ns, host=part.host_ns, work=part.work_ns)
+        arcs.add(np.zeros(1, np.int32), low, idle=int(part.when[0]) - begin)
+    arcs.add(arrival, joint[place])
     # one kernel may be several operations: it ends after the last of them
     latest = np.full(len(when), np.iinfo(np.int64).min)
     np.maximum.at(latest, end, last[place])
     close = waits & (when[end] - latest[end] >= -_CLOSE_NS)
     waiting = np.flatnonzero(close | (when[end] >= last[place]))
-    add(joint[place[waiting]], end[waiting], 0, 0, 0, np.maximum(when[end] - latest[end], 0)[waiting], instance[waiting])
+    spent = np.maximum(when[end] - latest[end], 0)[waiting]
+    arcs.add(joint[place[waiting]], end[waiting], work=spent, instance=instance[waiting])
     alone = np.setdiff1d(np.arange(len(end)), waiting)
-    add(arrival[alone], end[alone], 0, 0, 0, (when[end] - when[arrival])[alone], instance[alone])
-    values = [np.concatenate(c) if c else np.empty(0, np.int64) for c in columns]
-    graph = make_graph(len(when), values[0], values[1], when)
-    rank = np.concatenate(([-1], *(np.full(n, p.rank) for n, p in zip(sizes, parts, strict=True)), np.full(len(found), -1)))
-    kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(found), TRANSFER)))
-    step = np.concatenate(([-1], *(_steps(p, steps) for p in parts), np.full(len(found), -1)))
-    fixed, idle, host, work, number = (v[graph.arcs] for v in values[2:])
-    nodes = (rank.astype(np.int64), kind.astype(np.int64), step.astype(np.int64))
-    return Replay(graph, when, *nodes, fixed, idle, host, work, number, tuple(parts), base)
+    arcs.add(arrival[alone], end[alone], work=(when[end] - when[arrival])[alone], instance=instance[alone])
+    graph = make_graph(len(when), arcs.source, arcs.target, when)
+    rank = np.repeat(np.array([-1, *(p.rank for p in parts), -1], np.int32), [1, *sizes, len(found)])
+    kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(found), TRANSFER))).astype(np.int8)
+    step = np.concatenate(([-1], *(_steps(p, steps) for p in parts), np.full(len(found), -1))).astype(np.int64)
+    fixed, idle, host, work, number = (arcs.sorted(name, graph.arcs) for name in ("fixed", "idle", "host", "work", "instance"))
+    return Replay(graph, when, rank, kind, step, fixed, idle, host, work, number, tuple(parts), base)
+
+
+class _Arcs:
+    """The arcs of all ranks, as they come; nothing is held twice.
+
+    Args:
+        room: How many there are.
+    """
+
+    def __init__(self, room: int) -> None:
+        if room > np.iinfo(np.int32).max:
+            raise UsageError(
+                f"replaying this run takes {room} dependencies, more than {np.iinfo(np.int32).max}; choose fewer ranks with --ranks"
+            )
+        self._count = 0
+        self._columns: dict[str, NDArray[Any]] = {name: np.zeros(room, np.int64) for name in ("fixed", "idle", "host", "work")}
+        self._columns |= {name: np.zeros(room, np.int32) for name in ("source", "target", "instance")}
+
+    def add(
+        self, source: Any, target: Any, *, fixed: Any = 0, idle: Any = 0, host: Any = 0, work: Any = 0, instance: Any = -1
+    ) -> None:
+        """Add the arcs from each of `source`."""
+        rows = slice(self._count, self._count + len(source))
+        given = {
+            "source": source, "target": target, "fixed": fixed, "idle": idle, "host": host, "work": work, "instance": instance,
+        }  # fmt: skip
+        for name, values in given.items():
+            self._columns[name][rows] = values
+        self._count = rows.stop
+
+    @property
+    def source(self) -> NDArray[np.int32]:
+        """Where each begins."""
+        column: NDArray[np.int32] = self._columns["source"][: self._count]
+        return column
+
+    @property
+    def target(self) -> NDArray[np.int32]:
+        """Where each ends."""
+        column: NDArray[np.int32] = self._columns["target"][: self._count]
+        return column
+
+    def sorted(self, name: str, order: Any) -> Any:
+        """A column in the order given, which is let go of here."""
+        return self._columns.pop(name)[order]
 
 
 def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, NDArray[np.bool_]]:

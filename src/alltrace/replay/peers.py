@@ -61,7 +61,8 @@ def peers_of(replay: Replay, members: Any) -> Peers:
     spent, count = np.zeros((len(ranks), len(names))), np.zeros((len(ranks), len(names)))
     for part, at in zip(replay.parts, places, strict=True):
         row = int(np.searchsorted(ranks, part.rank))
-        spent[row], count[row] = (np.bincount(at, values, len(names)) for values in (part.cell_ns, part.cell_count))
+        for into, values in ((spent, part.cell_ns), (count, part.cell_count)):
+            into[row, at] = np.bincount(part.cell_name, values, len(at))
     alike = _alike(count)
     mean = np.divide(spent, count, out=np.full_like(spent, np.nan), where=count > 0)
     # a rank that runs other kernels than anybody is compared by all of its time, not by that of one kernel
@@ -234,7 +235,7 @@ def _needless(replay: Replay, ranks: Int64, alike: Int64) -> NDArray[np.bool_]:
     )
     if not len(waits):
         return needless
-    node = np.unique(graph.target[waits])
+    node = np.unique(graph.target[waits]).astype(np.int64)
     place, length = _launched_before(replay, node)
     steps = np.unique(replay.step[node])
     row = np.searchsorted(ranks, replay.rank[node])
@@ -318,7 +319,7 @@ def work_factors(replay: Replay, factor: Callable[[int], Floats | None]) -> Floa
         by_name = factor(part.rank) if len(part.cell_node) else None
         if by_name is None:
             continue
-        ns = part.cell_ns * by_name[places]
+        ns = part.cell_ns * by_name[places][part.cell_name]
         old, new = (np.bincount(part.cell_node, ns, len(part.when)) for ns in (part.cell_ns, ns))
         some = np.flatnonzero(old > 0)
         found[base + some] = new[some] / old[some]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from alltrace.run.rank_tables import RankTables
 
+    Int32 = NDArray[np.int32]
     Int64 = NDArray[np.int64]
 
 __all__ = ["COMPUTE", "COPY", "HOST", "OTHER", "TRANSFER", "RankGraph", "rank_graph"]
@@ -60,8 +61,9 @@ class RankGraph:
         idle_ns: Pauses that nothing explains.
         host_ns: Time of the host.
         work_ns: Time of device work.
+        names: The names of device work, ascending, as in `Work.name`.
         cell_node: For each cell the segment.
-        cell_name: The name of the kernels in it, as in `Work.name`.
+        cell_name: The name of the kernels in it, its place among `names`.
         cell_ns: Their summed duration.
         cell_count: Their number.
         member_row: For each matched operation the row of `collectives`.
@@ -72,19 +74,20 @@ class RankGraph:
 
     rank: int
     when: Int64
-    kind: Int64
-    track: Int64
+    kind: NDArray[np.int8]
+    track: Int32
     launched: Int64
-    source: Int64
-    target: Int64
+    source: Int32
+    target: Int32
     fixed_ns: Int64
     idle_ns: Int64
     host_ns: Int64
     work_ns: Int64
-    cell_node: Int64
-    cell_name: Int64
+    names: Int64
+    cell_node: Int32
+    cell_name: Int32
     cell_ns: Int64
-    cell_count: Int64
+    cell_count: Int32
     member_row: Int64
     member_arrival: Int64
     member_end: Int64
@@ -179,16 +182,16 @@ class _Builder:
         self._host_arcs(end_of)
         rows, arrive, leave = self._members(first[of_member], arrivals, ends[of_member])
         launched = np.where(w.launch == UNKNOWN, w.start, w.launch)
-        cells = self._cells(segment, ends, segment_first)
+        cells = self._cells(segment, ends)
         source, target, fixed, idle, host, spent = self._arcs.columns()
         return RankGraph(
             self._rank,
             np.concatenate((self._moment_ns, w.end[last], w.start[first[of_member]])),
-            np.concatenate((np.full(hosts, HOST), w.kind[first], np.full(len(of_member), TRANSFER))),
-            np.concatenate((np.full(hosts, -1), w.track[first], w.track[first[of_member]])),
+            np.concatenate((np.full(hosts, HOST), w.kind[first], np.full(len(of_member), TRANSFER))).astype(np.int8),
+            np.concatenate((np.full(hosts, -1), w.track[first], w.track[first[of_member]])).astype(np.int32),
             np.concatenate((self._moment_ns, launched[first], launched[first[of_member]])),
-            source,
-            target,
+            source.astype(np.int32),
+            target.astype(np.int32),
             fixed,
             idle,
             host,
@@ -447,24 +450,24 @@ class _Builder:
             work=left_work[chosen],
         )
 
-    def _cells(self, segment: Int64, ends: Int64, segment_first: NDArray[np.bool_]) -> tuple[Int64, Int64, Int64, Int64]:
+    def _cells(self, segment: Int64, ends: Int64) -> tuple[Int64, Int32, Int32, Int64, Int32]:
         """How each segment's work divides among names."""
-        del segment_first
         w = self._work
         rows = np.flatnonzero(~self._member)
         if not len(rows):
-            nothing = np.empty(0, np.int64)
-            return nothing, nothing, nothing, nothing
+            nothing, none = np.empty(0, np.int64), np.empty(0, np.int32)
+            return nothing, none, none, nothing, none
         names, code = distinct(w.name[rows])
         keys = segment[rows] * len(names) + code
         by_key = np.argsort(keys, kind="stable")
-        keys, order = keys[by_key], rows[by_key]
+        keys, order, code = keys[by_key], rows[by_key], code[by_key]
         change = np.ones(len(order), np.bool_)
         change[1:] = keys[1:] != keys[:-1]
         at = np.flatnonzero(change)
         spent = np.add.reduceat((w.end - w.start)[order], at)
         count = np.diff(np.concatenate((at, [len(order)])))
-        return ends[segment[order[at]]], w.name[order[at]], spent, count
+        node = ends[segment[order[at]]]
+        return names, node.astype(np.int32), code[at].astype(np.int32), spent, count.astype(np.int32)
 
     def _members(self, pieces: Int64, arrivals: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
         """Row, arrival and end of every matched operation of the rank."""
