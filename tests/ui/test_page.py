@@ -68,6 +68,22 @@ def test_the_overview_names_what_was_found_and_leads_there(page):
     shot(page, "finding")
 
 
+def test_nothing_moves_when_the_findings_come(page):
+    wait_inked(page, ".heat-scroll canvas", 20)
+    page.goto("about:blank")
+    held = []
+    page.route(re.compile("/api/findings"), lambda route: held.append(route))
+    go(page, "#overview", "overview")
+    wait_inked(page, ".heat-scroll canvas", 20)
+    page.wait_for_timeout(200)
+    before = page.locator(".heat-scroll canvas").bounding_box()
+    assert page.locator(".found").inner_text() == "looking for what costs time ..."
+    held[0].continue_()
+    page.wait_for_selector("text=straggler")
+    assert page.locator(".heat-scroll canvas").bounding_box() == before
+    shot(page, "findings")
+
+
 def test_the_heat_map_zooms_sorts_and_opens_the_timeline(page):
     wait_inked(page, ".heat-scroll canvas", 20)
     box = page.locator(".heat-scroll canvas").bounding_box()

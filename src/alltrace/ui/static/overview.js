@@ -78,7 +78,8 @@ export function show(ctx, values) {
     sorts.replaceChildren(choice("sort by", options, state.sort, (v) => ((state.sort = v), arrange())));
   }
   sortChoice();
-  const findings = h("div", {}, h("p", { class: "muted" }, "looking for what costs time ..."));
+  // of one height, so that what is below stays where it is when the findings come
+  const findings = h("div", { class: "found", tabindex: "0", role: "region", "aria-label": "findings" }, h("p", { class: "muted" }, "looking for what costs time ..."));
   const perRank = h("div");
   ctx.main.append(
     h("h2", {}, "What was found"),
@@ -169,7 +170,7 @@ function findingsTable(ctx, found) {
   return h(
     "div",
     {},
-    h("div", { class: "scroll findings", tabindex: "0", role: "region", "aria-label": "findings" }, h("table", {}, h("thead", {}, h("tr", {}, ...heads.map((t) => h("th", { scope: "col" }, t)))), body)),
+    h("table", { class: "findings" }, h("thead", {}, h("tr", {}, ...heads.map((t) => h("th", { scope: "col" }, t)))), body),
     notes(found.notes),
   );
 }
