@@ -67,6 +67,22 @@ def test_pieces_are_counted_as_one(low, high):
     assert plain_rows(found) == at_once(tables)
 
 
+@pytest.mark.parametrize("high", [50, 100_000_000], ids=["a cell for each", "sorted"])
+def test_pieces_of_ids_with_nulls_and_without_are_counted_as_one(high):
+    random = np.random.default_rng(9)
+    ids = random.integers(-(2**63), 2**63 - 1, 40)
+    tables = []
+    for nulls, top in ((0, high), (0.3, high), (0, 2**40), (0, 4 * high), (1, high), (0, high)):
+        names = [None if random.random() < nulls else int(i) for i in random.choice(ids, 400)]
+        values = random.integers(0, top, 400)
+        tables.append(pa.table({"domain": pa.nulls(400, pa.int64()), "name": pa.array(names, pa.int64()), VALUE: values}))
+    tables.append(pa.table({"domain": pa.array([5, 6], pa.int64()), "name": pa.array([None, None], pa.int64()), VALUE: [1, 2]}))
+    collector = Collector(("domain", "name"))
+    for table in tables:
+        collector.add(table)
+    assert plain_rows(collector.table(), ("domain", "name")) == at_once(tables, ("domain", "name"))
+
+
 def test_of_one_key_null_is_a_value_like_any_other():
     table = pa.table({"name": pa.array([5, None, 5, None, 2], pa.int64()), VALUE: pa.array([1, 1, 1, 2, 1], pa.int64())})
     collector = Collector(("name",))

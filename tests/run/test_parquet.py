@@ -103,3 +103,20 @@ def test_row_groups_come_one_by_one_in_the_order_of_the_rows(path, tmp_path, mon
     ]
     with pytest.raises(InputError, match="it cannot be read"):
         next(parquet.read_row_groups(tmp_path / "none.parquet", ["a"]))
+
+
+@pytest.mark.parametrize("light", [True, False])
+@pytest.mark.parametrize("wanted", [["c", "a", "b"], ["b"], ["b", "c"]])
+def test_columns_of_nothing_but_nulls_are_as_any_other(tmp_path, monkeypatch, light, wanted):
+    if not light:
+        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+    table = pa.table({"a": pa.array([1, 2, 3]), "b": pa.nulls(3, pa.string()), "c": pa.nulls(3, pa.int64()), "d": [None, None, 1]})
+    file = tmp_path / "t.parquet"
+    pq.write_table(table, file, row_group_size=2)
+    found = parquet.read_parquet(file, wanted, ["b"])
+    assert found.column_names == wanted
+    assert found.to_pydict() == table.select(wanted).to_pydict()
+    assert found.schema.field("b").type == pa.dictionary(pa.int32(), pa.string())
+    assert [t.num_rows for t in parquet.read_row_groups(file, wanted, ["b"])] == [2, 1]
+    # null in one row group, not in the other
+    assert parquet.read_parquet(file, ["d", "c"]).to_pydict() == {"d": [None, None, 1], "c": [None] * 3}

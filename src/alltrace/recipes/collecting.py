@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.counting import SLOTS, Cells, Slots
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
@@ -48,6 +49,9 @@ class Collector:
         self._keys = tuple(keys)
         self._types: dict[str, Any] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}  # each key by its number
+        self._slots, self._slots_of_key = Slots(), ""
+        self._number: NDArray[np.uint32] = np.empty(0, np.uint32)  # that of the key in each slot
+        self._cells = Cells()
         self._codes: list[NDArray[np.uint32]] = []
         self._values: list[NDArray[np.uint32]] = []
         self._others: list[pa.Table] = []  # distributions of pieces with very many keys or very large values
@@ -63,7 +67,13 @@ class Collector:
         if column.null_count:
             raise ValueError("a distribution holds no nulls")
         values = column.to_numpy()
-        known = self._coded(table) if int(values.min()) >= 0 and int(values.max()) <= _UINT32_MAX else None
+        highest = int(values.max())
+        known = None
+        if int(values.min()) >= 0 and highest <= _UINT32_MAX:
+            slots = self._slots_of(table)
+            if slots is not None and self._cells.add(slots, self._number, len(self._numbers), values, highest):
+                return
+            known = self._coded(table) if slots is None else self._number.take(slots)
         if known is None:
             self._others.append(collect({k: table.column(k) for k in self._keys}, values))
             return
@@ -75,9 +85,29 @@ class Collector:
 
         Each distinct pair of key and value has one row, but for pieces that had to be counted apart.
         """
-        parts = [self._encoded(*self._counted())] if self._codes else []
+        counted = self._cells.take()
+        parts = [self._encoded(counted[0].astype(np.int32), *counted[1:])] if len(counted[0]) else []
+        parts += [self._encoded(*self._counted())] if self._codes else []
         parts += [self._dictionaries(other) for other in self._others]
         return pa.concat_tables(parts) if len(parts) > 1 else parts[0] if parts else pa.table({})
+
+    def _slots_of(self, table: Any) -> NDArray[np.intp] | None:
+        """The slot of each row's key; None where the keys are more than one column of ids."""
+        telling = [n for n, key in enumerate(self._keys) if table.column(key).null_count < table.num_rows]
+        if len(telling) != 1 or self._slots_of_key not in ("", self._keys[telling[0]]):
+            return None
+        column = table.column(self._keys[telling[0]])
+        if column.null_count or not pa.types.is_int64(column.type):
+            return None
+        self._slots_of_key = self._keys[telling[0]]
+        known = len(self._slots.ids)
+        slots = self._slots.of(column.to_numpy())
+        if slots is not None and len(self._slots.ids) > known:
+            before, after = (None,) * telling[0], (None,) * (len(self._keys) - telling[0] - 1)
+            numbers = [self._numbers.setdefault((*before, i, *after), len(self._numbers)) for i in self._slots.ids]
+            self._number = np.zeros(SLOTS, np.uint32)
+            self._number[self._slots.places] = numbers
+        return slots
 
     def _coded(self, table: Any) -> NDArray[np.uint32] | None:
         """The number of each row's key; None where there are too many keys."""

@@ -69,11 +69,10 @@ def _read(path: Path, columns: list[str], dictionaries: list[str]) -> Any:
     with pa.OSFile(str(path)) as file:
         reader = _light_reader(file, dictionaries)
         if reader is not None:
-            names = [parts[0] for parts in reader.column_paths]
-            places = [names.index(column) for column in columns if column in names]
+            columns_of = _Columns(reader, columns)
             # to hand a few rows to other threads costs more than to decode them
             threads = reader.metadata.num_rows >= _ROWS_WORTH_THREADS
-            return reader.read_row_groups(row_group_order(reader.metadata), column_indices=places, use_threads=threads)
+            return columns_of.read(row_group_order(reader.metadata), use_threads=threads)
         import pyarrow.parquet as pq
 
         whole = pq.ParquetFile(file, read_dictionary=dictionaries)
@@ -91,6 +90,41 @@ def _light_reader(file: Any, dictionaries: list[str], metadata: Any = None) -> A
     except (ImportError, AttributeError, TypeError):
         return None
     return reader if known else None
+
+
+class _Columns:
+    """The columns wanted of an open file; those that have nothing but nulls are made, not decoded.
+
+    Args:
+        reader: What `_light_reader` gave.
+        wanted: Their names; those that the file does not have are left out.
+    """
+
+    def __init__(self, reader: Any, wanted: Sequence[str]) -> None:
+        names = [parts[0] for parts in reader.column_paths]
+        self._reader = reader
+        self._wanted = [column for column in wanted if column in names]
+        places = [names.index(column) for column in self._wanted]
+        self._places = [place for place in places if not self._has_nulls_only(place)] or places[:1]
+        left = {names[place] for place in places} - {names[place] for place in self._places}
+        self._nulls = [reader.schema_arrow.field(name) for name in self._wanted if name in left] if left else []
+
+    def read(self, groups: Sequence[int], *, use_threads: bool) -> Any:
+        """The rows of some row groups."""
+        table = self._reader.read_row_groups(groups, column_indices=self._places, use_threads=use_threads)
+        for field in self._nulls:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        return table.select(self._wanted) if self._nulls else table
+
+    def _has_nulls_only(self, place: int) -> bool:
+        metadata = self._reader.metadata
+        groups: int = metadata.num_row_groups
+        for group in range(groups):
+            chunk = metadata.row_group(group).column(place)
+            told = chunk.statistics if chunk.is_stats_set else None
+            if told is None or not told.has_null_count or told.null_count != chunk.num_values:
+                return False
+        return groups > 0
 
 
 class _LightWriter:
@@ -187,10 +221,9 @@ def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[s
 def _read_groups(file: Any, columns: list[str], dictionaries: list[str], rows: int) -> Iterator[Any]:
     reader = _light_reader(file, dictionaries)
     if reader is not None:
-        names = [parts[0] for parts in reader.column_paths]
-        places = [names.index(column) for column in columns if column in names]
+        columns_of = _Columns(reader, columns)
         for groups in _together(reader.metadata, rows):
-            yield reader.read_row_groups(groups, column_indices=places, use_threads=False)
+            yield columns_of.read(groups, use_threads=False)
         return
     import pyarrow.parquet as pq
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from alltrace.recipes.distribution import VALUE
-from alltrace.recipes.nvtx_projection import projection
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
 
@@ -40,6 +39,7 @@ def with_length(ranges: Any) -> Any:
 
 def projected(rank: RankTables) -> Any:
     """The closed ranges that launched GPU work, in the extent of that work; the same columns as `closed`."""
+    from alltrace.recipes.nvtx_projection import projection
 
     def make() -> Any:
         found = projection(rank)
