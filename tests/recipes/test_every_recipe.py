@@ -320,9 +320,9 @@ class Watched:
         found = self._rank.table(table, columns)
         return found if self.has(table) else found.slice(0, 0)
 
-    def _batches(self, table, columns=None, rows=0):
+    def _batches(self, table, columns=None, rows=0, *, lengths=False):
         self._check(table, columns)
-        return self._rank.batches(table, columns, rows) if self.has(table) else iter(())
+        return self._rank.batches(table, columns, rows, lengths=lengths) if self.has(table) else iter(())
 
 
 @every_recipe

@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -490,6 +491,23 @@ def test_a_column_that_was_left_out_is_not_taken_for_null(reports, tmp_path):
         with pytest.raises(InputError, match=r"depth.* left out of the import"):
             read()
     assert rank.table("kernels").num_rows > 0
+
+
+def test_lengths_are_those_of_aligned_times(reports, tmp_path):
+    import_reports([str(reports)], tmp_path / "run", jobs=1)
+    run = Run(tmp_path / "run")
+    moved = [r.rank for r in run.ranks if run.rank(r.rank).clock.shift_ns]
+    assert moved
+    for number in moved:
+        whole = run.rank(number).table("api", ["start", "end"])
+        for drift in (0.0, 1e-3):
+            rank = run.rank(number)
+            rank.clock = replace(rank.clock, drift=drift)
+            (piece,) = rank.batches("api", ["start", "end"], 1 << 20, lengths=True)
+            aligned = rank.table("api", ["start", "end"])
+            lengths = [pc.subtract(t.column("end"), t.column("start")).to_pylist() for t in (piece, aligned, whole)]
+            assert lengths[0] == lengths[1]
+            assert (lengths[0] == lengths[2]) == (drift == 0.0)
 
 
 def test_whole_tables_where_several_reports_make_a_rank(reports, tmp_path):

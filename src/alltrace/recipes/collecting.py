@@ -23,19 +23,22 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RankTables
 
-_PIECE_ROWS = 1 << 18
+_PIECE_ROWS = 1 << 17
 _MOST_KEYS = 1 << 14  # of one piece; more are told apart by sorting, not one by one
 _CELLS = 1 << 16
 _UINT32_MAX = 2**32 - 1
 
 
-def in_pieces(rank: RankTables, table: str, columns: Sequence[str]) -> Iterator[Any]:
-    """The canonical `table` of a rank as `RankTables.table` gives it, but piece by piece where the rank's file is read for it."""
+def in_pieces(rank: RankTables, table: str, columns: Sequence[str], *, lengths: bool = False) -> Iterator[Any]:
+    """The canonical `table` of a rank as `RankTables.table` gives it, but piece by piece where the rank's file is read for it.
+
+    With `lengths` times may be moved, all by the same: for what asks for lengths alone.
+    """
     batches = getattr(rank, "batches", None)
     if batches is None:  # cut down to steps, or held in memory for other questions
         yield rank.table(table, columns)
     else:
-        yield from batches(table, columns, _PIECE_ROWS)
+        yield from batches(table, columns, _PIECE_ROWS, lengths=lengths)
 
 
 class Collector:
@@ -49,8 +52,10 @@ class Collector:
         self._keys = tuple(keys)
         self._types: dict[str, Any] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}  # each key by its number
-        self._slots, self._slots_of_key = Slots(), ""
-        self._number: NDArray[np.uint32] = np.empty(0, np.uint32)  # that of the key in each slot
+        self._slots, self._key_of_slots = Slots(), ""
+        # of the keys of the last piece, and of all pieces by the key columns of one value: the number of the key in each slot
+        self._number: NDArray[np.uint32] = np.empty(0, np.uint32)
+        self._number_of: dict[Any, tuple[int, NDArray[np.uint32]]] = {}
         self._cells = Cells()
         self._codes: list[NDArray[np.uint32]] = []
         self._values: list[NDArray[np.uint32]] = []
@@ -92,21 +97,33 @@ class Collector:
         return pa.concat_tables(parts) if len(parts) > 1 else parts[0] if parts else pa.table({})
 
     def _slots_of(self, table: Any) -> NDArray[np.intp] | None:
-        """The slot of each row's key; None where the keys are more than one column of ids."""
-        telling = [n for n, key in enumerate(self._keys) if table.column(key).null_count < table.num_rows]
-        if len(telling) != 1 or self._slots_of_key not in ("", self._keys[telling[0]]):
+        """The slot of each row's key; None where more than one column of ids tells rows apart."""
+        same, telling = [], []
+        for key in self._keys:
+            is_one, value = _one_value(table.column(key))
+            same.append(value)
+            if not is_one:
+                telling.append(key)
+        # where nothing tells rows apart a column of ids is taken all the same
+        ids = telling or [key for key in self._keys if pa.types.is_int64(table.schema.field(key).type)][-1:]
+        if len(ids) != 1 or self._key_of_slots not in ("", ids[0]):
             return None
-        column = table.column(self._keys[telling[0]])
+        column = table.column(ids[0])
         if column.null_count or not pa.types.is_int64(column.type):
             return None
-        self._slots_of_key = self._keys[telling[0]]
-        known = len(self._slots.ids)
+        self._key_of_slots = ids[0]
         slots = self._slots.of(column.to_numpy())
-        if slots is not None and len(self._slots.ids) > known:
-            before, after = (None,) * telling[0], (None,) * (len(self._keys) - telling[0] - 1)
-            numbers = [self._numbers.setdefault((*before, i, *after), len(self._numbers)) for i in self._slots.ids]
-            self._number = np.zeros(SLOTS, np.uint32)
-            self._number[self._slots.places] = numbers
+        if slots is None:
+            return None
+        place = self._keys.index(ids[0])
+        before, after = tuple(same[:place]), tuple(same[place + 1 :])
+        known, number = self._number_of.get((before, after), (0, None))
+        if number is None or known < len(self._slots.ids):
+            number = np.zeros(SLOTS, np.uint32)
+            numbers = self._numbers
+            number[self._slots.places] = [numbers.setdefault((*before, i, *after), len(numbers)) for i in self._slots.ids]
+            self._number_of[before, after] = len(self._slots.ids), number
+        self._number = number
         return slots
 
     def _coded(self, table: Any) -> NDArray[np.uint32] | None:
@@ -191,6 +208,21 @@ class Collector:
             column = table.column(key)
             columns[key] = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
         return pa.table({**columns, VALUE: table.column(VALUE), COUNT: table.column(COUNT)})
+
+
+def _one_value(column: Any) -> tuple[bool, Any]:
+    """Whether all rows of a column have one value, and that value."""
+    if column.null_count:
+        return column.null_count == len(column), None
+    array = column.combine_chunks()
+    if pa.types.is_dictionary(array.type) and isinstance(array, pa.DictionaryArray):
+        codes = array.indices.to_numpy()
+    elif pa.types.is_int64(array.type):
+        codes = column.to_numpy()
+    else:
+        return False, None
+    # the last one mostly tells, so that not all are looked at
+    return (True, array[0].as_py()) if codes[0] == codes[-1] and (codes == codes[0]).all() else (False, None)
 
 
 def _one_key(column: Any) -> tuple[NDArray[Any], Any]:

@@ -168,13 +168,14 @@ class StoredRank:
 
         return samples_of_host(self, samplers(self._manifest, self.record), opened, columns)
 
-    def batches(self, table: str, columns: Sequence[str] | None = None, rows: int = 0) -> Iterator[Any]:
+    def batches(self, table: str, columns: Sequence[str] | None = None, rows: int = 0, *, lengths: bool = False) -> Iterator[Any]:
         """The canonical `table` piece by piece, as `pyarrow.Table`s in the order of its rows; otherwise as `table`.
 
         Args:
             table: A key of `alltrace.trace.schema.TABLES`.
             columns: The columns wanted, in order; None for all.
             rows: Row groups are joined until they have so many rows; 0 for each alone. Memory is bounded by that.
+            lengths: Only how long things are is asked, so that times may stay as the file has them where its clock does not drift.
         """
         from alltrace.run.parquet import read_row_groups
 
@@ -189,7 +190,8 @@ class StoredRank:
         schema = declared.arrow_schema(wanted)
         enums = [c for c in wanted if declared.column(c).type == "enum"]
         for found in read_row_groups(self._folder / f"{table}.parquet", wanted, enums, rows):
-            yield self._aligned(_complete(found, schema), declared.time_columns())
+            whole = _complete(found, schema)
+            yield whole if lengths and not self.clock.drift else self._aligned(whole, declared.time_columns())
 
     def pieces(self, table: str) -> list[Piece]:
         """The pieces that `table` can be read in, in the order of its rows; each says when its rows are."""

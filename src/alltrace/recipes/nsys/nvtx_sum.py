@@ -34,7 +34,7 @@ class NvtxSum(DescribedRanges):
         if getattr(rank, "batches", None) is None:
             yield self.rows(rank, options)
             return
-        for ranges in in_pieces(rank, "ranges", RANGES["ranges"]):
+        for ranges in in_pieces(rank, "ranges", RANGES["ranges"], lengths=True):
             yield with_length(ranges)
 
 

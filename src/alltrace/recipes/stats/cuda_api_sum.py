@@ -30,7 +30,7 @@ class CudaApiSum(SumReport):
 
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
         """The calls."""
-        for api in in_pieces(rank, "api", self.tables["api"]):
+        for api in in_pieces(rank, "api", self.tables["api"], lengths=True):
             yield pa.table({"name": api.column("name"), VALUE: durations(api)})
 
     def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:

@@ -31,7 +31,7 @@ class CudaGpuKernSum(SumReport):
         """The kernels."""
         columns = list(dict.fromkeys(["start", "end", *kernel_columns(options)]))
         # ranges are found for all kernels at once
-        pieces = [rank.table("kernels", columns)] if options.get("nvtx_name") else in_pieces(rank, "kernels", columns)
+        pieces = [rank.table("kernels", columns)] if options.get("nvtx_name") else in_pieces(rank, "kernels", columns, lengths=True)
         for kernels in pieces:
             yield pa.table({**kernel_keys(rank, kernels, options), VALUE: durations(kernels)})
 

@@ -27,7 +27,7 @@ class CallSum(SumReport):
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
         """The calls that ended within the capture."""
         ((table, columns),) = self.tables.items()
-        return map(timed, in_pieces(rank, table, columns))
+        return map(timed, in_pieces(rank, table, columns, lengths=True))
 
     def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
         """The name."""
