@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 _LARGE_BYTES = 32 << 20
-_GARBAGE = 20_000  # objects more than there were, before Python looks for garbage
+_GARBAGE = 50_000  # objects more than there were, before Python looks for garbage
 
 
 class _NoPandas:  # importlib.abc, which has the base class, loads for longer than all of this takes

@@ -95,8 +95,9 @@ class Cells:
 
     def take(self) -> tuple[Int64, Int64, Int64]:
         """Number, value and count of the pairs that were counted, sorted by both; they are forgotten."""
-        found = np.flatnonzero(self._count)
+        counts = self._count.reshape(-1)
+        found = np.flatnonzero(counts != 0)  # of truths NumPy finds them ten times as fast as of numbers
         owner, value = np.divmod(found, max(self._count.shape[1], 1))
-        count = self._count.reshape(-1)[found]
+        count = counts.take(found)
         self._count, self._number = np.zeros((0, 0), np.int64), None
         return owner, value, count
