@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,7 +18,7 @@ from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 CellKind = Literal[
     "text",
@@ -135,9 +136,15 @@ class NsysRecipe(Recipe):
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The answer from the parts that have rows; must accept an empty sequence."""
 
-    def answer(self, tables: Mapping[str, Mapping[str, Any]], notes: Sequence[str] = ()) -> Answer:
-        """The answer made of columns by title, for each of `results`; a table that is not given is empty."""
-        made = {name: result_table(cells, tables.get(name, {})) for name, cells in self.results.items()}
+    def answer(self, tables: Mapping[str, Mapping[str, Any] | Iterator[Mapping[str, Any]]], notes: Sequence[str] = ()) -> Answer:
+        """The answer made of columns by title, for each of `results`; a table that is not given is empty.
+
+        What has a row for each event of all ranks is given piece by piece.
+        """
+        made = {}
+        for name, cells in self.results.items():
+            given = tables.get(name, {})
+            made[name] = result_table(cells, given) if isinstance(given, Mapping) else _stacked_table(cells, given)
         (name, main), *others = made.items()
         return Answer(main.table, main.columns, tuple(notes), further=dict(others), name=name)
 
@@ -156,6 +163,13 @@ def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTab
     ]
     schema = pa.schema([f.with_type(a.type) for f, a in zip(fields, arrays, strict=True)])
     return AnswerTable(pa.table(arrays, schema=schema), tuple(cell.answer_column() for cell in cells))
+
+
+def _stacked_table(cells: Sequence[Cell], pieces: Iterator[Mapping[str, Any]]) -> AnswerTable:
+    from alltrace.recipes.shelf import shelved
+
+    whole = shelved(result_table(cells, piece).table for piece in pieces)
+    return AnswerTable(whole, tuple(cell.answer_column() for cell in cells))
 
 
 def _typed(cell: Cell, values: Any) -> Any:

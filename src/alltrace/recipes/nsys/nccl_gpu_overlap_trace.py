@@ -17,7 +17,7 @@ from alltrace.trace.arrays import plain_array
 from alltrace.trace.intervals import Merged, by_track, concurrency, merge, overlap_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -91,54 +91,52 @@ class NcclGpuOverlapTrace(NsysRecipe):
         if not parts:
             return self.answer({})
         # part by part, because there is a row for each kernel of all ranks
-        counts = [part.table.num_rows for part in parts]
         numbers: dict[str, int] = {}  # each name by its number
-        rows = np.empty(sum(counts), np.int32)
-        shares = {c.title: np.empty(len(rows), np.float64) for c in _OVERLAPS}
+        own: list[NDArray[np.int32]] = []  # of each part the numbers of its names
         sums: dict[str, Ints] = {}
-        for part, last in zip(parts, np.cumsum(counts).tolist(), strict=True):
-            at = slice(last - part.table.num_rows, last)
-            rows[at], columns = _named(part, run, numbers)
-            for title, values in columns.items():
+        for part in parts:
+            codes, columns, called = _named(part, run)
+            own.append(np.array([numbers.setdefault(text, len(numbers)) for text in called], np.int32))
+            for title, values in {**columns, "Count": np.ones(len(codes), np.int64)}.items():
                 found = np.zeros(len(numbers), np.int64)
                 found[: len(sums.get(title, ()))] = sums.get(title, ())
-                np.add.at(found, rows[at], values)
+                np.add.at(found, own[-1][codes], values)
                 sums[title] = found
-            for title, share in shares.items():
-                share[at] = _percent(columns[title], columns["took"])
         names = pa.array(list(numbers), pa.string())
-        grouped: dict[str, Any] = {"Name": names, "Count": np.bincount(rows, minlength=len(names))}
-        grouped.update({title: _percent(sums[title], sums["took"]) for title in shares})
+        grouped: dict[str, Any] = {"Name": names, "Count": sums["Count"]}
+        grouped.update({c.title: _percent(sums[c.title], sums["took"]) for c in _OVERLAPS})
         table = pa.table(grouped)
         table = table.take(pc.sort_indices(table, [("Name", "ascending")]))
-        each: dict[str, Any] = {c: _joined(parts, c) for c in ("Start", "End", "PID", "DeviceID")}
-        each["Name"] = pa.DictionaryArray.from_arrays(plain_array(rows), names)
-        each["Rank"] = plain_array(np.repeat(np.array([part.rank for part in parts], np.int64), counts))
-        each.update({title: plain_array(share) for title, share in shares.items()})
+
+        def each() -> Iterator[Mapping[str, Any]]:
+            for part, number in zip(parts, own, strict=True):
+                codes, columns, _ = _named(part, run)
+                whole = part.table
+                yield {
+                    "Name": pa.DictionaryArray.from_arrays(plain_array(number[codes]), names),
+                    **{c: whole.column(c) for c in ("Start", "End", "PID", "DeviceID")},
+                    **{c.title: _percent(columns[c.title], columns["took"]) for c in _OVERLAPS},
+                    "Rank": np.full(len(codes), part.rank, np.int64),
+                }
+
         return self.answer(
             {
                 "grouped_trace": {n: table.column(n) for n in table.column_names},
-                "rank_trace": each,
+                "rank_trace": each(),
                 "files": file_columns(parts, run),
             }
         )
 
 
-def _named(part: Part, run: RunFacts, numbers: dict[str, int]) -> tuple[NDArray[np.int32], dict[str, Ints]]:
-    """One rank's kernels: the numbers of their names, which new ones are added to; how long each took and both overlaps, ns."""
+def _named(part: Part, run: RunFacts) -> tuple[Ints, dict[str, Ints], list[str]]:
+    """One rank's kernels: the numbers of their names within it, how long each took and both overlaps, ns; and these names."""
     table = part.table.combine_chunks()
     codes, first = group([table.column("name")])
     texts = pc.fill_null(run.texts(table.column("name").combine_chunks().take(plain_array(first))), "")
-    own = np.array([numbers.setdefault(text, len(numbers)) for text in texts.to_pylist()], np.int32)
     columns = {"took": integers(table.column("End")) - integers(table.column("Start"))}
     for cell, key in zip(_OVERLAPS, ("communication", "compute"), strict=True):
         columns[cell.title] = integers(table.column(key))
-    return own[codes], columns
-
-
-def _joined(parts: Sequence[Part], column: str) -> Any:
-    """A column of all parts, as one array."""
-    return pa.concat_arrays([chunk for part in parts for chunk in part.table.column(column).chunks])
+    return codes, columns, texts.to_pylist()
 
 
 def _beside(start: Ints, end: Ints, of: NDArray[np.bool_]) -> Ints:

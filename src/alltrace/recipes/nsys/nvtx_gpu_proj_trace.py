@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Chart, Part
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.filters import NVTX
-from alltrace.recipes.stats.base import stack
 from alltrace.recipes.stats.nvtx_gpu_proj_trace import RECIPE as REPORT
 from alltrace.recipes.stats.nvtx_gpu_proj_trace import outside_row, outside_rows, trace_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.recipes.base import Answer, RankTables, RunFacts
     from alltrace.recipes.nsys.base import CellKind
@@ -45,25 +43,21 @@ class NvtxGpuProjTrace(NsysRecipe):
         """All ranges of each rank by number, behind its work outside of ranges."""
         if not parts:
             return self.answer({})
+        return self.answer({"trace": self._pieces(parts, run)})
+
+    def _pieces(self, parts: Sequence[Part], run: RunFacts) -> Iterator[Mapping[str, Any]]:
+        """The rows of one rank after the other."""
         called = files(run)
-        cells = self.results["trace"][:-1]
-        schema = pa.schema([cell.field() for cell in cells])
-        tables, owners = [], []
+        titles = [cell.title for cell in self.results["trace"][:-1]]
         for part in parts:
             outside = outside_rows(part.table)
             for row in outside.to_pylist():
                 cell = outside_row(part.rank, row)
-                tables.append(pa.Table.from_pylist([{c.title: cell.get(c.title) for c in cells}], schema=schema))
-                owners.append(part.rank)
+                yield {**{title: pa.array([cell.get(title)]) for title in titles}, FILE: [called[part.rank]]}
             inside = part.table.slice(0, part.table.num_rows - outside.num_rows)
             if inside.num_rows:
                 columns = trace_columns([Part(part.rank, inside)], run)
-                tables.append(pa.table([columns[f.name] for f in schema], names=schema.names).cast(schema))
-                owners.append(part.rank)
-        whole = stack(tables)  # in pieces: there may be a row for each kernel of all ranks
-        names = pa.array([called[rank] for rank in owners], pa.string())
-        rows = np.repeat(np.arange(len(tables)), [t.num_rows for t in tables])
-        return self.answer({"trace": {**{n: whole.column(n) for n in whole.column_names}, FILE: names.take(pa.array(rows))}})
+                yield {**{title: columns[title] for title in titles}, FILE: pa.repeat(called[part.rank], inside.num_rows)}
 
 
 RECIPE = NvtxGpuProjTrace()

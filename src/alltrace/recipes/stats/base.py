@@ -311,10 +311,11 @@ def shares(totals: Any, within: Any = None) -> Any:
 
 def stack(tables: Sequence[Any]) -> Any:
     """The rows of all tables, whose dictionaries become one; Arrow makes one only of dictionaries without null."""
-    return pa.concat_tables([_without_null_words(table) for table in tables]).unify_dictionaries()
+    return pa.concat_tables([without_null_words(table) for table in tables]).unify_dictionaries()
 
 
-def _without_null_words(table: Any) -> Any:
+def without_null_words(table: Any) -> Any:
+    """The table with null where a word of a dictionary is null."""
     for position, field in enumerate(table.schema):
         column = table.column(position)
         if pa.types.is_dictionary(field.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
