@@ -54,6 +54,6 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(pa, "OSFile", Full)
-    with pytest.raises(InputError, match="an answer cannot be kept there .*No space left.*TMPDIR"):
+    with pytest.raises(InputError, match=r"an answer cannot be kept there .*No space left.*TMPDIR"):
         shelved(pieces(3), 0)
     assert not list(tmp_path.iterdir())
