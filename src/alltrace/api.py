@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.store import Run
 
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import Answer
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """The answer of a recipe.
 
     Attributes:

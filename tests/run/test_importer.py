@@ -502,7 +502,7 @@ def test_lengths_are_those_of_aligned_times(reports, tmp_path):
         whole = run.rank(number).table("api", ["start", "end"])
         for drift in (0.0, 1e-3):
             rank = run.rank(number)
-            rank.clock = replace(rank.clock, drift=drift)
+            rank.clock = rank.clock._replace(drift=drift)
             (piece,) = rank.batches("api", ["start", "end"], 1 << 20, lengths=True)
             aligned = rank.table("api", ["start", "end"])
             lengths = [pc.subtract(t.column("end"), t.column("start")).to_pylist() for t in (piece, aligned, whole)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Option, Part, Recipe
 from alltrace.recipes.registry import find
@@ -156,8 +156,7 @@ def left_out(recipe: Recipe, chosen: Sequence[Rank], able: Sequence[Rank]) -> li
     return [f"rank {left[0]}: no {needed}" if len(left) == 1 else f"ranks {number_ranges(left)}: no {needed}"]
 
 
-@dataclass(frozen=True)
-class _Task:
+class _Task(NamedTuple):
     """One rank to ask; the recipe goes by name where it has one in the registry, so that little is pickled."""
 
     run: str

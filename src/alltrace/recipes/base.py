@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from alltrace.run.rank_tables import RankTables
 
@@ -20,8 +20,7 @@ __all__ = ["Answer", "AnswerColumn", "AnswerTable", "Chart", "ChartKind", "Optio
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
 
 
-@dataclass(frozen=True)
-class AnswerColumn:
+class AnswerColumn(NamedTuple):
     """A column of an answer: its name, its unit (`ns`, `bytes`, `%`, ...) or None, and what it means."""
 
     name: str
@@ -29,8 +28,7 @@ class AnswerColumn:
     doc: str
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An option of a recipe; on the command line `--name`, with dashes for underscores.
 
     Attributes:
@@ -94,8 +92,7 @@ class Chart:
     where: tuple[str, str | None] | None = None
 
 
-@dataclass(frozen=True)
-class AnswerTable:
+class AnswerTable(NamedTuple):
     """A further table of an answer: a `pyarrow.Table` whose columns are those of `columns`, in that order."""
 
     table: Any

@@ -8,8 +8,7 @@ at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +32,7 @@ _ROWS_AT_ONCE = 1 << 20
 _SAMPLES = 64  # of each range of values
 
 
-@dataclass(frozen=True)
-class _Runs:
+class _Runs(NamedTuple):
     """Where a part has the rows of which key; arrays of s runs.
 
     Attributes:

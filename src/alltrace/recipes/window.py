@@ -7,9 +7,8 @@ A row counts for the step in which it starts: rows of the host for the step whos
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import DICTIONARIES, TABLES
@@ -29,8 +28,7 @@ DEVICE_TABLES = frozenset(
 _STEPS = re.compile(r"(?P<first>\d{0,18})(?P<colon>:?)(?P<end>\d{0,18})")
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """Which steps a question is about.
 
     Attributes:
@@ -76,8 +74,7 @@ def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
     return Selection(first, end, skip_warmup)
 
 
-@dataclass(frozen=True)
-class RankWindow:
+class RankWindow(NamedTuple):
     """The chosen steps of one rank.
 
     Attributes:
@@ -102,8 +99,7 @@ class RankWindow:
         return inside
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """The chosen steps of all ranks.
 
     Attributes:

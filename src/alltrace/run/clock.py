@@ -12,15 +12,13 @@ so drift is the relative rate error, and the rounding keeps times whole. The map
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from alltrace.run.manifest import Manifest, Rank
 
 
-@dataclass(frozen=True)
-class ClockMap:
+class ClockMap(NamedTuple):
     """t_run = u - round(drift * u) with u = t_file + shift_ns.
 
     Attributes:

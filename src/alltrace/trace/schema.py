@@ -14,9 +14,8 @@ Conventions, for every table:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,8 +28,7 @@ _ALWAYS = {"ranges": ("kind",)}
 """What a table has however narrow it is: which ranges nest decides how they are written."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One column of a canonical table.
 
     Attributes:
@@ -46,8 +44,7 @@ class Column:
     doc: str
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """One canonical table.
 
     Attributes:
@@ -90,7 +87,7 @@ class Table:
         wanted = {*columns, *self.sort_keys, *self.time_columns(), *_ALWAYS.get(self.name, ()), "process", "device"}
         if self.name == "kernels" and "kind" in wanted:  # the rules that make it look at names
             wanted |= {"name", "short_name"}
-        return replace(self, columns=tuple(c for c in self.columns if c.name in wanted))
+        return self._replace(columns=tuple(c for c in self.columns if c.name in wanted))
 
     def time_columns(self) -> tuple[str, ...]:
         """The columns that hold points in time, which the clock correction applies to."""

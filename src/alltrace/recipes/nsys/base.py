@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,8 +45,7 @@ _ENDINGS = (".gz", ".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", ".json", ".h5", 
 FILE = "File"
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A column of a recipe's table.
 
     Attributes:

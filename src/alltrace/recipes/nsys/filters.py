@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -77,8 +77,7 @@ class RangeName:
     index: int | None
 
 
-@dataclass(frozen=True)
-class Filters:
+class Filters(NamedTuple):
     """The filters that were given.
 
     Attributes:
@@ -193,8 +192,7 @@ def parse_range(flag: str, text: str) -> RangeName:
     return RangeName(parts[0], domain, None if index is None else int(index))
 
 
-@dataclass(frozen=True)
-class _Spans:
+class _Spans(NamedTuple):
     """Spans of time, merged; `threads` and `processes` hold those that count for these alone."""
 
     everywhere: NDArray[np.int64]

@@ -6,7 +6,6 @@ first quartile, the median of medians and the largest third quartile of its file
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -50,7 +49,7 @@ class StatsSum(NsysRecipe):
             )
             cls.results = {
                 "all_stats": (*cells, *ends),
-                "rank_stats": (*(replace(cell, kind=_EXACT.get(cell.kind, cell.kind), half_up=True) for cell in cells), FILE_CELL),
+                "rank_stats": (*(cell._replace(kind=_EXACT.get(cell.kind, cell.kind), half_up=True) for cell in cells), FILE_CELL),
             }
         super().__init_subclass__(**kwargs)
 

@@ -8,8 +8,8 @@ A whole number is an int64 printed as it is, and null is an empty cell. A face n
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,7 @@ BY_RANK = Option("by_rank", bool, default=False, help="A row for each rank, with
 RANK = "rank"
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A column of a stats report.
 
     Attributes:
@@ -91,7 +90,7 @@ class StatsReport(Recipe):
     def with_defaults(self, values: Mapping[str, Any]) -> Self:
         """The same report with other defaults for some of its options."""
         report = copy(self)
-        vars(report)["options"] = tuple(replace(o, default=values.get(o.name, o.default)) for o in self.options)
+        vars(report)["options"] = tuple(o._replace(default=values.get(o.name, o.default)) for o in self.options)
         return report
 
     @property
