@@ -12,6 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from alltrace.cli.output import check_output, to_csv, to_json, to_markdown, to_text, write_answer
 from alltrace.recipes.base import Answer, AnswerColumn
@@ -83,6 +85,13 @@ def test_csv_quotes_what_it_must_and_leaves_null_empty():
         "6,a|b*c,8,2,3.0\n"
         "7,,9,12345.678,4.0\n"
     )
+
+
+@given(st.lists(st.text('ab,"\r\n') | st.none(), max_size=6), st.integers(0, 6))
+def test_csv_reads_back_whatever_slice_of_texts_it_is_of(texts, first):
+    table = pa.table({"n": pa.array(range(len(texts)), pa.int64()), "t": pa.array(texts, pa.string())}).slice(first)
+    rows = list(csv.reader(io.StringIO(to_csv(table), newline="")))
+    assert rows == [["n", "t"], *([str(n), texts[n] or ""] for n in range(first, len(texts)))]
 
 
 def test_csv_without_rows_is_its_header():

@@ -224,11 +224,23 @@ def _csv_column(column: Any, field: Any) -> Any:
 
 
 def _quoted(text: Any) -> Any:
-
+    if not _has_special(text):
+        return text
     special = pc.match_substring_regex(text, '[",\\r\\n]')
     if not pc.any(special).as_py():
         return text
     return pc.if_else(special, pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', ""), text)
+
+
+def _has_special(text: Any) -> bool:
+    """Whether a quote, a comma or an end of a line is anywhere in a string array; its bytes are looked at, not cell by cell."""
+    _, offsets, data = text.buffers()
+    if data is None or not len(text):
+        return False
+    place = memoryview(offsets).cast("i")
+    low, high = place[text.offset], place[text.offset + len(text)]
+    whole = data.slice(low, high - low).to_pybytes()
+    return any(byte in whole for byte in (b",", b'"', b"\n", b"\r"))
 
 
 def to_markdown(answer: Answer, table: Any) -> str:
