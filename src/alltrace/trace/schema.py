@@ -14,6 +14,7 @@ Conventions, for every table:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -44,7 +45,8 @@ class Column(NamedTuple):
     doc: str
 
 
-class Table(NamedTuple):
+@dataclass(frozen=True)
+class Table:
     """One canonical table.
 
     Attributes:
@@ -87,7 +89,7 @@ class Table(NamedTuple):
         wanted = {*columns, *self.sort_keys, *self.time_columns(), *_ALWAYS.get(self.name, ()), "process", "device"}
         if self.name == "kernels" and "kind" in wanted:  # the rules that make it look at names
             wanted |= {"name", "short_name"}
-        return self._replace(columns=tuple(c for c in self.columns if c.name in wanted))
+        return replace(self, columns=tuple(c for c in self.columns if c.name in wanted))
 
     def time_columns(self) -> tuple[str, ...]:
         """The columns that hold points in time, which the clock correction applies to."""
