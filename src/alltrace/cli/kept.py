@@ -115,6 +115,8 @@ def question(arguments: Sequence[str]) -> Question | None:
     """What is asked, where an answer to it may be kept: by one of `VERBS`, of a run directory."""
     if not arguments or arguments[0] not in VERBS or "--no-kept" in arguments:
         return None
+    if any(a.startswith(("-o", "--output")) for a in arguments):  # what is written to a file is not kept
+        return None
     runs = {a for a in arguments[1:] if not a.startswith("-") and os.path.isfile(os.path.join(a, _MANIFEST))}
     cache = cache_folder()
     for at, argument in enumerate(arguments):

@@ -149,10 +149,8 @@ def statistics(
         The statistics by name, Arrow arrays of a row per key, in the order of the numbers.
     """
     if not _are_distinct(codes, value):
-        order, codes, value = _sort(codes, value, ordered=True)
         # equal values are counted together first, so that no rounding depends on how the rows came apart
-        runs = _beginnings(codes, value)
-        codes, value, count = codes[runs], value[runs], _segment_sums(count[order], runs)
+        codes, value, count = _added(codes, value, count) or _sorted(codes, value, count)
     at = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1]))) if len(codes) else np.empty(0, np.int64)
     after = np.append(at[1:], len(codes)).astype(np.int64)
     n = _segment_sums(count, at)
@@ -214,6 +212,32 @@ def _counted(
     found = np.flatnonzero(number)
     owner, value = np.divmod(found, width)
     return owner, value + low, number[found].astype(np.int64, copy=False)
+
+
+def _added(
+    codes: NDArray[np.int64], values: NDArray[np.int64], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+    """The distinct pairs of group and value, sorted by both, and their counts added up; None where sorting takes no longer."""
+    low, high = int(values.min()), int(values.max())
+    width, groups = high - low + 1, int(codes.max()) + 1
+    if width * groups > 4 * len(values) + _SMALL:
+        return None
+    cells = values - low
+    cells += codes * width
+    total = np.zeros(width * groups, np.int64)
+    np.add.at(total, cells, counts)
+    found = np.flatnonzero(total != 0)
+    owner, value = np.divmod(found, width)
+    return owner, value + low, total.take(found)
+
+
+def _sorted(
+    codes: NDArray[np.int64], values: NDArray[np.int64], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The same by sorting."""
+    order, codes, values = _sort(codes, values, ordered=True)
+    runs = _beginnings(codes, values)
+    return codes[runs], values[runs], _segment_sums(counts[order], runs)
 
 
 def _int64(values: Any) -> NDArray[np.int64]:
