@@ -109,12 +109,15 @@ class Pool:
         Returns:
             A row per rank and group that it has, in order: `rank`, `group` and the statistics.
         """
-        tables = [_no_statistics().add_column(0, GROUP, pa.array([], pa.int64())).add_column(0, _RANK, pa.array([], pa.int64()))]
+        tables = []
         for runs in self._runs:
             own, of_run = np.unique(groups[runs.key], return_inverse=True)
             found = _summary([runs], [of_run.reshape(-1)], quantile, self._rows_at_once)
             found = found.add_column(0, GROUP, plain_array(own))
             tables.append(found.add_column(0, _RANK, plain_array(np.full(len(own), runs.part.rank, np.int64))))
+        if not tables:
+            nothing = pa.array([], pa.int64())
+            return _no_statistics().add_column(0, GROUP, nothing).add_column(0, _RANK, nothing)
         return _stacked(tables)
 
     def ranks_of(self, groups: Int64) -> Int64:
@@ -154,7 +157,7 @@ def _summary(sources: Sequence[_Runs], of_runs: Sequence[Int64], quantile: Quant
     size = np.zeros(max((_count(of) for of in of_runs), default=0), np.int64)
     for runs, of in zip(sources, of_runs, strict=True):
         np.add.at(size, of, runs.end - runs.begin)
-    found = [_no_statistics()]
+    found = []
     for low, high in _batches(size, most):
         if size[low] > most:
             found.append(_of_long(sources, [of == low for of in of_runs], int(size[low]), quantile, most))
@@ -170,7 +173,7 @@ def _summary(sources: Sequence[_Runs], of_runs: Sequence[Int64], quantile: Quant
                 for into, column in zip((value, count), runs.columns(), strict=True):
                     into.append(column[rows])
         found.append(pa.table(statistics(np.concatenate(codes), np.concatenate(value), np.concatenate(count), quantile)))
-    return _stacked(found)
+    return _stacked(found) if found else _no_statistics()
 
 
 def _batches(size: Int64, most: int) -> Iterator[tuple[int, int]]:
