@@ -10,9 +10,16 @@ from alltrace.trace.errors import InputError
 TABLE = pa.table({"a": [1, 2, 3, 4], "b": ["x", "y", "x", None], "c": [0.5, None, 1.5, 2.5]})
 
 
+needs_metadata_after_rows = pytest.mark.skipif(
+    not parquet.can_add_metadata(), reason="this PyArrow writes the metadata of a file before its rows only"
+)
+
+
 @pytest.fixture
 def path(tmp_path):
     """Three row groups, which lie in another order than their rows."""
+    if not parquet.can_add_metadata():
+        pytest.skip("this PyArrow writes the metadata of a file before its rows only")
     file = tmp_path / "t.parquet"
     with pq.ParquetWriter(str(file), TABLE.schema) as writer:
         for first, count in ((2, 1), (0, 2), (3, 1)):
@@ -51,6 +58,7 @@ def test_the_light_reader_is_there():
 SETTINGS = {"compression": {"a": "none", "b": "zstd", "c": "snappy"}, "compression_level": {"b": 1}, "store_schema": False}
 
 
+@needs_metadata_after_rows
 @pytest.mark.parametrize("light", [True, False])
 def test_files_are_the_same_by_whichever_writer(tmp_path, monkeypatch, light):
     def unknown(*_args):
