@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from alltrace.recipes.base import Part
 from alltrace.recipes.distribution import collect, merge, summarize
-from alltrace.recipes.pool import Pool
+from alltrace.recipes.pool import Pool, _ascending
 
 EXACT = ("count", "total", "mean", "median", "q1", "q3", "min", "max")
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(-50, 50)), max_size=40)
@@ -77,6 +77,15 @@ def test_a_long_key_is_described_in_pieces_whatever_the_order_of_ranks() -> None
     assert [row["q1"], row["median"], row["q3"]] == np.quantile(together, [0.25, 0.5, 0.75]).tolist()
     assert row["stddev"] == pytest.approx(together.std(ddof=1), rel=1e-12)
     assert Pool(parts[::-1], ("k",), 1000).summarize(group, "linear").to_pylist() == [row]
+
+
+@pytest.mark.parametrize(("ranks", "rows", "most"), [(4000, 2, 4000), (400, 5, 200), (20, 100, 200), (3, 1000, 200)])
+def test_no_more_rows_are_taken_at_once_however_many_ranks_share_them(ranks: int, rows: int, most: int) -> None:
+    draw = np.random.default_rng(3)
+    runs = [(np.sort(draw.integers(0, 2**40, rows)), np.ones(rows, np.int64)) for _ in range(ranks)]
+    sizes = [int(count.sum()) for _, count in _ascending(runs, ranks * rows, most)]
+    assert sum(sizes) == ranks * rows
+    assert max(sizes) < 2 * most
 
 
 def test_one_value_that_all_have() -> None:

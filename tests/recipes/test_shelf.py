@@ -52,6 +52,9 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
         def __init__(self, *_):
             raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"an answer cannot be kept there .*No such file.*TMPDIR"):
+        shelved(pieces(3), 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(pa, "OSFile", Full)
     with pytest.raises(InputError, match=r"an answer cannot be kept there .*No space left.*TMPDIR"):

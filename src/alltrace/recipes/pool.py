@@ -254,8 +254,9 @@ def _ascending(runs: Sequence[tuple[Int64, Int64]], size: int, most: int) -> Ite
     """The distinct values of ascending runs and how often each stands, about `most` rows at a time."""
     ranges = -(-size // most) + 1
     stride = max(size // (_SAMPLES * ranges), 1)
-    sample = np.sort(np.concatenate([value[stride // 2 :: stride] for value, _ in runs]))
-    edges = np.unique(sample[:: max(len(sample) // ranges, 1)][1:]) if len(sample) else sample
+    # one of each run at least: of many ranks each may have few
+    sample = np.sort(np.concatenate([value[min(stride, len(value)) // 2 :: stride] for value, _ in runs]))
+    edges = np.unique(sample[:: max(len(sample) // ranges, 1)][1:])
     cuts = [np.concatenate(([0], np.searchsorted(value, edges), [len(value)])) for value, _ in runs]
     for place in range(len(edges) + 1):
         taken = [(v[c[place] : c[place + 1]], n[c[place] : c[place + 1]]) for (v, n), c in zip(runs, cuts, strict=True)]

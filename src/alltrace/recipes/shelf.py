@@ -45,10 +45,11 @@ def shelved(pieces: Iterable[Any], held_bytes: int = _HELD_BYTES) -> Any:
 
 
 def _in_file(held: list[Any], remaining: Iterable[Any]) -> Any:
-    handle, name = tempfile.mkstemp(prefix="alltrace-answer-", suffix=".arrow")
-    os.close(handle)
-    path = Path(name)
+    path = Path(tempfile.gettempdir())
+    name = ""
     try:
+        handle, name = tempfile.mkstemp(prefix="alltrace-answer-", suffix=".arrow")
+        os.close(handle)
         with pa.OSFile(name, "wb") as file, pa.ipc.new_stream(file, held[0].schema) as writer:
             for piece in held:
                 writer.write_table(piece)
@@ -59,10 +60,10 @@ def _in_file(held: list[Any], remaining: Iterable[Any]) -> Any:
             return reader.read_all()
     except OSError as error:
         raise InputError(
-            path.parent,
+            path,
             found=f"an answer cannot be kept there ({error.strerror or error})",
             advice="make room, or let TMPDIR name another folder",
         ) from error
     finally:
         with contextlib.suppress(OSError):  # a system that removes no file that is mapped
-            path.unlink()
+            Path(name).unlink()
