@@ -62,6 +62,15 @@ def run(runs: int) -> list[str]:
     return rows
 
 
+def warm_sum(runs: int) -> list[str]:
+    """`nvtx_sum` from runs alone, for as many turns as it takes to see through what else the machine does."""
+    source = _made("ranges", 150_000)
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        _ours("import", *_exports(source), "-o", str(work / source.name))
+        return _compare("nvtx_sum", (), source, work, runs)
+
+
 def _all_at_once(run_folder: Path, work: Path) -> list[str]:
     """All recipes that the run allows, in this process and in two; its alignment is made before."""
     _ours("info", str(run_folder), "--format", "json", "-o", str(work / "info.json"))
