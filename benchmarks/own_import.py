@@ -12,10 +12,9 @@ from pathlib import Path
 
 
 def main() -> None:
-    from alltrace.cli.startup import keep_pandas_out, load_lightly, use_system_allocator
+    from alltrace.cli.startup import keep_pandas_out, load_lightly
 
     load_lightly()  # as the verb does
-    use_system_allocator()
     keep_pandas_out()
     from alltrace.run.importer import import_reports
 

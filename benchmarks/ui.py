@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -85,14 +84,14 @@ def made_run(folder: Path, ranks: int, steps: int, *, keep: bool) -> tuple[Path,
     for number in range(ranks):
         like = manifest.ranks[number % BASE]
         host = like.host if number < BASE else f"{like.host}-{number // BASE:03d}"
-        record = replace(like, rank=number, host=host, devices=tuple(replace(d, host=host) for d in like.devices))
+        record = like._replace(rank=number, host=host, devices=tuple(d._replace(host=host) for d in like.devices))
         (run / record.folder).mkdir(parents=True)
         for file in (base / like.folder).iterdir():
             os.link(file, run / record.folder / file.name)
         records.append(record)
     first = {c.host: c for c in manifest.clocks}
     clocks = [Clock(h, first.get(h, Clock(h)).offset_ns) for h in dict.fromkeys(r.host for r in records)]
-    write_manifest(run, replace(manifest.with_ranks(records), clocks=tuple(clocks)))
+    write_manifest(run, manifest.with_ranks(records)._replace(clocks=tuple(clocks)))
     shutil.rmtree(base)
     facts.write_text(json.dumps({"import_cpu_s": took}))
     return run, took

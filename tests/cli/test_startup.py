@@ -37,7 +37,7 @@ def test_pyarrow_looks_for_no_pandas_afterwards() -> None:
 
 def test_arrow_allocates_as_the_system_does_unless_told_otherwise():
     code = (
-        "from alltrace.cli.startup import use_system_allocator; use_system_allocator();"
+        "from alltrace.cli.startup import load_lightly; load_lightly();"
         "import pyarrow as pa; print(pa.default_memory_pool().backend_name)"
     )
     environment = {k: v for k, v in os.environ.items() if k != "ARROW_DEFAULT_MEMORY_POOL"}

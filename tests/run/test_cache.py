@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from dataclasses import replace
 
 import fsspec
 import pytest
@@ -262,7 +261,7 @@ def test_the_manifest_of_a_whole_run_is_never_rewritten(copy, tmp_path):
     assert cache._place(run.parent, *run.name.split(".")[:1], manifest.tables or cache.EVENT_TABLES).name == f"{run.name}.1"
     (run / MANIFEST).write_text(json.dumps({"format_version": 1}))
     assert cache._place(run.parent, *run.name.split(".")[:1], cache.EVENT_TABLES) == run
-    assert replace(manifest, complete=False) != manifest
+    assert manifest._replace(complete=False) != manifest
 
 
 def test_the_first_question_gets_few_columns_and_every_other_one_whole_tables(copy, tmp_path, imports):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,7 +54,7 @@ def test_slurm_under_mpirun_numbers_nobody():
     plan = plan_ranks(reports)
     assert found(plan) == [(r, "file name", [r]) for r in range(4)]
     assert plan.notes == ("SLURM_PROCID gives rank 0 to all 4 processes that have it, so it was not used",)
-    with_mpirun = [replace(x, environment={"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": str(3 - i)}) for i, x in enumerate(reports)]
+    with_mpirun = [x._replace(environment={"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": str(3 - i)}) for i, x in enumerate(reports)]
     plan = plan_ranks(with_mpirun)
     assert found(plan) == [(r, "OMPI_COMM_WORLD_RANK", [3 - r]) for r in range(4)]
     assert plan.notes == ()

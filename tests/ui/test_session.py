@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import asdict, replace
 
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.ui.conftest import client_of
 
-from alltrace.run.manifest import RANK_RECORD, read_manifest, write_manifest
+from alltrace.run.manifest import RANK_RECORD, rank_to_json, read_manifest, write_manifest
 from alltrace.run.partial import PartialRun
 
 
@@ -17,13 +16,13 @@ def being_imported(folder, done):
     run = make_run(folder, {r: rank_rows(r) for r in range(3)})
     for record in run.ranks:
         place = folder / record.folder
-        (place / RANK_RECORD).write_text(json.dumps({"signature": {}, "rank": asdict(record)}))
+        (place / RANK_RECORD).write_text(json.dumps({"signature": {}, "rank": rank_to_json(record)}))
         (folder / "names.parquet").exists()
         (place / "names.parquet").write_bytes((folder / "names.parquet").read_bytes())
         if record.rank not in done:
             place.rename(folder / "ranks" / f".staging-{record.rank}")
     (folder / "names.parquet").unlink()
-    write_manifest(folder, replace(read_manifest(folder), complete=False, ranks=()))
+    write_manifest(folder, read_manifest(folder)._replace(complete=False, ranks=()))
 
 
 def test_a_run_being_imported_shows_the_ranks_that_are_there(tmp_path):

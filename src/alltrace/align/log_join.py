@@ -113,7 +113,7 @@ def _join_rank(
         return LogMatch(record.rank, "none", 0, len(rows), reason="there is no log of it"), table, nothing
     match = LogMatch(record.rank, how, calls.num_rows, len(rows))
     if not len(rows):
-        return replace(match, reason="its trace has no operation of NCCL"), table, nothing
+        return match._replace(reason="its trace has no operation of NCCL"), table, nothing
     ops = _decoded(table.column("op"), texts)
     by_call = _made_from_calls(table, rows)
     units = units_of(calls, by_call=by_call)
@@ -124,7 +124,7 @@ def _join_rank(
         if (again.call >= 0).sum() > (found.call >= 0).sum():
             units, found = others, again
     matched = int((found.call >= 0).sum())
-    match = replace(match, covered=found.covered, matched=matched, reason=_doubt(found, how))
+    match = match._replace(covered=found.covered, matched=matched, reason=_doubt(found, how))
     if match.reason is not None:
         return match, table, nothing
     at = np.where(found.sure, found.call, -1)
@@ -133,12 +133,12 @@ def _join_rank(
     disagreeing = int((both & (mine != size)).sum())
     if both.sum() and disagreeing > (1 - LEAST_SHARE) * both.sum():
         reason = f"{disagreeing} of {int(both.sum())} sizes in it are not those that the trace tells"
-        return replace(match, disagreeing=disagreeing, reason=reason), table, nothing
+        return match._replace(disagreeing=disagreeing, reason=reason), table, nothing
     filled, changed = _filled(table, rows, at, units, new)
     shared = np.where(at >= 0, units.communicator_id[np.maximum(at, 0)], 0)
     communicators = nothing.copy()
     communicators[rows] = shared
-    return replace(match, filled=changed, disagreeing=disagreeing), filled, communicators
+    return match._replace(filled=changed, disagreeing=disagreeing), filled, communicators
 
 
 def _in_order(table: Any) -> tuple[Int64, Int64]:
@@ -353,7 +353,7 @@ def _from_others(joined: Joined, members: Any) -> None:
             array = pa.array(new, pa.int64(), mask=new == _UNKNOWN).cast(column.type)
             table = table.set_column(table.column_names.index(name), name, array)
         joined.tables[match.rank] = _marked(table, given & ~_has_mark(table))
-        joined.matches[at] = replace(match, from_others=len(mine))
+        joined.matches[at] = match._replace(from_others=len(mine))
 
 
 _UNKNOWN = -(1 << 63)

@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from alltrace.align.aligned import Aligned
 from alltrace.align.schema import SOURCES, STEPS, Alignment
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.clock import ClockMap
-from alltrace.run.manifest import NAMES, read_manifest, write_json, write_manifest
+from alltrace.run.manifest import NAMES, plain, read_manifest, write_json, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run
@@ -185,10 +185,11 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
         log_matches=tuple(joined.matches),
     )
     # steps may be found by collectives, so they see the run as aligned as it is by now
-    write_json(draft / FACTS, asdict(alignment))
+    write_json(draft / FACTS, plain(alignment))
     steps, more = _steps(Run(run.path, align=draft), jobs)
     _write(steps, draft / "steps.parquet")
-    return asdict(replace(alignment, steps_notes=tuple(more)))
+    facts: dict[str, Any] = plain(replace(alignment, steps_notes=tuple(more)))
+    return facts
 
 
 def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tuple[Joined, Names]:

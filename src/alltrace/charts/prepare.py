@@ -42,7 +42,7 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
     if missing:
         raise UsageError(f"the picture needs the column {text(missing[0])!r}, which this answer does not have")
     if asked.where is not None:
-        columns = Columns(replace(answer, table=_rows(answer.table, *asked.where)))
+        columns = Columns(answer._replace(table=_rows(answer.table, *asked.where)))
     kinds: dict[str, Callable[[Columns, Chart], Drawing]] = {
         "bars": bars.bars,
         "stacked_bars": bars.bars,

@@ -93,9 +93,10 @@ def _run_verb(arguments: list[str], asked: Question | None) -> int:
     if verb is None:
         raise _unknown(arguments[0])
     if verb.name != "capture":  # what it starts is the user's, with the user's environment
-        from alltrace.cli.startup import load_lightly
+        from alltrace.cli.startup import load_lightly, open_libraries_ahead
 
         load_lightly()
+        open_libraries_ahead()
     command: Command = import_module(verb.module).COMMAND
     parser = Parser(
         prog=f"alltrace {verb.name}",

@@ -10,7 +10,6 @@ import io
 import json
 import re
 import sys
-from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +92,7 @@ def write_answer(
     if kept is not None:
         kept.keep(said)
     if args.picture is not None:
-        write_picture(verb, replace(answer, table=table), args.picture)
+        write_picture(verb, answer._replace(table=table), args.picture)
 
 
 def _pieces(verb: str, answer: Answer, table: Any, facts: Mapping[str, int], args: argparse.Namespace) -> Iterable[str]:

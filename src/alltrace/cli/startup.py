@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 _LARGE_BYTES = 32 << 20
+_LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_compute", "_parquet")}  # in the order of their use
 _GARBAGE = 50_000  # objects more than there were, before Python looks for garbage
 
 
@@ -26,25 +28,51 @@ class _NoPandas:  # importlib.abc, which has the base class, loads for longer th
         return None
 
 
-def use_system_allocator() -> None:
-    """Let Arrow, not loaded yet, allocate as the system does, here and in the processes started from here; saves some 30 MB.
-
-    Its own allocators keep much of what was freed, for each thread. Whoever has chosen one in the environment keeps it.
-    """
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-
-
 def load_lightly() -> None:
     """Let what a command loads start no threads that it does not need, and look for garbage less often; 50 ms of most commands.
 
     NumPy's OpenBLAS starts a thread for each processor when it is loaded, which only products of matrices use. Loading modules
-    makes many objects that stay, and Python would look through all of them again and again. Whoever has chosen a number of threads
-    in the environment keeps it.
+    makes many objects that stay, and Python would look through all of them again and again. Arrow allocates as the system does,
+    here and in the processes started from here, which saves some 30 MB: its own allocators keep much of what was freed, for each
+    thread. Whoever has chosen a number of threads or an allocator in the environment keeps it.
     """
     import gc
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     gc.set_threshold(_GARBAGE, 10, 10)
+
+
+def open_libraries_ahead() -> None:
+    """Have a thread of its own open the data libraries, which Python's imports find open then; 20 to 30 ms of most commands.
+
+    Python holds its lock while it opens a library, so its own threads could not do this side by side with anything; a call of the
+    system's function lets go of it. The environment must not be changed from here on until they are loaded: they look into it.
+    """
+    if "numpy" in sys.modules:
+        return
+    import _thread
+    import ctypes
+    from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
+
+    paths = []
+    for package, modules in _LIBRARIES.items():
+        found = PathFinder.find_spec(package)
+        for folder in (found and found.submodule_search_locations) or ():
+            paths += [f"{folder}/{module}{EXTENSION_SUFFIXES[0]}".encode() for module in modules]
+    try:
+        opened = ctypes.CDLL(None).dlopen
+    except (AttributeError, OSError):
+        return
+    opened.argtypes, opened.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
+    how = sys.getdlopenflags()
+
+    def open_all() -> None:
+        for path in paths:
+            opened(path, how)  # what cannot be opened is told by the import of it
+
+    with suppress(RuntimeError):  # no thread can be had
+        _thread.start_new_thread(open_all, ())
 
 
 def leave(code: int) -> NoReturn:

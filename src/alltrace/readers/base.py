@@ -7,8 +7,7 @@ several reports into one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,8 +29,7 @@ ENVIRONMENT_ALLOWED = frozenset(
 """The only environment variables of a report that enter a run: ranks, devices and communication settings, never a token."""
 
 
-@dataclass(frozen=True)
-class ReportProcess:
+class ReportProcess(NamedTuple):
     """One process that a report has events of.
 
     Attributes:
@@ -60,8 +58,7 @@ class ReportProcess:
     source_id: int | None = None
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """The identity of one report.
 
     Attributes:
@@ -93,7 +90,7 @@ class Report:
     start_ns: int | None = None
     stop_ns: int | None = None
     processes: tuple[ReportProcess, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
     environment_removed: int = 0
     world_size: int | None = None
     tables: tuple[str, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Option, Part, Recipe
@@ -71,7 +70,7 @@ def ask(
     parts = _map(run, asked, told, reached, window, jobs, progress)
     answer = asked.reduce(parts, facts, told)
     chart = answer.chart or asked.answer_chart(given)
-    return replace(answer, notes=(*notes, *left_out(asked, chosen, able), *answer.notes), chart=chart)
+    return answer._replace(notes=(*notes, *left_out(asked, chosen, able), *answer.notes), chart=chart)
 
 
 def wants_alignment(recipe: Recipe, run: Run) -> bool:

@@ -6,7 +6,7 @@ memory holds one rank's tables, or what a question makes of all ranks' parts: it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.ask import able_ranks, left_out, resolve_options, wants_alignment
@@ -141,7 +141,7 @@ def _reduce(run: RunFacts, question: _Question, parts: Sequence[Part | str], cho
     except AlltraceError as error:
         return Reply(recipe, None, str(error))
     lacking = left_out(recipe, chosen, [r for r in chosen if r.rank in question.ranks])
-    return Reply(recipe, replace(answer, notes=(*notes, *lacking, *answer.notes)), None)
+    return Reply(recipe, answer._replace(notes=(*notes, *lacking, *answer.notes)), None)
 
 
 def _map(

@@ -6,7 +6,6 @@ A recipe never prints, plots or opens a file: the engine hands it tables, the fa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from alltrace.run.rank_tables import RankTables
@@ -55,8 +54,7 @@ class Option(NamedTuple):
     most: int | None = None
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """How to draw an answer: the kind of picture and the columns on it.
 
     | kind | x | y | group |
@@ -99,8 +97,7 @@ class AnswerTable(NamedTuple):
     columns: tuple[AnswerColumn, ...]
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer to a question.
 
     Attributes:
@@ -116,9 +113,9 @@ class Answer:
     table: Any
     columns: tuple[AnswerColumn, ...]
     notes: tuple[str, ...] = ()
-    extra: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    extra: Mapping[str, Sequence[Mapping[str, Any]]] = {}
     chart: Chart | None = None
-    further: Mapping[str, AnswerTable] = field(default_factory=dict)
+    further: Mapping[str, AnswerTable] = {}
     name: str = "answer"
 
     def all_tables(self) -> dict[str, AnswerTable]:
@@ -139,8 +136,7 @@ class Answer:
         return Answer(tables[name].table, tables[name].columns, self.notes, name=name)
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """What `map` returned for one rank."""
 
     rank: int

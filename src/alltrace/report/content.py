@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from alltrace.charts import draw, figure
@@ -243,8 +243,8 @@ def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]
         return {}
     charts = {"": drawn.chart}
     if wanted.views:
-        charts = {v.removesuffix("_percent"): replace(drawn.chart, y=(v,)) for v in wanted.views}
-    made = {word: draw(drawn, replace(chart, title="")) for word, chart in charts.items()}
+        charts = {v.removesuffix("_percent"): drawn.chart._replace(y=(v,)) for v in wanted.views}
+    made = {word: draw(drawn, chart._replace(title="")) for word, chart in charts.items()}
     return {word: figure(drawing) for word, drawing in made.items() if not drawing.empty}
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,16 +72,14 @@ _RANKS_BELOW = 1 << 20
 """A larger number is a date or damage, not a rank; nobody runs a million, and missing ranks are counted up to the largest."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """The part of a report that belongs to a rank: its row in the list of reports, and the processes (rows of its `processes`)."""
 
     report: int
     processes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class RankPlan:
+class RankPlan(NamedTuple):
     """One rank to import.
 
     Attributes:
@@ -102,8 +99,7 @@ class RankPlan:
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The ranks of a run, the numbers that no report is there for, and what a reader must know about how they were found."""
 
     ranks: tuple[RankPlan, ...]
@@ -111,16 +107,18 @@ class Plan:
     notes: tuple[str, ...]
 
 
-@dataclass
 class _Candidate:
     """One process (or the whole of a report without one) that may be a rank, over all reports of it, in their time order."""
 
-    host: str
-    stem: str
-    leads: list[ReportProcess]
-    sources: list[Source]
-    reports: list[Report]
-    alone: bool
+    def __init__(
+        self, host: str, stem: str, leads: list[ReportProcess], sources: list[Source], reports: list[Report], *, alone: bool
+    ) -> None:
+        self.host = host
+        self.stem = stem
+        self.leads = leads
+        self.sources = sources
+        self.reports = reports
+        self.alone = alone
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -208,7 +206,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
             same = found.setdefault((own, *place, lead.pid if lead else None), [])
             known = next((c for c in same if c.may_be(report, lead)), None)
             if known is None:
-                known = _Candidate(own, stem, [], [], [], len(leads) <= 1)
+                known = _Candidate(own, stem, [], [], [], alone=len(leads) <= 1)
                 same.append(known)
             known.leads += [lead] if lead else []
             known.sources.append(Source(index, mine))

@@ -13,9 +13,8 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import Report, open_report
@@ -59,8 +58,7 @@ _ROWS_WORTH_A_PROCESS = 3_000_000
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
 
 
-@dataclass(frozen=True)
-class _Probe:
+class _Probe(NamedTuple):
     """What a first look at a report found: who it is about, or why it cannot be read."""
 
     record: ReportRecord
@@ -118,7 +116,7 @@ def import_reports(
     manifest = _facts(plan, probes, None if tables is None else wanted, rules)
     if columns and all(len(r.sources) == 1 for r in plan.ranks):
         narrow = {t: TABLES[t].narrowed(columns[t]).column_names for t in wanted if t in columns}
-        manifest = replace(manifest, columns={t: c for t, c in narrow.items() if c != TABLES[t].column_names})
+        manifest = manifest._replace(columns={t: c for t, c in narrow.items() if c != TABLES[t].column_names})
     try:
         _prepare(output)
         with _alone(output):
@@ -177,7 +175,7 @@ def _with_logs(output: Path, manifest: Manifest, nccl: Sequence[str], training: 
     from alltrace.run.run_logs import import_logs
 
     logs, notes = import_logs(output, manifest, nccl, training, jobs)
-    whole = replace(manifest, logs=logs, notes=(*manifest.notes, *notes))
+    whole = manifest._replace(logs=logs, notes=(*manifest.notes, *notes))
     write_manifest(output, whole)
     return whole
 
@@ -193,8 +191,8 @@ def _without(manifest: Manifest, failed: Sequence[tuple[RankTask, AlltraceError]
         notes.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}: left out, {error}")
         guilty = [i for i in task.reports if isinstance(error, InputError) and error.path == reports[i].path]
         for i in guilty or task.reports:
-            reports[i] = replace(reports[i], error=str(error))
-    return replace(manifest, reports=tuple(reports), notes=tuple(notes), missing_ranks=tuple(sorted(lost)))
+            reports[i] = reports[i]._replace(error=str(error))
+    return manifest._replace(reports=tuple(reports), notes=tuple(notes), missing_ranks=tuple(sorted(lost)))
 
 
 def _probe_all(reports: Sequence[Path], wanted: tuple[str, ...], jobs: int | None, known: Mapping[str, Content]) -> list[_Probe]:
@@ -440,7 +438,7 @@ def _finish(output: Path, manifest: Manifest) -> Manifest:
         draft.replace(output / NAMES)
     finally:
         draft.unlink(missing_ok=True)
-    complete = replace(manifest, reports=_with_warnings(manifest), complete=True)
+    complete = manifest._replace(reports=_with_warnings(manifest), complete=True)
     write_manifest(output, complete)
     return complete
 
@@ -451,7 +449,7 @@ def _with_warnings(manifest: Manifest) -> tuple[ReportRecord, ...]:
     for rank in manifest.ranks:
         for number, found in rank.warnings.items():
             own = reports[int(number)]
-            reports[int(number)] = replace(own, warnings=tuple(dict.fromkeys((*own.warnings, *found))))
+            reports[int(number)] = own._replace(warnings=tuple(dict.fromkeys((*own.warnings, *found))))
     return tuple(reports)
 
 

@@ -7,9 +7,8 @@ row groups, and only the order of the lanes is settled at the end. Rows of small
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -33,8 +32,7 @@ HELD_BACK_ROWS = 2048
 """So many rows of a track stay in memory, because rows of a source may come a little late."""
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """The rows [first, last) of a sorted batch, all of one track."""
 
     track: Track
@@ -43,10 +41,10 @@ class Stretch:
     first_time: int
 
 
-@dataclass
 class _Lane:
-    last_time: int = 0
-    groups: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.last_time = 0
+        self.groups: list[int] = []
 
 
 class Lanes:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.schema import FORMAT_VERSION
@@ -22,11 +21,10 @@ RANKS = "ranks"
 RANK_RECORD = "rank.json"
 NAMES = "names.parquet"
 
-_Record = TypeVar("_Record")
+_Record = TypeVar("_Record", bound=NamedTuple)
 
 
-@dataclass(frozen=True)
-class ReportRecord:
+class ReportRecord(NamedTuple):
     """One report of a run.
 
     Attributes:
@@ -53,15 +51,14 @@ class ReportRecord:
     schema_version: str | None = None
     host: str | None = None
     utc_ns: int | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
     environment_removed: int = 0
     warnings: tuple[str, ...] = ()
     error: str | None = None
     system_clock_ns: int | None = None
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """A GPU of a rank: `device` is its row in the rank's `devices`; (host, uuid or bus id) is who it is."""
 
     device: int
@@ -77,8 +74,7 @@ class Device:
         return self.host, self.uuid or self.bus_id or f"ordinal {self.ordinal}"
 
 
-@dataclass(frozen=True)
-class Rank:
+class Rank(NamedTuple):
     """One rank of a run.
 
     Attributes:
@@ -108,10 +104,10 @@ class Rank:
     time_base_utc_ns: int | None = None
     start_ns: int | None = None
     end_ns: int | None = None
-    rows: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[str, int] = {}
     open_end_ns: int | None = None
     stamp_error_ns: int = 0
-    warnings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    warnings: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def folder(self) -> str:
@@ -119,8 +115,7 @@ class Rank:
         return rank_folder(self.rank)
 
 
-@dataclass(frozen=True)
-class LogRecord:
+class LogRecord(NamedTuple):
     """A log of the job that was imported with its reports.
 
     Attributes:
@@ -138,8 +133,7 @@ class LogRecord:
     records: int
 
 
-@dataclass(frozen=True)
-class LogMatch:
+class LogMatch(NamedTuple):
     """How the calls in NCCL's logs fit one rank's operations, as the alignment found.
 
     Attributes:
@@ -167,8 +161,7 @@ class LogMatch:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(NamedTuple):
     """The clock of one host against the first host's.
 
     Attributes:
@@ -188,8 +181,7 @@ class Clock:
     component: int = 0
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """A run's facts.
 
     Attributes:
@@ -217,7 +209,7 @@ class Manifest:
     notes: tuple[str, ...] = ()
     redactions: tuple[str, ...] = ()
     tables: tuple[str, ...] | None = None
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = {}
     complete: bool = False
     kernel_rules: str = ""
     logs: tuple[LogRecord, ...] = ()
@@ -231,7 +223,7 @@ class Manifest:
 
     def with_ranks(self, ranks: Iterable[Rank]) -> Manifest:
         """The same facts with other ranks, sorted by number."""
-        return replace(self, ranks=tuple(sorted(ranks, key=lambda r: r.rank)))
+        return self._replace(ranks=tuple(sorted(ranks, key=lambda r: r.rank)))
 
 
 def is_run(path: Path) -> bool:
@@ -271,7 +263,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_manifest(run: Path, manifest: Manifest) -> None:
     """Write `manifest.json` of the run at `run`, atomically."""
-    facts = asdict(manifest)
+    facts = plain(manifest)
     if not manifest.columns:  # what only runs in the cache have, earlier versions do not know
         del facts["columns"]
     write_json(run / MANIFEST, facts)
@@ -301,7 +293,20 @@ def read_manifest(run: Path) -> Manifest:
 
 def rank_to_json(rank: Rank) -> dict[str, Any]:
     """`rank` as plain JSON values."""
-    return asdict(rank)
+    facts: dict[str, Any] = plain(rank)
+    return facts
+
+
+def plain(value: Any) -> Any:
+    """`value` with the records in it, as the ones above or dataclasses, as objects of JSON."""
+    fields = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
+    if fields is not None:
+        return {name: plain(getattr(value, name)) for name in fields}
+    if isinstance(value, (tuple, list)):
+        return [plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return value
 
 
 def rank_from_json(value: Mapping[str, Any]) -> Rank:
@@ -365,7 +370,7 @@ def _manifest_from(value: Mapping[str, Any]) -> Manifest:
 
 
 def _typed(record: _Record) -> _Record:
-    """`record`, a dataclass filled from JSON, seen to hold what its annotations say."""
+    """`record`, filled from JSON, seen to hold what its annotations say."""
     kind: Any = type(record)
     checks: dict[str, Callable[[Any], bool]] = _checks(kind)
     for name, check in checks.items():

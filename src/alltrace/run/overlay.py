@@ -6,8 +6,7 @@ How an alignment is made is the business of `alltrace.align`; a run only needs i
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.manifest import Clock, LogMatch, Manifest
 
@@ -50,8 +49,7 @@ ALIGNED_TABLES = ("collectives", *SHARED_TABLES)
 _VERSION = 1
 
 
-@dataclass(frozen=True)
-class Overlay:
+class Overlay(NamedTuple):
     """A stored alignment of a run.
 
     Attributes:
@@ -72,8 +70,8 @@ class Overlay:
 
     def over(self, manifest: Manifest) -> Manifest:
         """`manifest` with the alignment's clocks, stamp errors and matches of logs."""
-        ranks = [replace(r, stamp_error_ns=self.stamp_errors_ns.get(r.rank, 0)) for r in manifest.ranks]
-        return replace(manifest.with_ranks(ranks), clocks=self.clocks or manifest.clocks, log_matches=self.log_matches)
+        ranks = [r._replace(stamp_error_ns=self.stamp_errors_ns.get(r.rank, 0)) for r in manifest.ranks]
+        return manifest.with_ranks(ranks)._replace(clocks=self.clocks or manifest.clocks, log_matches=self.log_matches)
 
     def collectives(self, rank: int) -> Path:
         """The file of one rank's `collectives`."""
@@ -110,7 +108,7 @@ def unaligned(manifest: Manifest) -> Manifest:
     if not any(c.evidence for c in manifest.clocks):
         return manifest
     clocks = tuple(Clock(c.host, component=n) for n, c in enumerate(manifest.clocks))
-    return replace(manifest.with_ranks(replace(r, stamp_error_ns=0) for r in manifest.ranks), clocks=clocks)
+    return manifest.with_ranks(r._replace(stamp_error_ns=0) for r in manifest.ranks)._replace(clocks=clocks)
 
 
 def find_overlay(manifest: Manifest, folder: Path) -> Overlay | None:

@@ -34,9 +34,7 @@ class PartialRun(Run):
         found = _committed(self.path)
         self._manifest = unaligned(manifest.with_ranks(found))
         if not manifest.complete:
-            from dataclasses import replace
-
-            self._manifest = replace(self._manifest, notes=(*self._manifest.notes, note))
+            self._manifest = self._manifest._replace(notes=(*self._manifest.notes, note))
         self.overlay = None
         self.alignment = None
         self._names = Names(self.name_files())

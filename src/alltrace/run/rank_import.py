@@ -7,11 +7,10 @@ import platform
 import shutil
 from collections import defaultdict
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.readers.base import open_report
 from alltrace.run.ahead import ahead
@@ -41,8 +40,7 @@ _BUDGET_BYTES = 12 << 20
 _AHEAD = 3  # batches that are decoded while others are sorted and written
 
 
-@dataclass(frozen=True)
-class RankTask:
+class RankTask(NamedTuple):
     """What one worker imports.
 
     Attributes:
@@ -62,21 +60,21 @@ class RankTask:
     signatures: Mapping[int, Mapping[str, Any]]
     tables: tuple[str, ...]
     rules: tuple[KernelRule, ...]
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    processes: Mapping[int, tuple[ReportProcess, ...]] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = {}
+    processes: Mapping[int, tuple[ReportProcess, ...]] = {}
 
 
-@dataclass
 class _Piece:
     """What one report gave one rank: a folder of tables, in the report's own numbering and time."""
 
-    folder: Path
-    rows: dict[str, int]
-    start_ns: int | None = None
-    end_ns: int | None = None
-    open_end_ns: int | None = None
-    devices: set[int] = field(default_factory=set)
-    warnings: tuple[str, ...] = ()
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rows: dict[str, int] = {}
+        self.start_ns: int | None = None
+        self.end_ns: int | None = None
+        self.open_end_ns: int | None = None
+        self.devices: set[int] = set()
+        self.warnings: tuple[str, ...] = ()
 
     def saw(self, start: int | None, end: int | None) -> None:
         if start is not None and (self.start_ns is None or start < self.start_ns):
@@ -140,7 +138,7 @@ def _split(
     for plan, _ in mine:
         place = folder / f"rank={plan.rank}"
         place.mkdir(parents=True)
-        pieces.append(_Piece(place, {}))
+        pieces.append(_Piece(place))
     with one_thread() as encoder, closing(ahead(_batches(reader, task, kinds), _AHEAD)) as batches:
         for group, found in groupby(batches, key=itemgetter(0)):
             sinks = _Sinks(group, pieces, folder, encoder, task.columns)
@@ -321,7 +319,8 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[_Piece],
         parts = [(by_report[i].folder, _shift(task, order[0], i), by_report[i].rows) for i in order]
         joined = staging / f"joined-{plan.rank}"
         rows, start, end, latest, devices = join_pieces(parts, joined, staging)
-        piece = _Piece(joined, rows, start, end, latest, devices)
+        piece = _Piece(joined)
+        piece.rows, piece.start_ns, piece.end_ns, piece.open_end_ns, piece.devices = rows, start, end, latest, devices
     record = task.reports[order[0]]
     warnings = {p.folder.parent.name: p.warnings for p in pieces if p.warnings}
     rank = Rank(

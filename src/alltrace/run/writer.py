@@ -7,8 +7,7 @@ whose tracks each come in order of time, never touch the disk twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.columns import HeldColumns
 from alltrace.run.lanes import Lanes
@@ -35,8 +34,7 @@ MAX_FAN_IN = 64
 """How many sorted runs are merged at once; more are merged in passes, which bounds memory and open files."""
 
 
-@dataclass(frozen=True)
-class TableStats:
+class TableStats(NamedTuple):
     """What was written.
 
     Attributes:

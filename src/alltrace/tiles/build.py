@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.engine.local import default_jobs, run_tasks
-from alltrace.run.manifest import write_json
+from alltrace.run.manifest import plain, write_json
 from alltrace.run.overlay import signature as run_signature
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
@@ -93,7 +93,7 @@ def pyramid(
 def signature(run: Run) -> str:
     """What a pyramid is made from: the run's ranks and rows, its clocks, the version that makes it."""
     manifest = run.manifest
-    clocks = [asdict(c) for c in manifest.clocks]
+    clocks = [plain(c) for c in manifest.clocks]
     stamps = [(r.rank, r.stamp_error_ns) for r in manifest.ranks]
     matched = run.overlay.facts.get("signature") if run.overlay is not None else None
     text = json.dumps([_VERSION, run_signature(manifest), clocks, stamps, matched])

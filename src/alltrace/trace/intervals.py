@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 SMALL_ROWS = 4096
 """Inputs with fewer rows than this do not run compiled."""
 
-_LOADING_NS = 60_000_000
-"""What loading the library that opens compiled kernels takes, about."""
+_LOADING_NS = 10_000_000
+"""What loading all that opens compiled kernels takes, about."""
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
@@ -429,7 +429,7 @@ def kernel_for(name: str, rows: int, gain_ns: int) -> Any | None:
     global _lost_ns
     if rows < SMALL_ROWS:
         return None
-    if "llvmlite" not in sys.modules:
+    if "alltrace.trace.machine_code" not in sys.modules:
         _lost_ns += rows * gain_ns
         if _lost_ns < _LOADING_NS:
             return None

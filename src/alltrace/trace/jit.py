@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
-_FORM = b"2"  # of the files
+_FORM = b"3"  # of the files
 _DIGEST_BYTES = 16
 
 
@@ -164,7 +164,7 @@ class PlainKernel:
             if code is None:
                 return self.whole
             fast = machine_code.load(signature, code, self._symbol)
-        except (ImportError, AttributeError, RuntimeError, OSError):
+        except (ImportError, AttributeError, RuntimeError, OSError, ValueError):
             # what lies below Numba is not promised to stay as it is; without it loading is slow, not wrong
             return self.whole
 
@@ -181,7 +181,7 @@ class PlainKernel:
         return f"{self.function.__module__}.{self.function.__qualname__}".replace(".", "_")
 
     def _kept_code(self, signature: machine_code.Signature) -> bytes | None:
-        """The object file as it was kept, or made and kept now; None where the function needs Numba to run."""
+        """The code as it was kept, or made and kept now; None where the function needs Numba to run."""
         from alltrace.trace import machine_code
 
         host = machine_code.host().encode()

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.trace.errors import InputError
 
@@ -39,8 +38,7 @@ _COMPUTE_WORDS = """
 """
 
 
-@dataclass(frozen=True)
-class KernelRule:
+class KernelRule(NamedTuple):
     """A kernel whose name matches `pattern` (a regular expression, searched, case-sensitive) is of class `kind`."""
 
     pattern: str

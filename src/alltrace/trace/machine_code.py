@@ -1,8 +1,9 @@
 """Compiled functions as files: machine code that Numba made once, and that runs later without Numba.
 
 Loading Numba takes a quarter of a second and 60 MB, which is more than many commands need for their work. A function of plain
-arithmetic refers to nothing of Numba's once it is compiled; its code is kept as an object file and opened by llvmlite, the library
-below Numba. Numba's compiled functions call each other like this (numba.core.callconv):
+arithmetic refers to nothing of Numba's once it is compiled; its code is kept as an image that needs no library to be opened
+(`alltrace.trace.code_image`), or, on other processors than x86-64, as an object file, which llvmlite opens, the library below
+Numba. Numba's compiled functions call each other like this (numba.core.callconv):
 
     int32 function(result*, exception**, arguments...)
 
@@ -10,7 +11,7 @@ where a scalar is itself and an array is two pointers (its owner and its Python 
 of one, its data, and a length and a step for each dimension. That is no promise of Numba's, so code is only kept if the function
 as it was compiled takes just these arguments and refers to nothing but itself.
 
-To hand over a hundred arguments from Python takes longer than many calls do, so the object file has an entry that takes two: where
+To hand over a hundred arguments from Python takes longer than many calls do, so what is kept has an entry that takes two: where
 the arguments lie, 8 bytes each, and where the result goes. It reads what an array is from NumPy's object (`PyArrayObject_fields`
 in numpy/ndarraytypes.h), which has been laid out the same since NumPy 1; that it is so here is looked at before the first call.
 """
@@ -18,16 +19,20 @@ in numpy/ndarraytypes.h), which has been laid out the same since NumPy 1; that i
 from __future__ import annotations
 
 import ctypes
+import os
 import re
-from dataclasses import dataclass
+import sys
 from functools import lru_cache
 from operator import index
+from pathlib import Path
 from struct import Struct
 from struct import error as struct_error
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from alltrace.trace import code_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +63,7 @@ _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _NOT_THIS_ARRAY = 1 << 20  # and the number of the argument: what an entry returns, far from what Numba does
 
 
-@dataclass(frozen=True)
-class _Scalar:
+class _Scalar(NamedTuple):
     kind: str
 
     @property
@@ -87,8 +91,7 @@ class _Scalar:
             raise OverflowError(f"expected a number that fits {self.kind}, got {number}")
 
 
-@dataclass(frozen=True)
-class _Array:
+class _Array(NamedTuple):
     item: str
     dimensions: int
     contiguous: bool
@@ -149,8 +152,7 @@ def _read(name: str, kind: str, base: str, offset: int) -> list[str]:
     return [f"%{name}.at = getelementptr i8, ptr {base}, i64 {offset}", f"%{name} = load {kind}, ptr %{name}.at"]
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """What a function takes and returns.
 
     Attributes:
@@ -192,7 +194,7 @@ def parse_signature(text: str) -> Signature:
 
 
 def object_code(signature: Signature, llvm_text: str, name: str, symbol: str) -> bytes | None:
-    """The object file of a compiled function, or None where it cannot stand alone.
+    """The image or object file of a compiled function, or None where it cannot stand alone.
 
     Args:
         signature: What it takes.
@@ -220,7 +222,9 @@ def object_code(signature: Signature, llvm_text: str, name: str, symbol: str) ->
         if not other.is_declaration and other.name != symbol:
             other.linkage = "internal"
     module.verify()
-    return bytes(_machine().emit_object(module))
+    # what is emitted is changed by it
+    anywhere = bytes(_machine(anywhere=True).emit_object(llvm.parse_assembly(str(module))))
+    return code_image.image(anywhere, symbol) or bytes(_machine().emit_object(module))
 
 
 def _entry(signature: Signature, name: str, symbol: str) -> str:
@@ -248,11 +252,11 @@ def _entry(signature: Signature, name: str, symbol: str) -> str:
 
 
 def load(signature: Signature, code: bytes, symbol: str) -> Callable[..., Any]:
-    """The function of an object file of `object_code`, to be called with NumPy arrays and numbers; it lets go of the GIL.
+    """The function of `object_code`, to be called with NumPy arrays and numbers; it lets go of the GIL.
 
     Args:
         signature: What it takes.
-        code: The object file.
+        code: The image or object file.
         symbol: What its entry is called there.
 
     Returns:
@@ -261,18 +265,24 @@ def load(signature: Signature, code: bytes, symbol: str) -> Callable[..., Any]:
 
     Raises:
         RuntimeError: The object file cannot be opened here, or arrays are not laid out as they are known.
+        OSError: The image cannot be opened here.
     """
-    import llvmlite.binding as llvm
-
     _look_at_arrays()
     with _LOADING:
-        engine = _engine()
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        engine.finalize_object()
-        address = engine.get_function_address(symbol)
+        address = code_image.open_image(code) if code.startswith(code_image.MAGIC) else _open_object(code, symbol)
+    return _caller(signature, ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)(address))
+
+
+def _open_object(code: bytes, symbol: str) -> int:
+    import llvmlite.binding as llvm
+
+    engine = _engine()
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    address = int(engine.get_function_address(symbol))
     if not address:
         raise RuntimeError(f"the object file has no {symbol}")
-    return _caller(signature, ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p)(address))
+    return address
 
 
 def _caller(signature: Signature, entry: Callable[[bytes, Any], int]) -> Callable[..., Any]:
@@ -341,23 +351,46 @@ class Unfinished(Exception):  # noqa: N818  not an error yet: the caller finds o
     """The compiled function raised an exception, which its other form can tell."""
 
 
+_PROCESSOR = {"vendor_id", "cpu family", "model", "model name", "flags", "CPU implementer", "CPU variant", "CPU part", "Features"}
+"""What Linux says of a processor that decides which code is made for it."""
+
+_FEATURES = {"flags", "Features"}
+_MOST_OF_ONE = 1 << 14  # bytes that tell of one processor
+
+
 @lru_cache
 def host() -> str:
-    """What code made here needs of a processor: its name and features."""
+    """What code made here needs of a processor: its name and features, as the system has them, or else as LLVM does."""
+    found = _processor()
+    if found is not None:
+        return f"{sys.platform} {os.uname().machine} {found}"
     import llvmlite.binding as llvm
 
     return f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 
+def _processor(path: str = "/proc/cpuinfo") -> str | None:
+    """The first processor, as Linux describes it; None where it does not say what that can do."""
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            text = file.read(_MOST_OF_ONE).decode("latin-1")
+    except OSError:
+        return None
+    facts = [line.partition(":") for line in text.partition("\n\n")[0].splitlines()]
+    known = {name.strip(): value.strip() for name, _, value in facts if name.strip() in _PROCESSOR}
+    return repr(sorted(known.items())) if _FEATURES & set(known) else None
+
+
 @lru_cache
-def _machine() -> Any:
+def _machine(*, anywhere: bool = False) -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
+    place = {"reloc": "pic", "codemodel": "small"} if anywhere else {"jit": True, "codemodel": "jitdefault"}
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True, codemodel="jitdefault"
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, **place
     )
 
 

@@ -14,8 +14,7 @@ Conventions, for every table:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ class Column(NamedTuple):
     doc: str
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """One canonical table.
 
     Attributes:
@@ -89,7 +87,7 @@ class Table:
         wanted = {*columns, *self.sort_keys, *self.time_columns(), *_ALWAYS.get(self.name, ()), "process", "device"}
         if self.name == "kernels" and "kind" in wanted:  # the rules that make it look at names
             wanted |= {"name", "short_name"}
-        return replace(self, columns=tuple(c for c in self.columns if c.name in wanted))
+        return self._replace(columns=tuple(c for c in self.columns if c.name in wanted))
 
     def time_columns(self) -> tuple[str, ...]:
         """The columns that hold points in time, which the clock correction applies to."""
@@ -101,14 +99,11 @@ class Table:
 
     def arrow_schema(self, columns: Iterable[str] | None = None) -> Any:
         """The `pyarrow.Schema` of the table, or of the given columns of it."""
-        return self._whole if columns is None else _schema(self.column(c) for c in columns)
-
-    @cached_property
-    def _whole(self) -> Any:
-        return _schema(self.columns)
+        return _schema(self.columns if columns is None else tuple(self.column(c) for c in columns))
 
 
-def _schema(columns: Iterable[Column]) -> Any:
+@lru_cache(256)
+def _schema(columns: tuple[Column, ...]) -> Any:
     import pyarrow as pa
 
     return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in columns])

@@ -25,16 +25,15 @@ def test_quartiles_over_ranks_are_exact_and_files_hold_the_extremes(tmp_path):
 
 
 def test_ranks_of_one_report_are_told_apart(tmp_path):
-    from dataclasses import replace
 
     from alltrace.recipes.nsys.base import files
 
     run = make_run(tmp_path / "run", {r: {"kernels": [kernel(0, 5)]} for r in (0, 1, 2)})
-    report = replace(run.manifest.reports[0], path="a/one.nsys-rep")
+    report = run.manifest.reports[0]._replace(path="a/one.nsys-rep")
 
     class Facts:
-        manifest = replace(
-            run.manifest, reports=(report, replace(report, path="b/one_pqtdir"), replace(report, path="two.json.gz"))
+        manifest = run.manifest._replace(
+            reports=(report, report._replace(path="b/one_pqtdir"), report._replace(path="two.json.gz"))
         )
         ranks = run.ranks
 

@@ -63,9 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def with_unread(answer, logs: NcclLogs):  # type: ignore[no-untyped-def]
     """The answer with the records that were not understood beside it."""
-    from dataclasses import replace
-
-    return replace(answer, extra={**answer.extra, "not_understood": list(logs.unread)})
+    return answer._replace(extra={**answer.extra, "not_understood": list(logs.unread)})
 
 
 def facts(logs: NcclLogs) -> dict[str, int]:

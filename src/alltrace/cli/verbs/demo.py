@@ -83,14 +83,12 @@ def _write_report(run: Any, page: Path) -> None:
 
 def _show(title: str, command: str, answer: Any, hidden: set[str], rows: int | None = None) -> None:
     """An answer as its verb shows it, less some columns, under the command that gives it whole."""
-    from dataclasses import replace
-
     from alltrace.cli.output import to_text
 
     table = answer.table.drop_columns([c for c in answer.table.column_names if c in hidden])
     shown = table if rows is None else table.slice(0, rows)
     _say(f"\n{title}:  $ {command}\n")
-    _say(to_text(replace(answer, extra={}, notes=()), shown).rstrip())
+    _say(to_text(answer._replace(extra={}, notes=()), shown).rstrip())
 
 
 def _say(text: str) -> None:

@@ -61,9 +61,8 @@ class ExportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Write, or check."""
-        from alltrace.cli.startup import keep_freed_memory, keep_pandas_out, use_system_allocator
+        from alltrace.cli.startup import keep_freed_memory, keep_pandas_out
 
-        use_system_allocator()
         keep_freed_memory()
         keep_pandas_out()
         if args.what == "check":

@@ -47,9 +47,8 @@ class ImportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Import, and say what came of it on standard error."""
-        from alltrace.cli.startup import keep_pandas_out, use_system_allocator
+        from alltrace.cli.startup import keep_pandas_out
 
-        use_system_allocator()
         keep_pandas_out()
         from alltrace.cli.progress import watching
         from alltrace.run.cache import default_folder, fetch

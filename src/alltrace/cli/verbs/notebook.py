@@ -28,9 +28,8 @@ class NotebookCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Open the run, so that the notebook finds it imported, and write the notebook."""
-        from alltrace.cli.startup import keep_pandas_out, use_system_allocator
+        from alltrace.cli.startup import keep_pandas_out
 
-        use_system_allocator()
         keep_pandas_out()
         from alltrace.cli.output import emit
         from alltrace.recipes.registry import find

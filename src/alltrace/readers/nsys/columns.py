@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,7 @@ class Columns:
         """
         if columns is not None:
             narrow = TABLES[mapping.table].narrowed(columns).column_names
-            mapping = replace(mapping, fields={n: f for n, f in mapping.fields.items() if n in narrow})
+            mapping = mapping._replace(fields={n: f for n, f in mapping.fields.items() if n in narrow})
         types = self.source.tables[table]
         target = TABLES[mapping.table]
         wanted: dict[str, Any] = {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.readers.nsys.small import small_rows, whole
 from alltrace.trace.schema import TABLES
@@ -27,8 +26,7 @@ _NUMBERS = {
 """Canonical column to the column of TARGET_INFO_GPU and that of TARGET_INFO_CUDA_GPU (2020)."""
 
 
-@dataclass
-class _Gpu:
+class _Gpu(NamedTuple):
     gpu: int | None
     ordinal: int | None
     name: str | None
@@ -118,7 +116,7 @@ def _old_gpus(source: RawSource, gpus: list[_Gpu]) -> Any:
         known = next((g for g in gpus if g.bus_id and bus and g.bus_id.lower() == bus.lower()), None)
         given = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
         if known is not None:
-            known.numbers = {k: v if v is not None else given.get(k) for k, v in known.numbers.items()}
+            known.numbers.update({k: given.get(k) for k, v in known.numbers.items() if v is None})
         if whole(pid) is not None:
             yield whole(pid), known or _Gpu(None, whole(ordinal), name, bus, None, given)
 

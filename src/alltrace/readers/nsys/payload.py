@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.readers.nsys.columns import as_integers
 from alltrace.readers.nsys.small import small_rows, whole
@@ -45,9 +44,8 @@ _DEEPEST = 4
 _KNOWN = 4096  # decoded payloads remembered: most repeat
 
 
-@dataclass(frozen=True)
-class _Entry:
-    index: int
+class _Entry(NamedTuple):
+    number: int
     kind: int
     flags: int
     name: str
@@ -128,13 +126,13 @@ class Payloads:
             # an offset of 0 is written as null; other entries without one follow the last, aligned to their size
             if entry.offset is not None:
                 at = entry.offset
-            elif entry.index:
+            elif entry.number:
                 align = min(size, 8) or 1
                 at = -(-at // align) * align
             else:
                 at = 0
             value, at = self._value(domain, entry, body, at, numbers, depth)
-            numbers[entry.index] = value
+            numbers[entry.number] = value
             if value is not None:
                 made[entry.name] = value
         return made

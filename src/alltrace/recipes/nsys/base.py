@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -124,7 +123,7 @@ class NsysRecipe(Recipe):
         filters = given_filters(options)
         if parts and not answer.table.num_rows and filters:
             note = f"nothing passes {filters}, so there is nothing to answer"
-            answer = replace(answer, notes=(*answer.notes, note))
+            answer = answer._replace(notes=(*answer.notes, note))
         return answer
 
     @abstractmethod

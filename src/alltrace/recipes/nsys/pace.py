@@ -6,7 +6,6 @@ them, a row per iteration and rank.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -93,7 +92,7 @@ class Pace(NsysRecipe):
         """All tables."""
         if not parts:
             answer = self._made({}, {}, [])
-            return replace(answer, notes=(f"no rank has {options['name']!r}",))
+            return answer._replace(notes=(f"no rank has {options['name']!r}",))
         columns = {part.rank: _quantities(part.table) for part in parts}
         pace: dict[str, Any] = {
             "Iteration": np.concatenate([np.arange(part.table.num_rows) for part in parts]),
@@ -107,7 +106,7 @@ class Pace(NsysRecipe):
         summary = summarize(collect({"rank": pa.array(np.zeros(whole.num_rows, np.int64))}, took), "linear")
         stats = {self.label: pa.array([options["name"]]), **statistics_columns(summary, exact=False)}
         answer = self._made({"pace": pace, "stats": stats, "files": file_columns(parts, run)}, columns, parts)
-        return replace(answer, notes=tuple(_notes(parts)))
+        return answer._replace(notes=tuple(_notes(parts)))
 
     def _made(self, tables: Mapping[str, Any], columns: Mapping[int, Mapping[str, Any]], parts: Sequence[Part]) -> Answer:
         """The answer with the tables of iterations by ranks."""
@@ -122,7 +121,7 @@ class Pace(NsysRecipe):
         for quantity, values in wide.items():
             further[f"pace_{quantity}"] = _by_rank(ranks, values, quantity)
         further["pace_delta_stats"] = result_table(_delta_cells(), _describe_rows(wide["delta"]) if longest else {})
-        return replace(answer, further=further)
+        return answer._replace(further=further)
 
 
 def _quantities(table: Any) -> dict[str, NDArray[np.int64]]:

@@ -8,7 +8,6 @@ A whole number is an int64 printed as it is, and null is an empty cell. A face n
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -111,7 +110,7 @@ class StatsReport(Recipe):
         """The report's picture; by rank, bars of equal names are told apart by it."""
         if self.chart is None or not options.get("by_rank") or "bars" not in self.chart.kind:
             return self.chart
-        return replace(self.chart, detail=self.rank_cell.header)
+        return self.chart._replace(detail=self.rank_cell.header)
 
     def answer(self, columns: Mapping[str, Any], options: Mapping[str, Any], notes: Sequence[str] = ()) -> Answer:
         """The answer made of `columns`, rounded.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 How = Literal["copy", "loose", "id", "string", "text", "thread", "process", "device", "words", "flag", "constant"]
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """How one canonical column is made.
 
     Attributes:
@@ -33,8 +31,7 @@ class Field:
     otherwise_column: str | None = None
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """How the rows of one table of the export become rows of one canonical table.
 
     Attributes:
@@ -46,7 +43,7 @@ class Source:
 
     table: str
     source: str
-    fields: dict[str, Field] = field(default_factory=dict)
+    fields: dict[str, Field]
     only: tuple[str, int] | None = None
 
 

@@ -8,9 +8,8 @@ import sqlite3
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote_from_bytes
 
 from alltrace.readers.nsys.sqlite.detect import AGAIN, COPY, Header, error_text
@@ -24,8 +23,7 @@ _STALL_S = 60.0  # a view that gives no row for so long is given up
 _STEPS = 1_000_000  # of SQLite's machine between two looks at the clock
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """How a database is to be opened.
 
     Attributes:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.trace.errors import InputError, printable
 
@@ -28,8 +27,7 @@ _KNOWN = {
 _KNOWN_STARTS = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_")
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What the first 100 bytes of a database say, checked against the size of the file.
 
     Attributes:

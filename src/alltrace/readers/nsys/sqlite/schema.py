@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.readers.nsys.sqlite.database import connection, quoted
 
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
 _ROWID_NAMES = ("rowid", "_rowid_", "oid")
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A declared column.
 
     Attributes:
@@ -34,8 +32,7 @@ class Column:
     is_rowid: bool
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table, or a view.
 
     Attributes:
