@@ -82,27 +82,28 @@ def _run(arguments: list[str]) -> int:
 
 
 def _run_verb(arguments: list[str], asked: Question | None) -> int:
+    if arguments[0] != "capture":  # what it starts is the user's, with the user's environment
+        from alltrace.cli.startup import load_lightly, open_libraries_ahead
+
+        load_lightly()
+        if not {"-h", "--help"} & set(arguments):
+            open_libraries_ahead()
     import argparse
     from importlib import import_module
 
-    from alltrace.cli.command import Parser
+    from alltrace.cli.command import HelpFormatter, Parser
     from alltrace.cli.engine import LASTING
     from alltrace.cli.registry import VERBS
 
     verb = next((v for v in VERBS if v.name == arguments[0]), None)
     if verb is None:
         raise _unknown(arguments[0])
-    if verb.name != "capture":  # what it starts is the user's, with the user's environment
-        from alltrace.cli.startup import load_lightly, open_libraries_ahead
-
-        load_lightly()
-        open_libraries_ahead()
     command: Command = import_module(verb.module).COMMAND
     parser = Parser(
         prog=f"alltrace {verb.name}",
         description=f"{verb.help[0].upper()}{verb.help[1:]}.",
         epilog=f"example:\n  {command.example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     command.configure(parser)

@@ -20,12 +20,29 @@ _LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_comput
 _GARBAGE = 50_000  # objects more than there were, before Python looks for garbage
 
 
-class _NoPandas:  # importlib.abc, which has the base class, loads for longer than all of this takes
+class _Without:
+    """A finder that finds none of some modules, and leaves everything else to the others.
+
+    `importlib.abc`, which has the base class, loads for longer than all of this takes.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Refuse pandas, leave everything else to the other finders."""
-        if fullname == "pandas":
+        """Refuse them."""
+        if fullname in self._names:
             raise ModuleNotFoundError(fullname, name=fullname)
         return None
+
+
+class _WhilePyarrowLoads(_Without):
+    """The same, where PyArrow is the one that asks."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Refuse them while PyArrow is being loaded."""
+        asks = getattr(getattr(sys.modules.get("pyarrow"), "__spec__", None), "_initializing", False)
+        return super().find_spec(fullname, path, target) if asks else None
 
 
 def load_lightly() -> None:
@@ -34,13 +51,16 @@ def load_lightly() -> None:
     NumPy's OpenBLAS starts a thread for each processor when it is loaded, which only products of matrices use. Loading modules
     makes many objects that stay, and Python would look through all of them again and again. Arrow allocates as the system does,
     here and in the processes started from here, which saves some 30 MB: its own allocators keep much of what was freed, for each
-    thread. Whoever has chosen a number of threads or an allocator in the environment keeps it.
+    thread. Whoever has chosen a number of threads or an allocator in the environment keeps it. PyArrow loads cloudpickle where that
+    is installed, to pickle what no command pickles.
     """
     import gc
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     gc.set_threshold(_GARBAGE, 10, 10)
+    if "pyarrow" not in sys.modules:
+        sys.meta_path.insert(0, _WhilePyarrowLoads("cloudpickle"))
 
 
 def open_libraries_ahead() -> None:
@@ -116,8 +136,8 @@ def keep_pandas_out() -> None:
         return
     import pyarrow as pa
 
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
+    finder = _Without("pandas")
+    sys.meta_path[:] = [finder, *(f for f in sys.meta_path if not isinstance(f, _WhilePyarrowLoads))]
     try:
         pa.scalar(0)  # pyarrow looks once and remembers
     finally:

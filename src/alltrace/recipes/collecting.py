@@ -6,6 +6,7 @@ for each row behind, the rest of it is used again for the next one.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from alltrace.recipes.counting import SLOTS, Cells, Slots
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group
+from alltrace.run.ahead import ahead
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
@@ -30,15 +32,17 @@ _UINT32_MAX = 2**32 - 1
 
 
 def in_pieces(rank: RankTables, table: str, columns: Sequence[str], *, lengths: bool = False) -> Iterator[Any]:
-    """The canonical `table` of a rank as `RankTables.table` gives it, but piece by piece where the rank's file is read for it.
+    """The `table` of a rank as `RankTables.table` gives it, but piece by piece where the rank's file is read for it.
 
-    With `lengths` times may be moved, all by the same: for what asks for lengths alone.
+    Each piece is read while the one before is worked on. With `lengths` times may be moved, all by the same: for what asks for
+    lengths alone.
     """
     batches = getattr(rank, "batches", None)
     if batches is None:  # cut down to steps, or held in memory for other questions
         yield rank.table(table, columns)
     else:
-        yield from batches(table, columns, _PIECE_ROWS, lengths=lengths)
+        with closing(ahead(batches(table, columns, _PIECE_ROWS, lengths=lengths), 1)) as pieces:
+            yield from pieces
 
 
 class Collector:

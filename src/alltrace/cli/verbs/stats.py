@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alltrace.cli.asking import add_kept_option, add_recipe_options, ask_and_write, summary
-from alltrace.cli.command import Parser, add_answer_options, add_run_argument
+from alltrace.cli.command import HelpFormatter, Parser, add_answer_options, add_run_argument
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class StatsCommand:
             prog=f"alltrace stats {args.name}",
             description=report.__doc__,
             epilog=f"example:\n  alltrace stats {args.name} ./reports/ --format csv",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpFormatter,
             allow_abbrev=False,
         )
         add_run_argument(parser)
