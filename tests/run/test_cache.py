@@ -133,10 +133,10 @@ def test_a_report_that_can_be_read_by_now_is_read(copy, tmp_path, imports, monke
     """As a .nsys-rep can once an nsys is installed; the run that others may read stays as it is."""
     real = importer.open_report
 
-    def unable(path):
+    def unable(path, **more):
         if path.name == "tiny_rank1.sqlite":
             raise InputError(path, found="there is no nsys")
-        return real(path)
+        return real(path, **more)
 
     monkeypatch.setattr(importer, "open_report", unable)
     monkeypatch.setattr(cache, "open_report", unable)

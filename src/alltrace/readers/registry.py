@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alltrace.trace.errors import InputError
 
@@ -30,8 +30,8 @@ def is_report(path: Path) -> bool:
     return any(import_module(f"{package}.detect").is_report(path) for package in READERS)
 
 
-def reader_for(path: Path, known: Sequence[ReportProcess] = ()) -> ReportReader:
-    """Open `path` with the first reader that takes it for one of its reports; `known` as for `alltrace.readers.base.open_report`.
+def reader_for(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
+    """Open `path` with the first reader that takes it for one of its reports; see `alltrace.readers.base.open_report`.
 
     Raises:
         InputError: It does not exist, no reader takes it, or its reader finds it damaged.
@@ -39,7 +39,10 @@ def reader_for(path: Path, known: Sequence[ReportProcess] = ()) -> ReportReader:
     for package in (*READERS, *NAMED):
         if import_module(f"{package}.detect").is_report(path):
             open_report = import_module(f"{package}.read").open_report
-            reader: ReportReader = open_report(path, known) if any(p.source_id is not None for p in known) else open_report(path)
+            more: dict[str, Any] = {"known": known} if any(p.source_id is not None for p in known) else {}
+            if scratch is not None and package == READERS[0]:  # the others read what they are given
+                more["scratch"] = scratch
+            reader: ReportReader = open_report(path, **more)
             return reader
     if not path.exists():
         raise InputError(path, found="there is no such file or folder")

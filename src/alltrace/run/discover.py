@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _EXPORTS = (".sqlite", "_pqtdir")
-_REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
+TO_EXPORT = (".nsys-rep", ".qdrep", ".qdstrm")
+"""Reports that only Nsight Systems can read, so that they are exported first."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(::[a-z][a-z0-9+.-]*)*://", re.IGNORECASE)
 
 
@@ -111,7 +112,7 @@ def _best(twins: list[Path]) -> Path:
         name = path.name.lower()
         if name.endswith(".sqlite"):
             return 0 if _looks_whole(path) else 9
-        return 1 + [*_EXPORTS, *_REPORTS].index(next((s for s in (*_EXPORTS, *_REPORTS) if name.endswith(s)), ".qdstrm"))
+        return 1 + [*_EXPORTS, *TO_EXPORT].index(next((s for s in (*_EXPORTS, *TO_EXPORT) if name.endswith(s)), ".qdstrm"))
 
     return min(twins, key=worth)
 
@@ -132,7 +133,7 @@ def _looks_whole(path: Path) -> bool:
 
 
 def _stem(name: str) -> str:
-    for suffix in (*_EXPORTS, *_REPORTS):
+    for suffix in (*_EXPORTS, *TO_EXPORT):
         if name.lower().endswith(suffix):
             return name[: -len(suffix)]
     return name

@@ -14,12 +14,13 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import Report, open_report
 from alltrace.run.contents import Content, content_hash, is_as_it_was
-from alltrace.run.discover import find_reports
+from alltrace.run.discover import TO_EXPORT, find_reports
 from alltrace.run.identity import Plan, RankPlan, plan_ranks
 from alltrace.run.manifest import (
     MANIFEST,
@@ -110,21 +111,34 @@ def import_reports(
     reports = find_reports(inputs, fetch)
     watcher.found(len(reports))
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
-    probes = _probe_all(reports, wanted, jobs, known or {})
-    _check_readable(probes, strict)
-    plan = plan_ranks([p.report for p in probes])
-    manifest = _facts(plan, probes, None if tables is None else wanted, rules)
-    if columns and all(len(r.sources) == 1 for r in plan.ranks):
-        narrow = {t: TABLES[t].narrowed(columns[t]).column_names for t in wanted if t in columns}
-        manifest = manifest._replace(columns={t: c for t, c in narrow.items() if c != TABLES[t].column_names})
-    try:
-        _prepare(output)
-        with _alone(output):
-            _clear(output)
-            imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher)
-            return _with_logs(output, imported, nccl_logs, training_logs, jobs)
-    except OSError as error:
-        raise _write_error(output, error) from error
+    with _scratch(reports) as scratch:
+        probes = _probe_all(reports, wanted, jobs, known or {}, scratch)
+        _check_readable(probes, strict)
+        plan = plan_ranks([p.report for p in probes])
+        manifest = _facts(plan, probes, None if tables is None else wanted, rules)
+        if columns and all(len(r.sources) == 1 for r in plan.ranks):
+            narrow = {t: TABLES[t].narrowed(columns[t]).column_names for t in wanted if t in columns}
+            manifest = manifest._replace(columns={t: c for t, c in narrow.items() if c != TABLES[t].column_names})
+        try:
+            _prepare(output)
+            with _alone(output):
+                _clear(output)
+                imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, scratch)
+                return _with_logs(output, imported, nccl_logs, training_logs, jobs)
+        except OSError as error:
+            raise _write_error(output, error) from error
+
+
+@contextmanager
+def _scratch(reports: Sequence[Path]) -> Iterator[str]:
+    """A temporary folder with one for each report, for what has to be made to read it; empty where no report is of that kind."""
+    if not any(p.name.lower().endswith(TO_EXPORT) for p in reports):
+        yield ""
+        return
+    with TemporaryDirectory(prefix="alltrace-exports-", ignore_cleanup_errors=True) as folder:
+        for n in range(len(reports)):
+            (Path(folder) / str(n)).mkdir()
+        yield folder
 
 
 def _import_planned(
@@ -137,13 +151,14 @@ def _import_planned(
     strict: bool,
     rules: KernelRules,
     watcher: Watcher,
+    scratch: str,
 ) -> Manifest:
     signatures = {r.rank: _signature(r, probes, wanted, manifest.columns, rules) for r in plan.ranks}
     kept = _kept(output, signatures)
     todo = [r for r in plan.ranks if r.rank not in kept]
     if jobs is None and not remote():
         jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}), wanted, manifest.columns)
-    tasks = _tasks(output, todo, probes, wanted, manifest.columns, signatures, rules)
+    tasks = _tasks(output, todo, probes, wanted, manifest.columns, signatures, rules, scratch)
     watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
     write_manifest(output, manifest.with_ranks(kept.values()))
     done = dict(kept)
@@ -195,17 +210,20 @@ def _without(manifest: Manifest, failed: Sequence[tuple[RankTask, AlltraceError]
     return manifest._replace(reports=tuple(reports), notes=tuple(notes), missing_ranks=tuple(sorted(lost)))
 
 
-def _probe_all(reports: Sequence[Path], wanted: tuple[str, ...], jobs: int | None, known: Mapping[str, Content]) -> list[_Probe]:
-    items = [(str(path), wanted, known.get(str(path))) for path in reports]
-    many = jobs if len(items) > 16 else 1
+def _probe_all(
+    reports: Sequence[Path], wanted: tuple[str, ...], jobs: int | None, known: Mapping[str, Content], scratch: str
+) -> list[_Probe]:
+    folders = [f"{scratch}/{n}" if scratch else "" for n in range(len(reports))]
+    items = [(str(path), wanted, known.get(str(path)), folder, len(reports)) for path, folder in zip(reports, folders, strict=True)]
+    many = jobs if len(items) > 16 or scratch else 1  # to look at a report takes no time, but where it has to be exported first
     found: list[_Probe | None] = [None] * len(items)
     for outcome in run_tasks(_probe, items, jobs=many):
         found[outcome.index] = outcome.get()
     return [p for p in found if p is not None]
 
 
-def _probe(item: tuple[str, tuple[str, ...], Content | None], _advance: Callable[[int], None]) -> _Probe:
-    text, wanted, known = item
+def _probe(item: tuple[str, tuple[str, ...], Content | None, str, int], _advance: Callable[[int], None]) -> _Probe:
+    text, wanted, known, folder, count = item
     path = Path(text)
     size, digest = 0, ""
     try:
@@ -213,7 +231,7 @@ def _probe(item: tuple[str, tuple[str, ...], Content | None], _advance: Callable
             unchanged = known is not None and is_as_it_was(path, known)
             hashing = None if unchanged else pool.submit(content_hash, path)
             try:
-                report, rows = _look(path, wanted)
+                report, rows = _look(path, wanted, Path(folder) if folder else None, count)
             finally:
                 if known is not None and hashing is None:
                     size, digest = known.size_bytes, known.digest
@@ -238,13 +256,23 @@ def _probe(item: tuple[str, tuple[str, ...], Content | None], _advance: Callable
     return _Probe(record, report, rows)
 
 
-def _look(path: Path, wanted: tuple[str, ...]) -> tuple[Report, int]:
-    """A report without its rows, and about how many rows it has."""
-    reader = open_report(path)
+def _look(path: Path, wanted: tuple[str, ...], scratch: Path | None, count: int) -> tuple[Report, int]:
+    """A report without its rows, and about how many rows it has; in `scratch`, if there is room, what spares making it again."""
+    reader = open_report(path, scratch=scratch)
     try:
         return reader.report, reader.rows_estimate(wanted)
     finally:
         reader.close()
+        if scratch is not None and not _has_room(scratch, count):
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _has_room(scratch: Path, count: int) -> bool:
+    """Whether the disk would hold twice what is in `scratch` for each of `count` reports."""
+    try:
+        return 2 * count * sum(p.stat().st_size for p in scratch.iterdir()) <= shutil.disk_usage(scratch).free
+    except OSError:
+        return False
 
 
 def _check_readable(probes: Sequence[_Probe], strict: bool) -> None:
@@ -398,6 +426,7 @@ def _tasks(
     columns: Mapping[str, tuple[str, ...]],
     signatures: dict[int, dict[str, Any]],
     rules: KernelRules,
+    scratch: str,
 ) -> list[RankTask]:
     """One task for each set of ranks that share reports, so that a report is read once; the largest first."""
     groups: list[tuple[set[int], list[RankPlan]]] = []
@@ -423,6 +452,7 @@ def _tasks(
             rules=tuple(rules.rules),
             columns=columns,
             processes={i: r.processes for i in sorted(reports) if (r := probes[i].report) is not None},
+            scratch=scratch,
         )
         for reports, members in groups
     ]

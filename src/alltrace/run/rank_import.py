@@ -52,6 +52,7 @@ class RankTask(NamedTuple):
         rules: The kernel rules.
         columns: Of tables of which few columns are wanted, those.
         processes: The processes of each report, as opening it found them.
+        scratch: A folder with a folder for each report by its row, with what was made to open it; empty where nothing was.
     """
 
     run: str
@@ -62,6 +63,7 @@ class RankTask(NamedTuple):
     rules: tuple[KernelRule, ...]
     columns: Mapping[str, tuple[str, ...]] = {}
     processes: Mapping[int, tuple[ReportProcess, ...]] = {}
+    scratch: str = ""
 
 
 class _Piece:
@@ -117,11 +119,14 @@ def _read_report(
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, _Piece]]:
     """Each rank's piece of one report."""
-    reader = open_report(Path(task.reports[report].path), task.processes.get(report, ()))
+    scratch = Path(task.scratch) / str(report) if task.scratch else None
+    reader = open_report(Path(task.reports[report].path), task.processes.get(report, ()), scratch)
     try:
         yield from _split(reader, mine, task, folder, advance)
     finally:
         reader.close()
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _split(

@@ -9,11 +9,13 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from alltrace.readers.base import open_report
 from alltrace.readers.nsys import tool
+from alltrace.run import importer
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
 
@@ -64,6 +66,43 @@ def test_a_report_is_exported_to_a_folder_that_goes_away(tmp_path, fake, report,
     arguments = (tmp_path / "arguments").read_text()
     assert "--type=sqlite" in arguments
     assert "NVTX.*" in arguments
+
+
+def test_an_export_in_a_folder_of_the_callers_is_made_once(tmp_path, fake, report, export):
+    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    fake(f'echo again >> {tmp_path}/times; cp {made} "$target"')
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    for _ in range(2):
+        reader = open_report(report, scratch=scratch)
+        assert [b.num_rows for _, b in reader.stream(("ranges",))] == [1]
+        reader.close()
+    assert (tmp_path / "times").read_text() == "again\n"
+    assert [p.name for p in scratch.iterdir()] == ["export.sqlite"]
+    open_report(report, scratch=tmp_path / "elsewhere").close()  # not there: a folder of its own
+    assert (tmp_path / "times").read_text() == "again\nagain\n"
+    assert left_behind(tmp_path) == []
+    fake("exit 1")
+    (scratch / "export.sqlite").unlink()
+    with pytest.raises(InputError):
+        open_report(report, scratch=scratch)
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_an_import_exports_each_report_once_if_the_disk_has_room(tmp_path, fake, report, export, monkeypatch, room):
+    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    fake(f'echo again >> {tmp_path}/times; cp {made} "$target"')
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    for rank in range(2):
+        (reports / f"rank{rank}.nsys-rep").write_bytes(report.read_bytes())
+    free = 4 * made.stat().st_size - (0 if room else 1)
+    monkeypatch.setattr(importer.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    manifest = importer.import_reports([str(reports)], tmp_path / "run", jobs=1)
+    assert [rank.rows["ranges"] for rank in manifest.ranks] == [1, 1]
+    assert (tmp_path / "times").read_text().split() == ["again"] * (2 if room else 4)
+    assert [p for p in tmp_path.iterdir() if p.name.startswith("alltrace-")] == []
 
 
 def test_an_nsys_without_partial_export_exports_all(tmp_path, fake, report, export):

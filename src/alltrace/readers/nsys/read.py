@@ -145,8 +145,13 @@ def _is_event_table(table: str) -> bool:
     return table in {"NVTX_EVENTS", "TARGET_INFO_SESSION_START_TIME"} or table.startswith("CUPTI_ACTIVITY_KIND_")
 
 
-def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> NsysReader:
+def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> NsysReader:
     """Open a report: an export as SQLite or as a folder of Parquet files, or a `.nsys-rep` where an nsys is installed.
+
+    Args:
+        path: The report.
+        known: See `alltrace.readers.base.open_report`.
+        scratch: Likewise.
 
     Raises:
         InputError: It is damaged or no such report.
@@ -162,7 +167,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> NsysReader:
         return _reader(open_sqlite(path), "nsys-sqlite", path, known=known)
     from alltrace.readers.nsys.tool import Exported
 
-    exported = Exported(path)
+    exported = Exported(path, scratch)
     try:
         return _reader(open_sqlite(exported.sqlite), "nsys-rep", path, exported, known)
     except BaseException:

@@ -15,6 +15,7 @@ from alltrace.trace.names import name_id
 if TYPE_CHECKING:
     from alltrace.readers.nsys.source import RawSource
 
+_MOST_RECENT = 1 << 16  # texts in place whose ids are remembered
 _DENSE_SLACK = 1 << 20  # ids up to this far above the number of strings are looked up in a plain array
 
 
@@ -28,6 +29,7 @@ class Strings:
         self._source = source
         self._values: Any = None
         self._texts: dict[int, str] = {}
+        self._recent: dict[str, int] = {}
 
     def _load(self) -> None:
         import pyarrow as pa
@@ -108,8 +110,18 @@ class Strings:
         if texts.null_count == len(texts):
             return pa.nulls(len(texts), pa.int64())
         encoded = pc.dictionary_encode(texts)
-        ids = pa.array([None if t is None else self.add(t) for t in encoded.dictionary.to_pylist()], pa.int64())
+        ids = pa.array(list(map(self._id_of, encoded.dictionary.to_pylist())), pa.int64())
         return pc.take(ids, encoded.indices)
+
+    def _id_of(self, text: str | None) -> int | None:
+        if text is None:
+            return None
+        key = self._recent.get(text)  # every batch has most of the texts of the one before
+        if key is None:
+            if len(self._recent) >= _MOST_RECENT:
+                self._recent.clear()
+            key = self._recent[text] = self.add(text)
+        return key
 
     def add(self, text: str) -> int:
         """Intern one string; its id."""

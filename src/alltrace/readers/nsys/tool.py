@@ -38,6 +38,7 @@ _TABLES = (
 )  # fmt: skip
 """What the reader reads, as patterns of `nsys export --tables`; call chains and graphics are left out."""
 
+_EXPORT = "export.sqlite"
 _LIMIT_S = 4 * 3600
 _VERSION = re.compile(r"(\d{4})[.@](\d+)[.@](\d+)(?:[.@](\d+))?")
 
@@ -77,17 +78,26 @@ def report_version(path: Path) -> str | None:
 
 
 class Exported:
-    """The SQLite export of a report, in a temporary folder.
+    """The SQLite export of a report.
 
     Args:
         path: A `.nsys-rep`, `.qdrep` or `.qdstrm`.
+        scratch: A folder for it, which is the caller's to remove; an export that is there is taken as it is. None, or a folder that
+            is not there, for a temporary folder of its own.
 
     Raises:
         InputError: There is no nsys, or it cannot export the report.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, scratch: Path | None = None) -> None:
         self.path = path
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if scratch is not None and scratch.is_dir():
+            self.sqlite = scratch / _EXPORT
+            if self.sqlite.is_file():
+                return
+        else:
+            scratch = None
         if not path.is_file():
             raise InputError(path, found="there is no such file")
         if not path.stat().st_size:
@@ -101,9 +111,12 @@ class Exported:
                 advice=f"install Nsight Systems, or set {TOOL_VARIABLE} to its nsys, or export the report where it is "
                 f"installed: nsys export -t sqlite {printable(path.name)}",
             )
-        self._folder = tempfile.TemporaryDirectory(prefix="alltrace-nsys-")
+        self._folder = tempfile.TemporaryDirectory(prefix="alltrace-nsys-", dir=scratch)
         try:
             self.sqlite = self._export(nsys, Path(self._folder.name))
+            if scratch is not None:  # whole, or not there
+                self.sqlite = self.sqlite.rename(scratch / _EXPORT)
+                self.close()
         except BaseException:
             self.close()
             raise
@@ -112,7 +125,7 @@ class Exported:
         report = self.path
         if report.name.lower().endswith(".qdstrm"):
             report = self._import(nsys, folder)
-        target = folder / "export.sqlite"
+        target = folder / _EXPORT
         command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true", f"--output={target}"]
         partial = [f"--tables={','.join(_TABLES)}"]
         code, said = _run([*command, *partial, str(report.resolve())])
@@ -156,8 +169,9 @@ class Exported:
         )
 
     def close(self) -> None:
-        """Remove the export."""
-        self._folder.cleanup()
+        """Remove the export, unless it lies in a folder of the caller's."""
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 def _importers(nsys: Path) -> Iterator[Path]:
