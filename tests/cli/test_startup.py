@@ -116,3 +116,52 @@ def test_libraries_start_no_threads_unless_told_otherwise():
             [sys.executable, "-c", code], env={**environment, **given}, capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == expected
+
+
+def test_libraries_that_were_opened_ahead_are_those_that_are_imported():
+    code = (
+        "import sys; from alltrace.cli.startup import load_lightly, open_libraries_ahead; load_lightly(); open_libraries_ahead();"
+        "import numpy as np, pyarrow as pa; from pyarrow import _compute, _parquet;"
+        "print(sum(pa.array(np.arange(4)).to_pylist()));"
+        "paths = {line.split()[-1] for line in open('/proc/self/maps') if 'libarrow.so' in line or 'multiarray_umath' in line};"
+        "print(len(paths)); open_libraries_ahead()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["6", "2"]
+    assert done.stderr == ""
+
+
+def test_libraries_that_are_not_there_are_told_of_by_their_import():
+    code = (
+        "import sys, time; from alltrace.cli import startup; startup._LIBRARIES = {'none': ('x',), 'alltrace': ('none',)};"
+        "startup.open_libraries_ahead(); time.sleep(0.1); import numpy; print(numpy.arange(3).sum())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+CLOUDPICKLE = """
+import sys, pathlib
+folder = pathlib.Path(sys.argv[1])
+(folder / "cloudpickle.py").write_text("from pickle import *")
+sys.path.insert(0, str(folder))
+from alltrace.cli.startup import keep_pandas_out, load_lightly
+load_lightly()
+refusing = lambda: [f for f in sys.meta_path if type(f).__module__ == "alltrace.cli.startup"]
+assert len(refusing()) == 1
+import pyarrow as pa
+assert "cloudpickle" not in sys.modules
+keep_pandas_out()
+assert refusing() == []
+import cloudpickle, pickle
+table = pa.table({"a": [1, None, 3]})
+assert pickle.loads(pickle.dumps(table)).equals(table)
+load_lightly()
+assert refusing() == []
+print(cloudpickle.__file__)
+"""
+
+
+def test_pyarrow_loads_no_cloudpickle_and_others_may(tmp_path):
+    done = subprocess.run([sys.executable, "-c", CLOUDPICKLE, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(tmp_path / "cloudpickle.py")

@@ -261,3 +261,43 @@ def test_code_that_takes_other_arguments_than_it_says_is_not_kept(kept):
     assert machine_code.object_code(other, text, name, "other") is None
     # with what Python would call it by, it refers to Python
     assert machine_code.object_code(machine_code.parse_signature("int64(int64, int64)"), text, name, "other") is None
+
+
+CPUINFO = """processor\t: 0
+vendor_id\t: GenuineIntel
+model name\t: A Processor
+cpu MHz\t\t: {mhz}
+flags\t\t: {flags}
+
+processor\t: 1
+flags\t\t: other
+"""
+
+
+def test_a_processor_is_told_by_what_it_can_do(tmp_path):
+    def found(mhz, flags):
+        (tmp_path / "cpuinfo").write_text(CPUINFO.format(mhz=mhz, flags=flags))
+        return machine_code._processor(str(tmp_path / "cpuinfo"))
+
+    first = found("2100.1", "sse avx")
+    assert first == "[('flags', 'sse avx'), ('model name', 'A Processor'), ('vendor_id', 'GenuineIntel')]"
+    assert found("800.0", "sse avx") == first
+    assert found("2100.1", "sse avx avx512f") != first
+    (tmp_path / "cpuinfo").write_text("model name : A Processor\n")
+    assert machine_code._processor(str(tmp_path / "cpuinfo")) is None
+    assert machine_code._processor(str(tmp_path / "none")) is None
+
+
+def test_without_word_from_the_system_the_processor_is_what_the_compiler_says(monkeypatch):
+    monkeypatch.setattr(machine_code, "_processor", lambda: None)
+    assert machine_code.host.__wrapped__().startswith(llvm.get_default_triple())
+
+
+def test_code_for_another_processor_than_x86_64_is_an_object_file(kept, monkeypatch):
+    monkeypatch.setattr(machine_code.code_image, "image", lambda *_: None)
+    assert with_helpers(3) == 7
+    (name,) = files(kept)
+    assert (kept / name).read_bytes()[32:36] == b"\x7fELF"
+    monkeypatch.setattr(with_helpers, "_run", None)
+    monkeypatch.setattr(jit.PlainKernel, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert with_helpers(4) == 9
