@@ -85,7 +85,7 @@ def test_rates_stand_with_the_rank_that_works_on_the_gpu_and_else_with_the_repor
     run = make_run(tmp_path / "run", ranks)
     # what the ranks worked on, as an import finds it
     record = run.manifest.ranks[0]
-    used = record.__class__(**{**record.__dict__, "devices": record.devices[:1]})
+    used = record._replace(devices=record.devices[:1])
     run._manifest = run.manifest.with_ranks([used, run.manifest.ranks[1]])
     answer = ask(run, "gpu-rates")
     found = [(r["rank"], r["gpu"], r["rate"], r["mean"], r["mean_bytes_per_s"]) for r in answer.table.to_pylist()]

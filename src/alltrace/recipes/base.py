@@ -136,11 +136,22 @@ class Answer(NamedTuple):
         return Answer(tables[name].table, tables[name].columns, self.notes, name=name)
 
 
-class Part(NamedTuple):
-    """What `map` returned for one rank."""
+class Part:
+    """What `map` returned for one rank.
 
-    rank: int
-    table: Any
+    Args:
+        rank: The rank.
+        table: What `map` returned.
+    """
+
+    def __init__(self, rank: int, table: Any) -> None:
+        self.rank = rank
+        self._table = table
+
+    @property
+    def table(self) -> Any:
+        """What `map` returned."""
+        return self._table
 
 
 class RunFacts(Protocol):

@@ -36,11 +36,9 @@ class StoredPart(Part):
         path: The file, which must stay until the last look.
     """
 
-    path: Path
-
     def __init__(self, rank: int, path: Path) -> None:
-        object.__setattr__(self, "rank", rank)
-        object.__setattr__(self, "path", path)
+        super().__init__(rank, None)
+        self.path = path
 
     @property
     def table(self) -> Any:
