@@ -148,6 +148,11 @@ class Part:
         self.rank = rank
         self._table = table
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Part) and self.rank == other.rank and bool(self.table == other.table)
+
+    __hash__ = None  # type: ignore[assignment]  as that of tables
+
     @property
     def table(self) -> Any:
         """What `map` returned."""
