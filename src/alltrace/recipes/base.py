@@ -151,7 +151,8 @@ class Part:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Part) and self.rank == other.rank and bool(self.table == other.table)
 
-    __hash__ = None  # type: ignore[assignment]  as that of tables
+    def __hash__(self) -> int:
+        return self.rank
 
     @property
     def table(self) -> Any:
