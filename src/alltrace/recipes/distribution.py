@@ -45,7 +45,8 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
         encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array, null_encoding="encode")
-        own = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
+        indices = encoded.indices
+        own = (pc.fill_null(indices, len(encoded.dictionary)) if indices.null_count else indices).to_numpy().astype(np.int64)
         width = len(encoded.dictionary) + 1
         if codes is None:
             codes, size = own, width
@@ -64,15 +65,24 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _dense(codes: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`group` for codes within a small range: a table look-up instead of a sort."""
+    """`group` for codes within a small range: a table look-up instead of a sort, or neither where rows of a group lie together."""
+    if len(codes):
+        at = np.concatenate(([0], np.flatnonzero(codes[1:] != codes[:-1]) + 1))
+        if len(at) <= size and (np.diff(codes[at]) > 0).all():
+            return _renumbered(codes, codes[at], size), at
     some_row = np.full(size, -1, np.int64)
     some_row[codes] = np.arange(len(codes), dtype=np.int64)
     present = np.flatnonzero(some_row >= 0)
+    return _renumbered(codes, present, size), some_row[present]
+
+
+def _renumbered(codes: NDArray[np.int64], present: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """The codes counted without gaps: those that occur, in order, are `present`."""
     if len(present) and present[-1] == len(present) - 1:
-        return codes, some_row[present]  # numbered as they are
+        return codes  # numbered as they are
     number = np.zeros(size, np.int64)
     number[present] = np.arange(len(present), dtype=np.int64)
-    return number[codes], some_row[present]
+    return number[codes]
 
 
 def plain(table: Any) -> Any:
@@ -339,7 +349,8 @@ def _deviations(
         center = total.to_numpy() // n
     else:
         center = np.array([int(t) // int(k) for t, k in zip(total.to_pylist(), n, strict=True)], np.int64)
-    distance = (value - np.repeat(center, rows)).astype(np.float64)
+    from_center = np.repeat(center, rows)
+    distance = np.subtract(value, from_center, out=from_center).astype(np.float64)
     weighted = count * distance
     shift = np.add.reduceat(weighted, at)
     weighted *= distance
