@@ -189,10 +189,15 @@ class Collector:
         new[0] = True
         np.not_equal(packed[1:], packed[:-1], out=new[1:])
         first = np.flatnonzero(new)
-        found = packed[first]
-        value = (found & kind((1 << bits) - 1)).astype(np.int64)
+        found = packed.take(first)
+        # each array that is not made need not be touched for the first time
+        value = np.empty(len(found), np.int64)
+        np.bitwise_and(found, kind((1 << bits) - 1), out=value, dtype=kind, casting="same_kind")
         value += low
-        return (found >> kind(bits)).astype(np.int32), value, np.diff(first, append=rows)
+        found >>= kind(bits)
+        first[:-1] = first[1:] - first[:-1]
+        first[-1] = rows - int(first[-1])
+        return found.astype(np.int32), value, first
 
     def _forget(self) -> None:
         self._codes.clear()

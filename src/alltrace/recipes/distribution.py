@@ -351,7 +351,7 @@ def _deviations(
         center = np.array([int(t) // int(k) for t, k in zip(total.to_pylist(), n, strict=True)], np.int64)
     from_center = np.repeat(center, rows)
     distance = np.subtract(value, from_center, out=from_center).astype(np.float64)
-    weighted = count * distance
+    weighted = np.multiply(count, distance, out=from_center.view(np.float64))
     shift = np.add.reduceat(weighted, at)
     weighted *= distance
     squares = np.add.reduceat(weighted, at)
