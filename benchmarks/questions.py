@@ -39,8 +39,13 @@ def run(runs: int) -> list[str]:
         large, ranges = _copied(large_report(), folder), _copied(ranges_report(), folder)
         for source in (large, ranges):
             _alltrace("import", str(source), "-o", str(folder / source.stem))
+        whole: dict[str, list[float]] = {}
         for report in _SUMS:
-            rows += _compare(tool, report, large, folder, runs, cold=True)
+            rows += _compare(tool, report, large, folder, runs, cold=True, whole=whole)
+        theirs = sum(whole.pop("nsys"))
+        for name, walls in whole.items():
+            figures = f"{sum(walls):.2f} s against {theirs:.2f} s"
+            rows.append(f"| the three on large, {name} | nsys stats | {theirs / sum(walls):.1f} | {figures} |")
         rows += _compare(tool, "nvtx_sum", ranges, folder, runs, cold=True)
         rows += _compare(tool, "nvtx_pushpop_trace", ranges, folder, max(1, runs // 3), cold=False)
         rows += _compare(tool, "nvtx_gpu_proj_trace", large, folder, max(1, runs // 3), cold=False)
@@ -58,7 +63,17 @@ def _alltrace(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "alltrace.cli.main", *arguments], check=True, stderr=subprocess.DEVNULL)
 
 
-def _compare(tool: str, report: str, source: Path, folder: Path, runs: int, *, cold: bool) -> list[str]:
+def _compare(
+    tool: str,
+    report: str,
+    source: Path,
+    folder: Path,
+    runs: int,
+    *,
+    cold: bool,
+    whole: dict[str, list[float]] | None = None,
+) -> list[str]:
+    """The rows of one report; the medians are added to `whole`."""
     ours = [sys.executable, "-m", "alltrace.cli.main", "stats", report]
     cache = folder / "cache"
     contenders = {
@@ -76,7 +91,9 @@ def _compare(tool: str, report: str, source: Path, folder: Path, runs: int, *, c
     theirs = median([t.wall_s for t in taken["nsys"]])
     their_cpu = median([t.cpu_s for t in taken["nsys"]])
     rows = []
-    for name in contenders:
+    for name, all_taken in taken.items():
+        if whole is not None:
+            whole.setdefault(name, []).append(median([t.wall_s for t in all_taken]))
         if name != "nsys":
             wall, cpu = median([t.wall_s for t in taken[name]]), median([t.cpu_s for t in taken[name]])
             figures = f"{wall:.2f} s against {theirs:.2f} s; CPU {cpu:.2f} s against {their_cpu:.2f} s"
