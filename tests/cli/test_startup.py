@@ -118,6 +118,16 @@ def test_libraries_start_no_threads_unless_told_otherwise():
         assert done.stdout.strip() == expected
 
 
+def test_numpy_documents_nothing_in_a_command_and_everything_elsewhere():
+    for lightly, documented in ("load_lightly()", "False"), ("pass", "True"):
+        code = (
+            f"from alltrace.cli.startup import load_lightly; {lightly};"
+            "import numpy as np; print(bool(np.ndarray.sum.__doc__), np.arange(4).sum(), np.linalg.det(np.eye(2)))"
+        )
+        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [documented, "6", "1.0"]
+
+
 def test_libraries_that_were_opened_ahead_are_those_that_are_imported():
     code = (
         "import sys; from alltrace.cli.startup import load_lightly, open_libraries_ahead; load_lightly(); open_libraries_ahead();"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 _LARGE_BYTES = 32 << 20
 _LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_compute", "_parquet")}  # in the order of their use
+_DOCUMENTATION = [f"numpy.{core}.{module}" for core in ("_core", "core") for module in ("_add_newdocs", "_add_newdocs_scalars")]
+"""What gives NumPy's compiled functions their documentation, and nothing else: it makes a thousand texts that no command shows."""
 _GARBAGE = 50_000  # objects more than there were, before Python looks for garbage
 
 
@@ -46,13 +48,13 @@ class _WhilePyarrowLoads(_Without):
 
 
 def load_lightly() -> None:
-    """Let what a command loads start no threads that it does not need, and look for garbage less often; 50 ms of most commands.
+    """Let what a command loads start no threads that it does not need, and look for garbage less often; 60 ms of most commands.
 
     NumPy's OpenBLAS starts a thread for each processor when it is loaded, which only products of matrices use. Loading modules
     makes many objects that stay, and Python would look through all of them again and again. Arrow allocates as the system does,
     here and in the processes started from here, which saves some 30 MB: its own allocators keep much of what was freed, for each
     thread. Whoever has chosen a number of threads or an allocator in the environment keeps it. PyArrow loads cloudpickle where that
-    is installed, to pickle what no command pickles.
+    is installed, to pickle what no command pickles, and NumPy documents its functions.
     """
     import gc
 
@@ -61,6 +63,11 @@ def load_lightly() -> None:
     gc.set_threshold(_GARBAGE, 10, 10)
     if "pyarrow" not in sys.modules:
         sys.meta_path.insert(0, _WhilePyarrowLoads("cloudpickle"))
+    if "numpy" not in sys.modules:
+        from types import ModuleType
+
+        for name in _DOCUMENTATION:
+            sys.modules[name] = ModuleType(name)
 
 
 def open_libraries_ahead() -> None:
