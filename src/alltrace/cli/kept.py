@@ -118,13 +118,19 @@ def question(arguments: Sequence[str]) -> Question | None:
     if any(a.startswith(("-o", "--output")) for a in arguments):  # what is written to a file is not kept
         return None
     runs = {a for a in arguments[1:] if not a.startswith("-") and os.path.isfile(os.path.join(a, _MANIFEST))}
+    cache = cache_among(arguments)
+    if len(runs) != 1 or not cache:
+        return None
+    return Question(arguments, runs.pop(), cache)
+
+
+def cache_among(arguments: Sequence[str]) -> str:
+    """The cache folder that the arguments of a command name, else the user's; empty where its name is missing."""
     cache = cache_folder()
     for at, argument in enumerate(arguments):
         if argument.startswith("--cache-dir"):
             cache = argument.partition("=")[2] if "=" in argument else "".join(arguments[at + 1 : at + 2])
-    if len(runs) != 1 or not cache:
-        return None
-    return Question(arguments, runs.pop(), cache)
+    return cache
 
 
 def _files(folder: str, ending: str = "") -> list[tuple[str, int, int, int, int]] | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from alltrace.cli.kept import Question
 
 _INTERRUPTED = 130
+_WITHOUT_REPORTS = ("capture", "synth", "demo", "logs", "ncu")  # verbs that import nothing, or make what they import
 _DESCRIPTION = "Every rank, one trace: merges the profiler reports of a distributed GPU run and says where the time went."
 
 
@@ -82,11 +83,26 @@ def _run(arguments: list[str]) -> int:
 
 
 def _run_verb(arguments: list[str], asked: Question | None) -> int:
+    helps = not {"-h", "--help"}.isdisjoint(arguments)
+    if asked is None and not helps and arguments[0] not in _WITHOUT_REPORTS:
+        from alltrace.cli.kept import cache_among
+        from alltrace.run import hashes_ahead
+
+        # an import wants the hashes of all reports, a question only those that are not remembered
+        hashes_ahead.start(arguments, None if arguments[0] == "import" else f"{cache_among(arguments)}/{hashes_ahead.REMEMBERED}")
+        try:
+            return _run_command(arguments, asked, helps=helps)
+        finally:
+            hashes_ahead.end()
+    return _run_command(arguments, asked, helps=helps)
+
+
+def _run_command(arguments: list[str], asked: Question | None, *, helps: bool) -> int:
     if arguments[0] != "capture":  # what it starts is the user's, with the user's environment
         from alltrace.cli.startup import load_lightly, open_libraries_ahead
 
         load_lightly()
-        if not {"-h", "--help"} & set(arguments):
+        if not helps:
             open_libraries_ahead()
     import argparse
     from importlib import import_module

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.base import open_report
-from alltrace.run.contents import Content, content_hash, file_stamps
+from alltrace.run.contents import Content, file_stamps
 from alltrace.run.discover import find_reports
+from alltrace.run.hashes_ahead import REMEMBERED, content_hash
 from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
 from alltrace.trace.places import cache_folder
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 DEFAULT_SIZE_BYTES = 20 << 30
 _SIZE_VARIABLE = "ALLTRACE_CACHE_BYTES"
-_HASHES = "hashes.json"
 _RUNS = "runs"
 _FETCHED = "fetched"
 _VERSIONS = ("mtime", "created", "modified", "updated", "last_modified", "LastModified", "ETag", "etag", "md5Hash", "CRC")
@@ -201,7 +201,7 @@ def _key(folder: Path, reports: Sequence[Path], rules: KernelRules | None) -> tu
     """The name of the run made from `reports`: names and contents count, because names can tell ranks; and the contents."""
     from alltrace import __version__
 
-    hashes = _Hashes(folder / _HASHES)
+    hashes = _Hashes(folder / REMEMBERED)
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{__version__}\0{rules.fingerprint if rules else ''}".encode())
     folders: dict[Path, int] = {}

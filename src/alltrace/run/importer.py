@@ -12,14 +12,15 @@ import fcntl
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-from alltrace.readers.base import Report, open_report
-from alltrace.run.contents import Content, content_hash, is_as_it_was
+from alltrace.readers.base import Report, ReportReader, open_report
+from alltrace.run import hashes_ahead
+from alltrace.run.contents import Content, is_as_it_was
 from alltrace.run.discover import TO_EXPORT, find_reports
 from alltrace.run.identity import Plan, RankPlan, plan_ranks
 from alltrace.run.manifest import (
@@ -60,11 +61,32 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENA
 
 
 class _Probe(NamedTuple):
-    """What a first look at a report found: who it is about, or why it cannot be read."""
+    """What a first look at a report found: who it is about, or why it cannot be read; and its reader, where that is still open."""
 
     record: ReportRecord
     report: Report | None
     rows: int
+    reader: ReportReader | None = None
+
+
+class _Look(NamedTuple):
+    """A first look that is to be taken at a report.
+
+    Attributes:
+        path: The report.
+        wanted: The tables whose rows are to be estimated.
+        known: What the report holds, where it was found out already.
+        scratch: A folder for what spares making it again, if there is room for that of all reports; empty where nothing is made.
+        reports: How many reports there are.
+        stays: Whether its reader stays open.
+    """
+
+    path: str
+    wanted: tuple[str, ...]
+    known: Content | None
+    scratch: str
+    reports: int
+    stays: bool
 
 
 def import_reports(
@@ -111,8 +133,11 @@ def import_reports(
     reports = find_reports(inputs, fetch)
     watcher.found(len(reports))
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
-    with _scratch(reports) as scratch:
+    with _scratch(reports) as scratch, ExitStack() as opened:
         probes = _probe_all(reports, wanted, jobs, known or {}, scratch)
+        for probe in probes:
+            if probe.reader is not None:
+                opened.callback(probe.reader.close)
         _check_readable(probes, strict)
         plan = plan_ranks([p.report for p in probes])
         manifest = _facts(plan, probes, None if tables is None else wanted, rules)
@@ -214,33 +239,43 @@ def _probe_all(
     reports: Sequence[Path], wanted: tuple[str, ...], jobs: int | None, known: Mapping[str, Content], scratch: str
 ) -> list[_Probe]:
     folders = [f"{scratch}/{n}" if scratch else "" for n in range(len(reports))]
-    items = [(str(path), wanted, known.get(str(path)), folder, len(reports)) for path, folder in zip(reports, folders, strict=True)]
+    alone = len(reports) == 1 and not remote()  # then it is read in this process too, and need not be opened again
+    items = [_Look(str(p), wanted, known.get(str(p)), f, len(reports), alone) for p, f in zip(reports, folders, strict=True)]
     many = jobs if len(items) > 16 or scratch else 1  # to look at a report takes no time, but where it has to be exported first
+    if many != 1 and len(items) > 1:  # each process hashes the reports that it looks at
+        hashes_ahead.end()
     found: list[_Probe | None] = [None] * len(items)
     for outcome in run_tasks(_probe, items, jobs=many):
         found[outcome.index] = outcome.get()
     return [p for p in found if p is not None]
 
 
-def _probe(item: tuple[str, tuple[str, ...], Content | None, str, int], _advance: Callable[[int], None]) -> _Probe:
-    text, wanted, known, folder, count = item
-    path = Path(text)
+def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
+    path, known = Path(look.path), look.known
     size, digest = 0, ""
+    reader: ReportReader | None = None
     try:
         with ThreadPoolExecutor(1) as pool:  # reading all of it for the hash is left to another thread
             unchanged = known is not None and is_as_it_was(path, known)
-            hashing = None if unchanged else pool.submit(content_hash, path)
+            hashing = None if unchanged else pool.submit(hashes_ahead.content_hash, path)
             try:
-                report, rows = _look(path, wanted, Path(folder) if folder else None, count)
+                reader = open_report(path, scratch=Path(look.scratch) if look.scratch else None)
+                report, rows = reader.report, reader.rows_estimate(look.wanted)
             finally:
                 if known is not None and hashing is None:
                     size, digest = known.size_bytes, known.digest
                 elif hashing is not None:
                     size, digest = hashing.result()
     except AlltraceError as error:
-        return _Probe(ReportRecord(text, size, digest, error=str(error)), None, 0)
+        if reader is not None:
+            reader.close()
+        return _Probe(ReportRecord(look.path, size, digest, error=str(error)), None, 0)
+    if not look.stays:
+        reader.close()
+        if look.scratch and not _has_room(Path(look.scratch), look.reports):
+            shutil.rmtree(look.scratch, ignore_errors=True)
     record = ReportRecord(
-        path=text,
+        path=look.path,
         size_bytes=size,
         content_hash=digest,
         format=report.format,
@@ -253,18 +288,7 @@ def _probe(item: tuple[str, tuple[str, ...], Content | None, str, int], _advance
         environment_removed=report.environment_removed,
         warnings=report.warnings,
     )
-    return _Probe(record, report, rows)
-
-
-def _look(path: Path, wanted: tuple[str, ...], scratch: Path | None, count: int) -> tuple[Report, int]:
-    """A report without its rows, and about how many rows it has; in `scratch`, if there is room, what spares making it again."""
-    reader = open_report(path, scratch=scratch)
-    try:
-        return reader.report, reader.rows_estimate(wanted)
-    finally:
-        reader.close()
-        if scratch is not None and not _has_room(scratch, count):
-            shutil.rmtree(scratch, ignore_errors=True)
+    return _Probe(record, report, rows, reader if look.stays else None)
 
 
 def _has_room(scratch: Path, count: int) -> bool:
@@ -453,6 +477,7 @@ def _tasks(
             columns=columns,
             processes={i: r.processes for i in sorted(reports) if (r := probes[i].report) is not None},
             scratch=scratch,
+            reader=probes[next(iter(reports))].reader,
         )
         for reports, members in groups
     ]

@@ -53,6 +53,7 @@ class RankTask(NamedTuple):
         columns: Of tables of which few columns are wanted, those.
         processes: The processes of each report, as opening it found them.
         scratch: A folder with a folder for each report by its row, with what was made to open it; empty where nothing was.
+        reader: The one report, where it is open already and the task runs in this process; whoever opened it closes it.
     """
 
     run: str
@@ -64,6 +65,7 @@ class RankTask(NamedTuple):
     columns: Mapping[str, tuple[str, ...]] = {}
     processes: Mapping[int, tuple[ReportProcess, ...]] = {}
     scratch: str = ""
+    reader: ReportReader | None = None
 
 
 class _Piece:
@@ -119,6 +121,9 @@ def _read_report(
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, _Piece]]:
     """Each rank's piece of one report."""
+    if task.reader is not None:
+        yield from _split(task.reader, mine, task, folder, advance)
+        return
     scratch = Path(task.scratch) / str(report) if task.scratch else None
     reader = open_report(Path(task.reports[report].path), task.processes.get(report, ()), scratch)
     try:

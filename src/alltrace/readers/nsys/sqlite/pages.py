@@ -48,7 +48,7 @@ class TreePages:
         self._table = table
         self._root = root
         self._lock_page = _LOCK_BYTE // header.page_size + 1
-        self._seen = np.zeros(header.page_count + 1, np.uint8)
+        self._marks: NDArray[np.uint8] | None = None
         self._buffer = np.empty(self.chunk_pages * header.page_size + kernels.PADDING, np.uint8)
         self.info = np.zeros(4, np.int64)
 
@@ -64,10 +64,10 @@ class TreePages:
         Raises:
             InputError: The tree is broken.
         """
-        self.root_kind()
-        self._seen[:] = 0
-        self._seen[self._root] = 1
+        self._marks = None
         level = np.array([self._root], np.uint32)
+        if self.root_kind() != kernels.INTERIOR:
+            return level
         for _ in range(_MAX_DEPTH):
             # All leaves of a tree are at one depth, so the first page of a level tells for all; `cells` finds a liar
             if self._kind(int(level[0])) != kernels.INTERIOR:
@@ -142,6 +142,14 @@ class TreePages:
             page = int.from_bytes(content[:4], "big")
             whole += content[4 : 4 + size - len(whole)]
         return whole
+
+    @property
+    def _seen(self) -> NDArray[np.uint8]:
+        """A mark for each page of the file that is known to be used; most tables are one page, which needs none."""
+        if self._marks is None:
+            self._marks = np.zeros(self.header.page_count + 1, np.uint8)
+            self._marks[self._root] = 1
+        return self._marks
 
     def corrupt(self, what: str) -> InputError:
         """The error for a table that is not as a table must be."""
