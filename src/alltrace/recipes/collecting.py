@@ -208,7 +208,13 @@ class Collector:
         at = plain_array(owner)
         for n, key in enumerate(self._keys):
             words = pc.dictionary_encode(pa.array([k[n] for k in self._numbers], self._types[key]))
-            columns[key] = pa.DictionaryArray.from_arrays(pc.take(words.indices, at), words.dictionary)
+            if len(words.dictionary) == len(words):  # the words are numbered as the keys are
+                indices = at
+            elif not len(words.dictionary):
+                indices = pa.nulls(len(at), pa.int32())
+            else:
+                indices = pc.take(words.indices, at)
+            columns[key] = pa.DictionaryArray.from_arrays(indices, words.dictionary)
         return pa.table({**columns, VALUE: plain_array(value), COUNT: plain_array(count)})
 
     def _dictionaries(self, table: Any) -> Any:

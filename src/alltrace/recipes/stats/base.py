@@ -206,8 +206,10 @@ class SumReport(StatsReport):
         labels = self.labels(distinct.select(list(self.keys)), run, options)
         called.update((title, pc.fill_null(label, "")) for title, label in zip(titles, labels, strict=True))
         rows, first = group(list(called.values()))
-        found = pc.take(pa.table(called), plain_array(first))
-        for name, column in statistics(rows[codes], whole.column(VALUE).to_numpy(), whole.column(COUNT).to_numpy()).items():
+        found = pa.table(called)
+        if len(first) < len(rows):  # else each key has a name of its own
+            found, codes = pc.take(found, plain_array(first)), rows[codes]
+        for name, column in statistics(codes, whole.column(VALUE).to_numpy(), whole.column(COUNT).to_numpy()).items():
             found = found.append_column(name, column)
         order = [(RANK, "ascending")] if by_rank else []
         order += [("total", "descending"), *((name, "ascending") for name in self.ties)]
