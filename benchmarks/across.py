@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import made_run
-from benchmarks.measure import median, run_once
+from benchmarks.measure import ALLTRACE, median, run_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,7 +117,7 @@ def _verbs() -> list[str]:
     _forget(place)
     rows, total, peak = [], 0.0, 0.0
     for verb in VERBS:
-        taken = run_once([sys.executable, "-m", "alltrace.cli.main", verb, str(place), "--jobs", "1", "--format", "json"])
+        taken = run_once([*ALLTRACE, verb, str(place), "--jobs", "1", "--format", "json"])
         total, peak = total + taken.cpu_s, max(peak, taken.peak_mb)
         name = f"{verb}, alignment included" if verb == "info" else verb
         rows.append(f"| `{name}`, 64 ranks x 100 k kernels | - | - | {taken.cpu_s:.1f} CPU s, {taken.peak_mb:.0f} MB |")

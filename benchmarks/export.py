@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.data import calls_report, middle_report, sixteen_ranks
-from benchmarks.measure import Taken, median, run_once, side_by_side
-
-_ALLTRACE = (sys.executable, "-m", "alltrace.cli.main")
+from benchmarks.measure import ALLTRACE, Taken, median, run_once, side_by_side
 
 
 @dataclass(frozen=True)
@@ -64,12 +62,12 @@ def _prepared(report: Path, folder: Path) -> _Export:
     from alltrace.api import OpenRun
 
     store = folder / report.parent.name
-    run_once([*_ALLTRACE, "import", str(report), "-o", str(store)])
+    run_once([*ALLTRACE, "import", str(report), "-o", str(store)])
     opened = OpenRun(store)
     opened.aligned()
     path = folder / f"{store.name}.prv"
     return _Export(
-        sum(sum(r.rows.values()) for r in opened.ranks), (*_ALLTRACE, "export", "paraver", str(store), "-o", str(path)), path
+        sum(sum(r.rows.values()) for r in opened.ranks), (*ALLTRACE, "export", "paraver", str(store), "-o", str(path)), path
     )
 
 
@@ -85,7 +83,7 @@ def _sixteen(folder: Path) -> str:
     opened = OpenRun(sixteen_ranks())
     opened.aligned()
     rows = sum(sum(r.rows.values()) for r in opened.ranks)
-    taken = run_once([*_ALLTRACE, "export", "paraver", str(opened.path), "-o", str(folder / "out.prv.gz")])
+    taken = run_once([*ALLTRACE, "export", "paraver", str(opened.path), "-o", str(folder / "out.prv.gz")])
     size = (folder / "out.prv.gz").stat().st_size / 1e6
     figures = f"{taken.cpu_s:.0f} CPU s, {taken.wall_s:.0f} s, {taken.peak_mb:.0f} MB; {rows:,} rows, {size:.0f} MB of .prv.gz"
     return f"| export to .prv.gz, 16 ranks x 1 M events | - | - | {figures} |"

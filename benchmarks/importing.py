@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.data import large_report
-from benchmarks.measure import folder_bytes, median, side_by_side
+from benchmarks.measure import ALLTRACE, folder_bytes, median, side_by_side
 
 _PEERS = ("pandas", "connectorx")
 
@@ -29,7 +29,7 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
         shutil.rmtree(output, ignore_errors=True)
 
     taken = side_by_side(
-        {"alltrace": [sys.executable, "-m", "alltrace.cli.main", "import", str(source), "-o", str(output), "--jobs", "1"], **peers},
+        {"alltrace": [*ALLTRACE, "import", str(source), "-o", str(output), "--jobs", "1"], **peers},
         runs,
         {"alltrace": clear},
     )

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.data import kineto_trace
-from benchmarks.measure import median, run_once, side_by_side
+from benchmarks.measure import ALLTRACE, median, run_once, side_by_side
 
 _TIMES = 4
 _RECIPES = (
@@ -40,7 +40,6 @@ def run(runs: int) -> list[str]:
 
 def _compare(source: Path, folder: Path, runs: int) -> list[str]:
     output = folder / "run"
-    cli = [sys.executable, "-m", "alltrace.cli.main"]
     opened = "gzip" if source.name.endswith(".gz") else "builtins"
     load = "import sys,{0},{1};d={0}.loads({1}.open(sys.argv[1],'rb').read())"
     peers = {n: [sys.executable, "-c", load.format(n, opened), str(source)] for n in ("orjson", "json") if find_spec(n)}
@@ -48,9 +47,9 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
     def clear() -> None:
         shutil.rmtree(output, ignore_errors=True)
 
-    contenders = {"alltrace": [*cli, "import", str(source), "-o", str(output), "--jobs", "1"], **peers}
+    contenders = {"alltrace": [*ALLTRACE, "import", str(source), "-o", str(output), "--jobs", "1"], **peers}
     taken = side_by_side(contenders, runs, {"alltrace": clear})
-    asked = side_by_side({name: [*cli, "recipe", name, str(output)] for name in _RECIPES}, 1)
+    asked = side_by_side({name: [*ALLTRACE, "recipe", name, str(output)] for name in _RECIPES}, 1)
     millions = _events(output) / 1e6
     rows = []
     cpu = {name: median([t.cpu_s for t in found]) / millions for name, found in taken.items()}
@@ -82,7 +81,7 @@ def _larger(source: Path, folder: Path) -> str:
             file.write(memoryview(content)[begin:end])
         file.write(content[end:])
     output = folder / "larger"
-    taken = run_once([sys.executable, "-m", "alltrace.cli.main", "import", str(path), "-o", str(output), "--jobs", "1"])
+    taken = run_once([*ALLTRACE, "import", str(path), "-o", str(output), "--jobs", "1"])
     millions = _events(output) / 1e6
     size = path.stat().st_size / 1e9
     return (

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import median
+from benchmarks.measure import ALLTRACE, median
 
 LINES = 1_000_000
 _RANKS = 16
@@ -62,7 +62,7 @@ def run(runs: int) -> list[str]:
         write(path, LINES)
         pipeline = ["sh", "-c", f"grep 'NCCL INFO' {path} | grep opCount | awk '{_AWK}' > /dev/null"]
         command = [sys.executable, "-c", _ALLTRACE, str(path)]
-        whole = [sys.executable, "-m", "alltrace.cli.main", "logs", "nccl", str(path), "--view", "sizes", "--format", "csv"]
+        whole = [*ALLTRACE, "logs", "nccl", str(path), "--view", "sizes", "--format", "csv"]
         _run(command)  # the machine code is made once and kept
         ours, commands, theirs = [], [], []
         for _ in range(runs):

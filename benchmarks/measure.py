@@ -9,11 +9,20 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+
+
+def _installed() -> list[str]:
+    command = Path(sys.executable).with_name("alltrace")
+    return [str(command)] if command.is_file() else [sys.executable, "-m", "alltrace.cli.main"]
+
+
+ALLTRACE = _installed()
+"""The command line as users start it: the script that installing makes, where it was installed beside this Python."""
 
 
 @dataclass(frozen=True)

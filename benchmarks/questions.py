@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks.data import large_report, ranges_report
-from benchmarks.measure import median, run_once, side_by_side
+from benchmarks.measure import ALLTRACE, median, run_once, side_by_side
 
 _SETTLED_S = 2.5  # answers are kept of runs that did not change just now
 _SUMS = ("cuda_gpu_kern_sum", "cuda_api_sum", "nvtx_sum")
@@ -60,7 +59,7 @@ def _copied(source: Path, folder: Path) -> Path:
 
 
 def _alltrace(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "alltrace.cli.main", *arguments], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([*ALLTRACE, *arguments], check=True, stderr=subprocess.DEVNULL)
 
 
 def _compare(
@@ -74,7 +73,7 @@ def _compare(
     whole: dict[str, list[float]] | None = None,
 ) -> list[str]:
     """The rows of one report; the medians are added to `whole`."""
-    ours = [sys.executable, "-m", "alltrace.cli.main", "stats", report]
+    ours = [*ALLTRACE, "stats", report]
     cache = folder / "cache"
     contenders = {
         "nsys": [tool, "stats", "-q", "-r", report, "--format", "csv", str(source)],
@@ -106,7 +105,7 @@ def first_command() -> list[str]:
     source = large_report()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        ours = [sys.executable, "-m", "alltrace.cli.main", "breakdown", str(source), "--cache-dir", f"{folder}/cache"]
+        ours = [*ALLTRACE, "breakdown", str(source), "--cache-dir", f"{folder}/cache"]
         first = run_once(ours, {"NUMBA_CACHE_DIR": f"{folder}/numba"})
         shutil.rmtree(f"{folder}/cache")
         warm = run_once(ours, {"NUMBA_CACHE_DIR": f"{folder}/numba"})

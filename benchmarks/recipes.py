@@ -12,7 +12,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import closing
@@ -22,13 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.data import FOLDER, made_run
-from benchmarks.measure import median, run_once
+from benchmarks.measure import ALLTRACE, median, run_once
 from benchmarks.questions import nsys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_OURS = [sys.executable, "-m", "alltrace.cli.main"]
 _RANKS = 4
 _PROCESS = (1 << 48) | (4000 << 24)
 _UNSIGNED = frozenset({"globalTid", "endGlobalTid", "globalPid"})
@@ -77,7 +75,7 @@ def _all_at_once(run_folder: Path, work: Path) -> list[str]:
     rows = []
     for jobs in ("1", "2"):
         out = work / f"all{jobs}"
-        taken = run_once([*_OURS, "recipe", "all", str(run_folder), "-o", str(out), "--name", "step 3", "--jobs", jobs])
+        taken = run_once([*ALLTRACE, "recipe", "all", str(run_folder), "-o", str(out), "--name", "step 3", "--jobs", jobs])
         count = sum(place.is_dir() for place in out.iterdir())
         shutil.rmtree(out)
         what = f"`recipe all` --jobs {jobs}, {count} recipes, 16 ranks x 1 M events, warm"
@@ -94,7 +92,7 @@ def _on_workers(run_folder: Path, work: Path, runs: int) -> list[str]:
     start: Any = Cluster
     with start(host="127.0.0.1", **options) as cluster:
         for recipe in _ON_WORKERS:
-            command = [*_OURS, "recipe", recipe, str(run_folder), "-o", f"{work / 'out'}/"]
+            command = [*ALLTRACE, "recipe", recipe, str(run_folder), "-o", f"{work / 'out'}/"]
             run_once([*command, "--dask", cluster.scheduler_address])  # the workers load what they need once
             idle = _helpers_cpu()
             time.sleep(_IDLE_S)
@@ -136,7 +134,7 @@ def _compare(
 ) -> list[str]:
     """Rows of a recipe warm, and cold where asked; `theirs` is how often nsys is asked where that is not as often as ours."""
     python, tool = os.environ.get("ALLTRACE_NSIGHT_PYTHON"), nsys()
-    ours = [*_OURS, "recipe", recipe]
+    ours = [*ALLTRACE, "recipe", recipe]
     out = work / "out"
     commands: dict[str, list[str]] = {"warm": [*ours, str(work / source.name), *options, "-o", f"{out}/"]}
     if cold:
@@ -168,7 +166,7 @@ def _compare(
 
 
 def _ours(*arguments: str) -> None:
-    subprocess.run([*_OURS, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([*ALLTRACE, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _exports(source: Path) -> list[str]:

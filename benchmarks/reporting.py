@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import run_once
+from benchmarks.measure import ALLTRACE, run_once
 
 _RANKS = 1024
-_ALLTRACE = (sys.executable, "-m", "alltrace.cli.main")
 
 
 def run(_runs: int) -> list[str]:
@@ -20,9 +18,9 @@ def run(_runs: int) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_run("tiny", folder / "reports", ranks=_RANKS, hosts=_RANKS // 8, steps=6)
-        imported = [*_ALLTRACE, "import", str(folder / "reports"), "-o", str(folder / "run")]
+        imported = [*ALLTRACE, "import", str(folder / "reports"), "-o", str(folder / "run")]
         subprocess.run(imported, check=True, stderr=subprocess.DEVNULL)
-        command = [*_ALLTRACE, "report", str(folder / "run"), "-o", str(folder / "report.html")]
+        command = [*ALLTRACE, "report", str(folder / "run"), "-o", str(folder / "report.html")]
         first, again = run_once(command), run_once(command)
         size = (folder / "report.html").stat().st_size
     return [
