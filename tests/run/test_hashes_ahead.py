@@ -76,6 +76,17 @@ def test_what_is_remembered_is_left_to_whoever_remembers(tmp_path):
         assert in_process(code, tmp_path / "hashes.json", report).strip() == expected
 
 
+def test_it_can_be_that_nobody_is_told_of_its_end(tmp_path):
+    code = (
+        "import signal, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        f"{REFUSING}"
+        "print(*hashes_ahead.content_hash(Path(sys.argv[2]))); time.sleep(float(sys.argv[3])); hashes_ahead.end()\n"
+    )
+    report = large(tmp_path / "a.sqlite")
+    for wait_s in 0, 0.5:  # while it may still run, and after its end
+        assert in_process(code, tmp_path / "hashes.json", report, wait_s).split() == [str(n) for n in content_hash(report)]
+
+
 @pytest.mark.parametrize("before", ["import threading", "import numpy"])
 def test_nothing_is_started_where_threads_may_run(tmp_path, before):
     code = f"{before}\n{REFUSING}print(hashes_ahead._process)\n"

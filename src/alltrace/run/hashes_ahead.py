@@ -54,8 +54,12 @@ class _Process:
     def end(self) -> None:
         """End the process."""
         self._pipe.close()
-        os.kill(self._number, _KILL)
-        os.waitpid(self._number, 0)
+        try:
+            if os.waitpid(self._number, os.WNOHANG) == (0, 0):
+                os.kill(self._number, _KILL)
+                os.waitpid(self._number, 0)
+        except (ChildProcessError, ProcessLookupError):  # whoever started the command ignores what becomes of processes
+            return
 
 
 _process: _Process | None = None
