@@ -106,6 +106,14 @@ def test_a_kernel_is_kept_and_loaded_without_a_compiler(kept, uncompiled, monkey
     assert not {"made", "whole"} & set(vars(scaled))  # Numba's own form was never asked for
 
 
+def test_no_machine_code_is_made_that_nobody_runs(kept, monkeypatch):
+    from numba.core.codegen import JITCodeLibrary
+
+    monkeypatch.setattr(JITCodeLibrary, "_finalize_specific", lambda _: pytest.fail("Numba made machine code"))
+    assert add(2, 3) == 5
+    assert len(files(kept)) == 1
+
+
 def test_values_of_all_kinds_go_in_and_out(kept):
     table = np.arange(24).reshape(4, 6)
     chosen = np.array([True, False, True, True])

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from alltrace.trace.eight_bytes import load as _load
+from alltrace.trace.eight_bytes import store as _store
 from alltrace.trace.jit import inlined, intrinsic, plain_kernel
 
 TEXT, INT, MICROSECONDS, VARINT, FIXED64 = 0, 1, 2, 3, 4
@@ -40,37 +42,6 @@ def _low_zeros(_typing: Any, _number: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return nb.uint64(nb.uint64), generate
-
-
-def _address(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
-    """Where eight bytes of an array are."""
-    from llvmlite import ir
-
-    start = context.make_array(kind)(context, builder, data).data
-    return builder.bitcast(builder.gep(start, [at]), ir.IntType(64).as_pointer())
-
-
-@intrinsic
-def _load(_typing: Any, data: Any, at: Any) -> Any:
-    """Takes a byte array and a place in it; the eight bytes there as a number, the first the lowest."""
-    import numba as nb
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_address(context, builder, signature.args[0], *arguments), align=1)
-
-    return nb.uint64(data, at), generate
-
-
-@intrinsic
-def _store(_typing: Any, data: Any, at: Any, number: Any) -> Any:
-    """Takes a byte array, a place in it and a number, which becomes the eight bytes there."""
-    import numba as nb
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], _address(context, builder, signature.args[0], *arguments[:2]), align=1)
-        return context.get_dummy_value()
-
-    return nb.void(data, at, number), generate
 
 
 @inlined

@@ -23,6 +23,7 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 _FORM = b"3"  # of the files
 _DIGEST_BYTES = 16
+_WITHOUT_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # Python calls it by neither
 
 
 def kernel(signature: object) -> Callable[[_F], _F]:
@@ -148,7 +149,7 @@ class PlainKernel:
         """The function as Numba compiles it in this process, for functions that call it."""
         import numba
 
-        return numba.njit(self.signature, nogil=True)(_as_compiled(self.function))
+        return numba.njit(self.signature, nogil=True, **_WITHOUT_WRAPPERS)(_as_compiled(self.function))
 
     @cached_property
     def whole(self) -> Callable[..., Any]:
@@ -203,16 +204,10 @@ class PlainKernel:
         return made
 
     def _compile(self, signature: machine_code.Signature) -> bytes | None:
-        import numba
-
         from alltrace.trace import machine_code
 
-        # without what Python would call it by
-        options: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        dispatcher: Any = numba.njit(self.signature, **options)(_as_compiled(self.function))
-        (text,) = dispatcher.inspect_llvm().values()
-        (compiled,) = dispatcher.overloads.values()
-        return machine_code.object_code(signature, text, compiled.fndesc.llvm_func_name, self._symbol)
+        text, name = machine_code.optimised(_as_compiled(self.function), self.signature, {"nogil": True, **_WITHOUT_WRAPPERS})
+        return machine_code.object_code(signature, text, name, self._symbol)
 
 
 def _as_compiled(function: Any) -> Any:
@@ -233,7 +228,7 @@ def _as_compiled(function: Any) -> Any:
 def _plain(function: Any) -> Any:
     import numba
 
-    return numba.njit(_as_compiled(function))
+    return numba.njit(**_WITHOUT_WRAPPERS)(_as_compiled(function))
 
 
 def _called(function: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import os
 import re
 import sys
 from functools import lru_cache
+from importlib import import_module
 from operator import index
 from pathlib import Path
 from struct import Struct
@@ -35,7 +36,7 @@ import numpy as np
 from alltrace.trace import code_image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _SCALARS: dict[str, tuple[str, str, Any]] = {
     # type: as `struct` packs it, in LLVM, in C
@@ -193,6 +194,33 @@ def parse_signature(text: str) -> Signature:
     return Signature(tuple(arguments), found[3] or found[1], int(found[2] or 0))
 
 
+def optimised(function: Any, signature: str, options: Mapping[str, bool]) -> tuple[str, str]:
+    """A function as Numba compiles it to LLVM's language, optimised, and what it is called there.
+
+    Numba's decorator would go on and make machine code of it, which nobody runs: a tenth of what it takes.
+
+    Args:
+        function: In Python, calling nothing but what Numba understands.
+        signature: What to compile it for.
+        options: As Numba's decorator takes them.
+    """
+    parts = ("compiler", "compiler_lock", "registry", "sigutils")
+    compiler, lock, registry, sigutils = (import_module(f"numba.core.{part}") for part in parts)
+    target = registry.cpu_target
+    arguments, result = sigutils.normalize_signature(signature)
+    flags = compiler.Flags()
+    target.options.parse_as_flags(flags, {"nopython": True, **options})
+    flags.no_compile = True
+    with lock.global_compiler_lock:
+        target.target_context.refresh()
+        library = _unlinked().create_library(function.__name__)
+        compiled = compiler.compile_extra(
+            target.typing_context, target.target_context, function, arguments, result, flags, {}, library=library
+        )
+        library.finalize()
+    return library.get_llvm_str(), compiled.fndesc.llvm_func_name
+
+
 def object_code(signature: Signature, llvm_text: str, name: str, symbol: str) -> bytes | None:
     """The image or object file of a compiled function, or None where it cannot stand alone.
 
@@ -223,7 +251,7 @@ def object_code(signature: Signature, llvm_text: str, name: str, symbol: str) ->
             other.linkage = "internal"
     module.verify()
     # what is emitted is changed by it
-    anywhere = bytes(_machine(anywhere=True).emit_object(llvm.parse_assembly(str(module))))
+    anywhere = bytes(_machine(anywhere=True).emit_object(module.clone()))
     return code_image.image(anywhere, symbol) or bytes(_machine().emit_object(module))
 
 
@@ -392,6 +420,18 @@ def _machine(*, anywhere: bool = False) -> Any:
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, **place
     )
+
+
+@lru_cache
+def _unlinked() -> Any:
+    """What makes Numba's libraries that are never run, optimised for this processor as those are that run."""
+    codegen: Any = import_module("numba.core.codegen")
+
+    class Unlinked(codegen.AOTCPUCodegen):  # type: ignore[misc]
+        def _customize_tm_features(self) -> str:
+            return str(self._get_host_cpu_features())
+
+    return Unlinked("alltrace", "host")
 
 
 @lru_cache

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy import float64, int8, int16, int32, int64, uint8, uint64
 
+from alltrace.trace.eight_bytes import load_big
 from alltrace.trace.jit import inlined, plain_kernel
 
 if TYPE_CHECKING:
@@ -427,18 +428,8 @@ TOO_LONG = 1 << 40
 def _number(buf: Bytes, packed: int) -> Any:
     """The integer at a place with a type other than 0, or the bits of the float; eight bytes are read, whatever it takes."""
     here, serial = packed >> 8, packed & 0xFF
-    whole = (
-        (uint64(buf[uint64(here)]) << uint64(56))
-        | (uint64(buf[uint64(here + 1)]) << uint64(48))
-        | (uint64(buf[uint64(here + 2)]) << uint64(40))
-        | (uint64(buf[uint64(here + 3)]) << uint64(32))
-        | (uint64(buf[uint64(here + 4)]) << uint64(24))
-        | (uint64(buf[uint64(here + 5)]) << uint64(16))
-        | (uint64(buf[uint64(here + 6)]) << uint64(8))
-        | uint64(buf[uint64(here + 7)])
-    )
     # 64 less eight times the length of each type
-    value = int64(whole) >> ((int64(0x0024_5670) >> (serial << 2) & 15) << 3)
+    value = load_big(buf, uint64(here)) >> ((int64(0x0024_5670) >> (serial << 2) & 15) << 3)
     return serial - 8 if serial >= 8 else value
 
 
