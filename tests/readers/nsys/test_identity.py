@@ -109,6 +109,16 @@ def test_one_process_is_known_without_reading_all_rows(export, tid):
     assert sum(read_rows) <= 64
 
 
+def test_a_process_that_makes_no_stream_of_its_own_is_found_behind_another_that_does(export, read, tid):
+    tables = {
+        KERNEL: [kernel(tid(9), 0)] * 200 + [kernel(tid(7), 1)] * 200,
+        "TARGET_INFO_CUDA_CONTEXT_INFO(processId, deviceId, contextId)": [(9, 0, 1), (7, 1, 1)],
+        "TARGET_INFO_CUDA_STREAM(processId, contextId, streamId)": [(9, 1, 13)],
+    }
+    got = read(export(tables))
+    assert [(p.pid, p.device_ordinal) for p in got.report.processes] == [(7, 1), (9, 0)]
+
+
 def test_the_busiest_process_of_a_host_comes_first(export, read, tid):
     rows = [(1, 2, 59, "r", tid(4, 4)), (3, 4, 59, "r", tid(8, 8)), (5, 6, 59, "r", tid(8, 9))]
     got = read(export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": rows}))

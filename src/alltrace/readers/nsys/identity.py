@@ -158,8 +158,8 @@ def _gpu_processes(source: RawSource) -> dict[int, int | None]:
     tables = [t for t in (find_table(source.tables, name) for name in _GPU_WORK) if t and source.count_about(t)]
     if not tables:
         return {}
-    only = next((pids for table in _CONTEXTS if len(pids := _pids(source, table)) == 1), set())
-    if only:  # reading every row for what is known already would take long
+    only = {pid for table in _CONTEXTS for pid in _pids(source, table)}
+    if len(only) == 1:  # reading every row for what is known already would take long
         for table in tables:
             for batch in _process_batches(source, table, 64):
                 found = _ordinals(batch)
