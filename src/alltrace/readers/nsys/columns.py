@@ -142,7 +142,10 @@ class Columns:
 
 
 def _wider(one: Any, other: Any) -> Any:
-    return other if one is None or one.bit_width < other.bit_width else one
+    import pyarrow as pa
+
+    # one that is no number is as wide whatever it is for
+    return other if one is None or (pa.types.is_integer(one) and one.bit_width < other.bit_width) else one
 
 
 def nulls(count: int, kind: Any) -> Any:

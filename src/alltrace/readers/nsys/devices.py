@@ -54,10 +54,14 @@ class Devices:
         for pid, gpu in _old_gpus(source, self._gpus):
             if gpu.ordinal is not None:
                 self._by_process.setdefault((pid, gpu.ordinal), gpu)
-        for gpu_id, ordinal, process, uuid in small_rows(source, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid", "uuid"):
-            known = next((g for g in self._gpus if uuid and g.uuid == uuid), None) or self._by_id.get(whole(gpu_id))
+        for *numbers, given in small_rows(source, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid", "uuid"):
+            gpu_id, ordinal, process = _fitting("gpu", numbers[0]), _fitting("ordinal", numbers[1]), whole(numbers[2])
+            uuid = _text(given)
+            known = next((g for g in self._gpus if uuid and g.uuid == uuid), None)
+            if known is None and gpu_id is not None:
+                known = self._by_id.get(gpu_id)
             if known is None and uuid:
-                known = _Gpu(whole(gpu_id), whole(ordinal), None, None, str(uuid), {})
+                known = _Gpu(gpu_id, ordinal, None, None, uuid, {})
             if known is not None and ordinal is not None and process is not None:
                 self._by_process.setdefault((process, ordinal), known)
         self._rows: dict[tuple[str, object], int] = {}
@@ -106,19 +110,25 @@ def _gpus(source: RawSource) -> Any:
     fields = ("id", "name", "busLocation", "uuid", "cuDevice", "deviceId", *columns)
     for gpu, name, bus, uuid, ordinal, old_ordinal, *numbers in small_rows(source, "TARGET_INFO_GPU", *fields):
         given = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
-        yield _Gpu(whole(gpu), whole(ordinal if ordinal is not None else old_ordinal), name, bus, uuid, given)
+        number = _fitting("ordinal", ordinal if ordinal is not None else old_ordinal)
+        yield _Gpu(_fitting("gpu", gpu), number, _text(name), _text(bus), _text(uuid), given)
 
 
 def _old_gpus(source: RawSource, gpus: list[_Gpu]) -> Any:
     columns = tuple(old or new for new, old in _NUMBERS.values())
     fields = ("pid", "deviceId", "name", "pciBusId", *columns)
-    for pid, ordinal, name, bus, *numbers in small_rows(source, "TARGET_INFO_CUDA_GPU", *fields):
+    for pid, ordinal, name, place, *numbers in small_rows(source, "TARGET_INFO_CUDA_GPU", *fields):
+        bus = _text(place)
         known = next((g for g in gpus if g.bus_id and bus and g.bus_id.lower() == bus.lower()), None)
         given = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
         if known is not None:
             known.numbers.update({k: given.get(k) for k, v in known.numbers.items() if v is None})
         if whole(pid) is not None:
-            yield whole(pid), known or _Gpu(None, whole(ordinal), name, bus, None, given)
+            yield whole(pid), known or _Gpu(None, _fitting("ordinal", ordinal), _text(name), bus, None, given)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _fitting(column: str, value: Any) -> int | None:

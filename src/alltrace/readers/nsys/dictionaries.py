@@ -23,11 +23,12 @@ def stream_table(source: RawSource, entities: Entities, strings: Strings) -> Any
     for pid, context, stream, name in small_rows(
         source, "TARGET_INFO_NVTX_CUDA_STREAM", "processId", "contextId", "streamId", "name"
     ):
-        names.setdefault((pid, context, stream), name)
+        names.setdefault((whole(pid), whole(context), whole(stream)), name)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for pid, context, stream, priority, flag in small_rows(
+    for *numbers, priority, flag in small_rows(
         source, "TARGET_INFO_CUDA_STREAM", "processId", "contextId", "streamId", "priority", "flag"
     ):
+        pid, context, stream = map(whole, numbers)
         if pid not in rows_by_pid or stream is None:
             continue
         name = names.get((pid, context, stream))
@@ -39,7 +40,7 @@ def stream_table(source: RawSource, entities: Entities, strings: Strings) -> Any
                 "stream": stream,
                 "priority": _small(priority),
                 "flag": _small(flag),
-                "name": strings.add(name) if name else None,
+                "name": strings.add(str(name)) if name else None,
             },
         )
     return pa.Table.from_pylist(list(rows.values()), schema=TABLES["streams"].arrow_schema())
@@ -49,7 +50,7 @@ def communicator_table(source: RawSource, entities: Entities, ranks: dict[int, i
     """The dictionary `communicators`."""
     import pyarrow as pa
 
-    process_of_rank: dict[int, int] = {}
+    process_of_rank: dict[int | None, int] = {}
     for key, rank in ranks.items():
         process_of_rank.setdefault(rank, entities.process_row(key << TID_BITS))
     rows = []
@@ -64,7 +65,7 @@ def communicator_table(source: RawSource, entities: Entities, ranks: dict[int, i
                 "size": _small(size),
                 "parent": whole(parent),
                 "members": None if members is None else str(members),
-                "process": process_of_rank.get(rank),
+                "process": process_of_rank.get(whole(rank)),
             }
         )
     return pa.Table.from_pylist(rows, schema=TABLES["communicators"].arrow_schema())

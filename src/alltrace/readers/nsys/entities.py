@@ -138,9 +138,9 @@ class Entities:
         import pyarrow as pa
 
         keys = self._threads.keys
-        named: dict[int, tuple[int | None, int | None]] = {}
+        named: dict[int | None, tuple[int | None, int | None]] = {}
         for global_tid, name, priority in self._thread_rows_of_source:
-            named.setdefault(global_tid, (name, priority))
+            named.setdefault(whole(global_tid), (whole(name), whole(priority)))
         names: list[int | None] = []
         for key in keys:
             string_id = named.get(key, (None, None))[0]

@@ -65,7 +65,8 @@ class Generic:
             times: list[int] = []
             names: list[tuple[int, int]] = []
             values: list[float] = []
-            for time, kind, data in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            for moment, kind, data in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                time = whole(moment)
                 if time is None or data is None or self._type(whole(kind))[0] == _GPU_SOURCE:
                     continue
                 for label, value in _numbers(data):

@@ -103,16 +103,18 @@ def mpi_ranks(source: RawSource, strings: Strings) -> dict[int, int]:
     """
     ranks: dict[int, int] = {}
     for global_tid, rank in small_rows(source, "MPI_RANKS", "globalTid", "rank"):
-        if whole(global_tid) is not None and whole(rank) is not None:
-            ranks.setdefault(global_tid >> TID_BITS, int(rank))
+        thread, number = whole(global_tid), whole(rank)
+        if thread is not None and number is not None:
+            ranks.setdefault(thread >> TID_BITS, number)
     if ranks or find_table(source.tables, "MPI_RANKS") or not _may_be_mpi(source):
         return ranks
     for global_tid, name in small_rows(source, "ThreadNames", "globalTid", "nameId"):
-        if whole(global_tid) is None or whole(name) is None or global_tid & TID_MASK != pid_of(global_tid):
+        thread, string_id = whole(global_tid), whole(name)
+        if thread is None or string_id is None or thread & TID_MASK != pid_of(thread):
             continue
-        match = _MPI_THREAD.fullmatch(strings.text(name) or "")
+        match = _MPI_THREAD.fullmatch(strings.text(string_id) or "")
         if match:
-            ranks.setdefault(global_tid >> TID_BITS, int(match[1]))
+            ranks.setdefault(thread >> TID_BITS, int(match[1]))
     return ranks
 
 
@@ -176,12 +178,12 @@ def _gpu_processes(source: RawSource) -> dict[int, int | None]:
 
 
 def _pids(source: RawSource, table: str) -> set[int]:
-    return {p for (p,) in small_rows(source, table, "processId") if whole(p)}
+    return {pid for (p,) in small_rows(source, table, "processId") if (pid := whole(p))}
 
 
 def _context_ordinals(source: RawSource, pids: set[int]) -> list[int | None]:
     rows = (r for table in _CONTEXTS for r in small_rows(source, table, "processId", "deviceId"))
-    return [whole(ordinal) for pid, ordinal in rows if pid in pids]
+    return [whole(ordinal) for pid, ordinal in rows if whole(pid) in pids]
 
 
 def _lowest(ordinals: list[int | None]) -> int | None:

@@ -9,7 +9,7 @@ import numpy as np
 from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked, words_array
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.payload import Payloads, payload_texts
-from alltrace.readers.nsys.small import raw_type
+from alltrace.readers.nsys.small import raw_type, whole
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array
 
@@ -205,15 +205,16 @@ class Nvtx:
             names = set(batch.schema.names)
             for row in pc.take(batch, masked_array(at)).to_pylist():
                 text = row.get("text")
-                if text is None and row.get("textId") is not None:
-                    text = self._strings.text(row["textId"])
-                tid = row.get("globalTid")
+                if text is None and (text_id := whole(row.get("textId"))) is not None:
+                    text = self._strings.text(text_id)
+                tid = whole(row.get("globalTid"))
                 if text is None or tid is None:
                     continue
+                text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
                 if kind == _THREAD_NAME:
                     self._entities.thread_names.setdefault(tid, text)
-                elif "domainId" in names and row["domainId"] is not None:
-                    self._domains.setdefault((tid >> 24, row["domainId"]), self._strings.add(text))
+                elif "domainId" in names and (domain := whole(row["domainId"])) is not None:
+                    self._domains.setdefault((tid >> 24, domain), self._strings.add(text))
 
 
 def _unique_pairs(first: Any, second: Any) -> tuple[list[tuple[int, int]], Any]:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table as tuples of the wanted columns; a column that is absent gives None, an absent table no rows."""
+    """The rows of a table as tuples of the wanted columns; a column that is absent gives None, an absent table no rows.
+
+    Bytes, of a column that is declared so, are given as text.
+    """
     found = find_table(source.tables, table)
     if found is None:
         return
@@ -23,6 +26,8 @@ def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[A
         return
     for batch in source.batches(found, {c: raw_type(types[c]) for c in present}):
         values = {c: batch.column(i).to_pylist() for i, c in enumerate(present)}
+        for column in (c for c in present if types[c] == "binary"):
+            values[column] = [None if v is None else v.decode("utf-8", "replace") for v in values[column]]
         nothing = [None] * batch.num_rows
         yield from zip(*(values.get(c, nothing) for c in columns), strict=True)
 

@@ -42,7 +42,7 @@ class Strings:
             if "id" in types and "value" in types:
                 for batch in self._source.batches(table, {"id": pa.int64(), "value": raw_type(types["value"])}):
                     ids.append(pc.fill_null(batch.column(0), -1).to_numpy(zero_copy_only=False))
-                    values.append(pc.cast(batch.column(1), pa.large_string()))
+                    values.append(pc.cast(_as_text(batch.column(1)), pa.large_string()))
         self._values = pa.chunked_array(values, pa.large_string()).combine_chunks()
         if isinstance(self._values, pa.ChunkedArray):
             self._values = pa.array([], pa.large_string())
@@ -109,7 +109,7 @@ class Strings:
 
         if texts.null_count == len(texts):
             return pa.nulls(len(texts), pa.int64())
-        encoded = pc.dictionary_encode(texts)
+        encoded = pc.dictionary_encode(_as_text(texts))
         ids = pa.array(list(map(self._id_of, encoded.dictionary.to_pylist())), pa.int64())
         return pc.take(ids, encoded.indices)
 
@@ -143,3 +143,14 @@ class Strings:
             keep = masked_array(np.sort(first))
             ids, values = pc.take(ids, keep), pc.take(values, keep)
         return pa.table({"id": ids, "value": pc.cast(pa.chunked_array([values]), pa.string())})
+
+
+def _as_text(values: Any) -> Any:
+    """An Arrow array as strings: bytes, of a column that is declared so, with U+FFFD for what is not UTF-8."""
+    import pyarrow as pa
+
+    if pa.types.is_string(values.type):
+        return values
+    if pa.types.is_binary(values.type):
+        return pa.array([None if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()], pa.string())
+    return pc.cast(values, pa.string())

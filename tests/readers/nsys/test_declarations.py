@@ -1,0 +1,51 @@
+"""Exports that went through other tools, which declare columns as they please."""
+
+from __future__ import annotations
+
+import pytest
+
+THREAD = (1 << 48) | (9 << 24) | 11
+TABLES = {
+    "NVTX_EVENTS": ("start end eventType text:TEXT globalTid textId domainId", [
+        (1, None, 75, "mine", THREAD, None, 1), (1, None, 39, "worker", THREAD, None, 0), (2, 5, 59, "step", THREAD, None, 1),
+    ]),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start end globalTid correlationId nameId", [(3, 4, THREAD, 1, 1)]),
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("start end deviceId streamId correlationId globalPid demangledName", [
+        (5, 6, 0, 7, 1, THREAD & ~0xFFFFFF, 2),
+    ]),
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": ("start globalPid deviceId bytes name:TEXT", [(3, THREAD & ~0xFFFFFF, 0, 8, "buffer")]),
+    "MPI_RANKS": ("globalTid rank", [(THREAD, 3)]),
+    "ThreadNames": ("nameId priority globalTid", [(3, 20, THREAD)]),
+    "TARGET_INFO_GPU": ("id name:TEXT busLocation:TEXT uuid:TEXT cuDevice", [(0, "H100", "0:1", "GPU-1", 0)]),
+    "TARGET_INFO_CUDA_STREAM": ("streamId processId contextId priority flag", [(7, 9, 1, 0, 1)]),
+    "TARGET_INFO_NVTX_CUDA_STREAM": ("streamId processId contextId name:TEXT", [(7, 9, 1, "compute")]),
+    "GENERIC_EVENTS": ("timestamp typeId data:TEXT", [(8, 1, '{"reads": 5}')]),
+}  # fmt: skip
+
+
+def declared(kind):
+    """The tables, all columns of numbers declared as `kind`, or with `BLOB` those of text, which then hold bytes."""
+    made = {}
+    for table, (columns, rows) in TABLES.items():
+        texts = [c.endswith(":TEXT") for c in columns.split()]
+        types = [("BLOB" if kind == "BLOB" else "TEXT") if text else ("INTEGER" if kind == "BLOB" else kind) for text in texts]
+        names = [c.partition(":")[0] for c in columns.split()]
+        inside = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True))
+        made[f"{table}({inside})"] = [
+            tuple(v.encode() if kind == "BLOB" and isinstance(v, str) else v for v in row) for row in rows
+        ]
+    return made
+
+
+@pytest.mark.parametrize("kind", ["INTEGER", "BIGINT", "REAL", "TEXT", "BLOB"])
+def test_what_a_column_is_declared_as_changes_nothing(export, read, kind):
+    got = read(export(declared(kind), strings={1: "cudaLaunchKernel", 2: "gemm", 3: "main"}))
+    assert [(p.pid, p.mpi_rank, p.device_ordinal) for p in got.report.processes] == [(9, 3, 0)]
+    assert [(r["start"], r["end"], r["name"], r["domain"]) for r in got.rows("ranges")] == [(2, 5, "step", "mine")]
+    assert got.column("api", "name") == ["cudaLaunchKernel"]
+    assert got.column("kernels", "name") == ["gemm"]
+    assert got.column("memory", "name") == ["buffer"]
+    assert [(t["name"], t["priority"]) for t in got.rows("threads")] == [("main", 20)]
+    assert [(d["name"], d["bus_id"], d["uuid"]) for d in got.rows("devices")] == [("H100", "0:1", "GPU-1")]
+    assert [(s["stream"], s["name"]) for s in got.rows("streams")] == [(7, "compute")]
+    assert [(g["time"], g["metric"], g["value"]) for g in got.rows("generic_metrics")] == [(8, "reads", 5.0)]
