@@ -45,13 +45,13 @@ class Generic:
         if events is None or not {"timestamp", "typeId"} <= set(self._source.tables[events]):
             return []
         if data is not None and "genericEventId" in self._source.tables[events]:
-            return [data]
+            return [data] if {"genericEventId", "fieldIdx"} <= set(self._source.tables[data]) else []
         return [events] if "data" in self._source.tables[events] else []
 
     def stream(self) -> Iterator[Any]:
         """The batches of `generic_metrics`."""
         for table in self.tables():
-            if "genericEventId" in self._source.tables[table] and "fieldIdx" in self._source.tables[table]:
+            if "fieldIdx" in self._source.tables[table]:
                 yield from self._rows_by_field(table)
             else:
                 yield from self._json_rows(table)
@@ -119,10 +119,11 @@ class Generic:
         """Ids, ascending, times and types of the events with a time; those of GPU metrics are left out."""
         table = find_table(self._source.tables, "GENERIC_EVENTS")
         parts: list[list[Any]] = [[], [], []]
-        for batch in self._source.batches(str(table), {c: raw_type("int64") for c in ("genericEventId", "timestamp", "typeId")}):
+        types = self._source.tables[str(table)]
+        for batch in self._source.batches(str(table), {c: raw_type(types[c]) for c in ("genericEventId", "timestamp", "typeId")}):
             batch = pc.filter(batch, pc.is_valid(batch.column(1)))
             for i in range(3):
-                parts[i].append(unpacked(pc.fill_null(batch.column(i), -1))[0])
+                parts[i].append(unpacked(pc.fill_null(as_integers(batch.column(i)), -1))[0])
         if not parts[0]:
             return (np.empty(0, np.int64),) * 3
         ids, times, kinds = (np.concatenate(p) for p in parts)
@@ -145,7 +146,7 @@ class Generic:
         if known is None:
             source, event = self._type(kind)
             metric = f"{event}: {label}" if event else label
-            known = self._named[kind, label] = self._strings.add(source), self._strings.add(metric)
+            known = self._named[kind, label] = self._strings.add(_sound(source)), self._strings.add(_sound(metric))
         return known
 
     def _type(self, kind: int | None) -> tuple[str, str]:
@@ -171,10 +172,25 @@ def _values(given: dict[str, Any], count: int) -> tuple[Any, Any]:
     lacking = np.ones(count, np.bool_)
     for column in _VALUES:
         if column in given and given[column].null_count < count:
-            present = pc.is_valid(given[column]).to_numpy(zero_copy_only=False) & lacking
-            values[present] = pc.fill_null(given[column], 0).to_numpy(zero_copy_only=False)[present]
+            numbers = _floats(given[column])
+            present = pc.is_valid(numbers).to_numpy(zero_copy_only=False) & lacking
+            values[present] = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)[present]
             lacking &= ~present
     return values, lacking
+
+
+def _floats(values: Any) -> Any:
+    """An Arrow array of numbers as it is, one of text as the numbers that it spells."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        return values
+    return pa.array([float(v) if _is_number(v) else None for v in values.to_pylist()], pa.float64())
+
+
+def _sound(text: str) -> str:
+    """`text` without halves of surrogate pairs, which JSON can write and no other text can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _parsed(data: Any) -> dict[str, Any]:
