@@ -100,6 +100,22 @@ def test_a_log_that_cannot_be_copied(tmp_path, make, monkeypatch):
     assert _names(scratch) == []
 
 
+def test_an_interrupted_copy_is_removed(tmp_path, make, monkeypatch):
+    path = _unfinished_log(tmp_path, make)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+
+    def interrupted(_, target):
+        Path(target).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfile", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        open_sqlite(path)
+    assert _names(scratch) == []
+
+
 @pytest.mark.parametrize("empty_log", [False, True])
 def test_write_ahead_mode_leaves_no_files(tmp_path, make, both, empty_log):
     folder = tmp_path / "folder"

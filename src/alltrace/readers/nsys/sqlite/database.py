@@ -186,7 +186,7 @@ def _copy_with_log(path: Path, real: Path) -> tuple[Path, Path]:
             found=f"has changes in a -wal file that cannot be merged in a copy ({error_text(error)})",
             advice=f"close the program that writes it and check the space in {tempfile.gettempdir()}, or {AGAIN}",
         ) from None
-    except InputError:
+    except (InputError, KeyboardInterrupt, SystemExit):
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     return scratch, copy
