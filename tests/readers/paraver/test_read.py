@@ -196,6 +196,19 @@ def test_a_trace_without_the_file_beside_it_is_refused(tmp_path, suffix):
         list(open_report(path).stream(["kernels"]))
 
 
+@pytest.mark.parametrize("name", ["out.PRV", "out.prv.GZ", "OUT.PRV.GZ"])
+def test_the_case_of_a_name_does_not_matter(tmp_path, name):
+    written = small(tmp_path, f"out{'.prv.gz' if name.endswith('GZ') else '.prv'}")
+    path = tmp_path / "other" / name
+    path.parent.mkdir()
+    path.write_bytes(written.read_bytes())
+    for suffix in (".pcf", ".row"):
+        (path.parent / f"{name.partition('.')[0]}{suffix}").write_bytes((tmp_path / f"out{suffix}").read_bytes())
+    reader = reader_for(path)
+    assert sum(b.num_rows for _, b in reader.stream(["kernels"])) == 2
+    reader.close()
+
+
 def test_in_a_folder_of_reports_a_trace_is_no_report(tmp_path):
     path = small(tmp_path)
     with pytest.raises(InputError, match="no report in it"):

@@ -116,7 +116,7 @@ def head_lines(path: Path) -> list[str]:
 def _blocks(path: Path) -> Iterator[bytes]:
     """Blocks of whole lines; a last line without an end gets one."""
     try:
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+        with gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb") as file:
             left = b""
             while block := file.read(_BLOCK):
                 left += block
