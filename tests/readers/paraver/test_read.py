@@ -223,6 +223,7 @@ def test_in_a_folder_of_reports_a_trace_is_no_report(tmp_path):
         (":1:1(3:1)", ":1:1(70000:1)", "do not name a rank for each task"),
         (":1:1(3:1)", ":1:1(0:1)", "without threads or on no node"),
         (":1:1(3:1)", ":1:1(4:1)", "has not the 4 labels of level THREAD"),
+        ("_ns:1(1):1:", "_ns:0:1:", "names no nodes"),
     ],
 )
 def test_a_damaged_beginning_is_named(tmp_path, old, new, found):
@@ -261,3 +262,28 @@ def test_more_open_intervals_than_there_is_room_for(tmp_path, monkeypatch):
     found = [(r["start"], r["end"], r["stream"]) for _, b in reader.stream(["kernels"]) for r in b.to_pylist()]
     reader.close()
     assert sorted(found) == sorted((r["start"], r["end"], r["stream"]) for r in rows["kernels"])
+
+
+def test_damage_inside_of_what_is_packed_is_told_in_one_sentence(tmp_path):
+    path = small(tmp_path, "out.prv.gz")
+    good = path.read_bytes()
+    spoilt = good[:30] + bytes(200) + good[230:]
+    for kept in (bytes(i) for i in (0, 40)):
+        path.write_bytes(spoilt[:10] + kept + spoilt[10:])
+        with pytest.raises(InputError):
+            list(reader_for(path).stream(["kernels"]))
+
+
+def test_numbers_that_are_none_and_too_large_ones_are_passed_over(tmp_path):
+    path = small(tmp_path)
+    labels = tmp_path / "out.pcf"
+    written = labels.read_text()
+    numbers = ("\u00b2", "9" * 25, "9" * 5000)
+    labels.write_text(written + "".join(f"\nEVENT_TYPE\n0 {n} NVTX x\n0 77 y\nPRECISION {n}\n" for n in numbers))
+    text = re.sub(r"(63000006:[1-9]\d*)", rf"\1:9101:{2**40}", path.read_text())
+    path.write_text(re.sub(r"(?m)^([12]):1:", rf"\1:{2**40}:", text))
+    reader = open_report(path)
+    rows = [r for _, b in reader.stream(["kernels"]) for r in b.to_pylist()]
+    assert [(r["start"], r["end"], r["grid_x"]) for r in sorted(rows, key=lambda r: r["start"])] == [(5, 9, None), (6, 20, None)]
+    assert reader.dictionaries()["devices"].num_rows == 1
+    reader.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import stat
+import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,5 +24,5 @@ def is_report(path: Path) -> bool:
             return False
         with gzip.open(path, "rb") if name.endswith(".gz") else path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return False

@@ -92,6 +92,8 @@ def look_at(path: Path) -> Facts:
     tasks = [t for appl in header.tasks for t in appl]
     if sum(n for n, _ in tasks) > _MOST_THREADS or len(header.tasks) != 1 or sorted(found) != list(range(1, len(tasks) + 1)):
         raise InputError(path, found="its first lines do not name a rank for each task", expected=EXPECTED)
+    if not header.cpus:
+        raise InputError(path, found="its first line names no nodes", expected=EXPECTED)
     labels = _rows(beside(path, ".row"), header)
     threads = []
     named = iter(labels["THREAD"])

@@ -146,6 +146,8 @@ def label_of(name: str | None) -> str:
 
 
 _SECTIONS = re.compile(r"[A-Z_]+")
+_TYPE = re.compile(r"[0-9]{1,10}")
+_PRECISION = re.compile(r"[0-9]{1,2}")
 
 
 def read_pcf(path: Path) -> list[EventType]:
@@ -164,13 +166,13 @@ def read_pcf(path: Path) -> list[EventType]:
         words = line.split(None, 2)
         if not words or line.startswith("#"):
             continue
-        if words[0] == "PRECISION" and found and len(words) == 2 and words[1].isdigit():
+        if words[0] == "PRECISION" and found and len(words) == 2 and _PRECISION.fullmatch(words[1]):
             found[-1].precision = int(words[1])
         elif _SECTIONS.fullmatch(words[0]):
             section = words[0]
             if section == "EVENT_TYPE":
                 found.append(EventType({}))
-        elif section == "EVENT_TYPE" and len(words) >= 2 and words[1].isdigit():
+        elif section == "EVENT_TYPE" and len(words) >= 2 and _TYPE.fullmatch(words[1]):
             found[-1].types[int(words[1])] = words[2].strip() if len(words) > 2 else ""
         elif section == "VALUES" and found and re.fullmatch(r"-?[0-9]{1,18}", words[0]):
             found[-1].values[int(words[0])] = line.split(None, 1)[1].strip() if len(words) > 1 else ""

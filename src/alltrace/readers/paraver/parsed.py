@@ -85,7 +85,7 @@ class Parsed:
         sizes = np.diff(lines.offsets)
         rows = lines.offsets[:-1][(sizes >= 8) & ~lines.wrong]
         kind, cpu, task, thread = (lines.values[rows + n] for n in (0, 1, 3, 4))
-        kept = (kind <= 2) & (cpu > 0) & (task > 0) & (task < len(self._first)) & (thread > 0)
+        kept = (kind <= 2) & (cpu > 0) & (cpu <= len(self._facts.cpus)) & (task > 0) & (task < len(self._first)) & (thread > 0)
         at = self._first[task[kept] - 1] + thread[kept] - 1
         cpu = cpu[kept]
         inside = at < len(self._tasks)
@@ -138,7 +138,7 @@ class Parsed:
             columns["name"] = names
             if slot.table == "kernels":
                 columns["short_name"] = names
-                columns |= {c: _known(kept[c]) for c, _ in ev.GEOMETRY.values()}
+                columns |= {c: _known(kept[c], most=2**31 - 1) for c, _ in ev.GEOMETRY.values()}
             word = self._word(slot, texts)
             if word is not None:
                 columns["kind"] = pa.array(word).dictionary_encode().take(pa.array(inverse))
@@ -211,11 +211,11 @@ def _places(count: int, first: int = 0) -> Int64:
     return found
 
 
-def _known(values: Int64, least: int = 0) -> Any:
-    """Numbers as an Arrow array, those below `least` as null."""
+def _known(values: Int64, least: int = 0, most: int = 2**63 - 1) -> Any:
+    """Numbers as an Arrow array, those below `least` or above `most` as null."""
     import pyarrow as pa
 
-    return pa.array(values, mask=values < least)
+    return pa.array(values, mask=(values < least) | (values > most))
 
 
 def _strict(table: str, columns: dict[str, Any]) -> dict[str, Any]:

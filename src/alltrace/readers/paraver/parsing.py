@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +129,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
                     raise InputError(path, found="a line is longer than 64 MB", expected="a .prv file")
             if left:
                 yield left + b"\n"
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         found = getattr(error, "strerror", None) or error
         raise InputError(path, found=f"it cannot be read ({found})", expected="a .prv or .prv.gz file") from error
 
