@@ -32,6 +32,12 @@ def test_times_are_exact_to_the_nanosecond_where_a_float_is_not():
     ]  # fmt: skip
 
 
+def test_no_digit_of_a_number_with_an_exponent_is_lost():
+    assert times("1.23457e+06", "1.669783687464181234e15", "-2.5e2", "123.4565e-1", "123456789012345678e-6", "1e-300", "0e99") == [
+        1_234_570_000, 1_669_783_687_464_181_234, -250_000, 12_346, 123_456_789_012_346, 0, 0,
+    ]  # fmt: skip
+
+
 def test_what_is_no_number_or_too_large_is_nothing():
     assert times("NaN", "Infinity", "null", "true", '"x"', "[1]", "1e30", "99999999999999999999") == [NOTHING] * 8
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from numpy import float64, int64, uint64
+from numpy import int64, uint64
 
 from alltrace.trace.jit import plain_kernel
 
@@ -125,6 +125,7 @@ def _number(buf: Bytes, at: int, end: int, digits: int) -> int:
     negative = at < end and buf[at] == 45
     if negative:
         at += 1
+    first = at
     value = int64(0)
     seen = 0
     scale = digits
@@ -147,6 +148,7 @@ def _number(buf: Bytes, at: int, end: int, digits: int) -> int:
         elif byte == 46 and not point:
             point = True
         elif (byte == 101 or byte == 69) and seen > 0:
+            mark = at
             at += 1
             down = at < end and buf[at] == 45
             if at < end and (buf[at] == 45 or buf[at] == 43):
@@ -157,12 +159,28 @@ def _number(buf: Bytes, at: int, end: int, digits: int) -> int:
                 at += 1
             if at < end:
                 return NOTHING
-            # without the point the digits are value * 10 ** -(digits - scale)
-            exact = float64(value) * 10.0 ** (max(scale, 0) + (-power if down else power))
-            if not exact < 9.0e18:
-                return NOTHING
-            whole = int64(exact + 0.5)
-            return -whole if negative else whole
+            # digits that would round the number without an exponent count with one
+            value = int64(0)
+            scale = digits - power if down else digits + power
+            point = False
+            for place in range(first, mark):
+                if buf[place] == 46:
+                    point = True
+                elif value <= 900000000000000000:  # what stands before the point has room, see above
+                    value = value * 10 + int64(buf[place] - 48)
+                    if point:
+                        scale -= 1
+            while scale > 0 and value > 0:
+                if value > 900000000000000000:
+                    return NOTHING
+                value *= 10
+                scale -= 1
+            while scale < -1 and value > 0:
+                value //= 10
+                scale += 1
+            if scale == -1:
+                value = (value + 5) // 10
+            return -value if negative else value
         else:
             return NOTHING
         at += 1
