@@ -359,3 +359,18 @@ def test_a_compressed_trace_that_breaks_off_early_is_read_as_far(write, kind):
         there = zlib.decompressobj(47).decompress(packed[: len(packed) // 2]).count(b"External id")
         assert there - 150 < read <= there  # an event has some 130 bytes, and up to 16 KiB are lost
         assert there < 3000
+
+
+def test_metadata_that_no_profiler_writes_does_no_harm(write):
+    odd = [{"id": 0, "name": "H\ud800", "uuid": "GPU-\udfff"}, {"id": True, "name": "no number"}]
+    reader = open_report(write(json.dumps(trace(deviceProperties=odd))))
+    assert list(reader.stream(("kernels",)))
+    assert [(d["ordinal"], d["uuid"]) for d in reader.dictionaries()["devices"].to_pylist()] == [(0, "GPU-?")]
+    assert "H?" in reader.dictionaries()["names"].column("value").to_pylist()
+    reader.close()
+
+
+def test_members_nested_without_end_are_none(write):
+    given = {"Collective name": "allreduce", "Process Group Name": "0", "Process Group Ranks": "[" * 100_000, "Group size": 2}
+    (row,) = rows_of(write(json.dumps(trace([gpu("kernel", "ncclDevKernel_AllReduce", 10, 5, 1, **given)]))), "collectives")
+    assert (row["op"], row["group_size"], row["group_rank"]) == ("AllReduce", 2, None)

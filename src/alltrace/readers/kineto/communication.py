@@ -318,7 +318,7 @@ def _ranks(listed: Any) -> tuple[int, ...]:
     if isinstance(listed, str):
         try:
             listed = json.loads(listed)
-        except ValueError:
+        except (ValueError, RecursionError):
             return ()
     if not isinstance(listed, list) or not all(isinstance(r, int) for r in listed):
         return ()

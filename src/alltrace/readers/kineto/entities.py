@@ -31,7 +31,7 @@ class Entities:
         """Take what `deviceProperties` says of the devices, those without events included."""
         for row, about in enumerate(properties if isinstance(properties, list) else []):
             ordinal = about.get("id", row) if isinstance(about, dict) else None
-            if isinstance(ordinal, int) and 0 <= ordinal < _MOST_ORDINALS:
+            if isinstance(ordinal, int) and not isinstance(ordinal, bool) and 0 <= ordinal < _MOST_ORDINALS:
                 self._properties.setdefault(ordinal, about)
                 self._devices.setdefault(ordinal, len(self._devices))
 
@@ -93,13 +93,13 @@ def _rows(numbered: dict[int, int], values: Any, missing: Any) -> Any:
 
 def _device(row: int, ordinal: int, about: dict[str, Any], known: Names) -> dict[str, Any]:
     warp, threads = _number(about, "warpSize"), _number(about, "maxThreadsPerMultiprocessor")
-    name, uuid = about.get("name"), about.get("uuid")
+    name, uuid = _text(about, "name"), _text(about, "uuid")
     return {
         "device": row,
         "ordinal": ordinal,
         "gpu": ordinal,
-        "uuid": uuid if isinstance(uuid, str) and uuid else None,
-        "name": known.add(name) if isinstance(name, str) and name else None,
+        "uuid": uuid or None,
+        "name": known.add(name) if name else None,
         "sm_count": _number(about, "numSms"),
         "memory_bytes": _number(about, "totalGlobalMem"),
         "compute_major": _number(about, "computeMajor"),
@@ -108,6 +108,12 @@ def _device(row: int, ordinal: int, about: dict[str, Any], known: Names) -> dict
         "max_registers_per_sm": _number(about, "regsPerMultiprocessor"),
         "max_shared_memory_per_sm": _number(about, "sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
     }
+
+
+def _text(about: dict[str, Any], key: str) -> str:
+    """A text of the metadata, without halves of surrogate pairs, which JSON can write and no other text can hold."""
+    found = about.get(key)
+    return found.encode("utf-8", "replace").decode("utf-8") if isinstance(found, str) else ""
 
 
 def _number(about: dict[str, Any], *keys: str) -> int | None:
