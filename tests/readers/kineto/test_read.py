@@ -374,3 +374,27 @@ def test_members_nested_without_end_are_none(write):
     given = {"Collective name": "allreduce", "Process Group Name": "0", "Process Group Ranks": "[" * 100_000, "Group size": 2}
     (row,) = rows_of(write(json.dumps(trace([gpu("kernel", "ncclDevKernel_AllReduce", 10, 5, 1, **given)]))), "collectives")
     assert (row["op"], row["group_size"], row["group_rank"]) == ("AllReduce", 2, None)
+
+
+def test_members_of_a_group_are_looked_at_once_and_not_for_each_operation(write, monkeypatch):
+    from alltrace.readers.kineto import communication
+
+    looks = []
+
+    class Members(tuple):
+        __slots__ = ()
+
+        def __contains__(self, rank):
+            looks.append(rank)
+            return super().__contains__(rank)
+
+        def __hash__(self):
+            looks.append("hash")
+            return super().__hash__()
+
+    monkeypatch.setattr(communication, "_ranks", lambda listed: Members(json.loads(listed)) if listed else ())
+    given = {"Collective name": "broadcast", "dtype": "Int", "In msg nelems": 1, "Root": 1, **GROUP}
+    events = [gpu("kernel", "ncclDevKernel_Broadcast", 10 + 5 * i, 5, i + 1, **given) for i in range(50)]
+    rows = rows_of(write(json.dumps(trace(events))), "collectives")
+    assert [(r["root"], r["group_rank"], r["group_size"]) for r in rows] == [(1, 1, 2)] * 50
+    assert len(looks) < 10

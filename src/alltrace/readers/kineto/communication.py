@@ -159,11 +159,14 @@ class Communication:
             pair: self._group(*pair)
             for pair in {*zip(*(kernels[f].tolist() for f in ("group", "members", "group_size")), strict=True)}
         }
+        same: dict[_Group | None, _Group | None] = {}  # one object for each group: to compare thousands of members takes long
+        groups = {pair: same.setdefault(group, group) for pair, group in groups.items()}
         of_kernel = [groups[p] for p in zip(*(kernels[f].tolist() for f in ("group", "members", "group_size")), strict=True)]
         of_library = self._names.classes("library", _of_library, kernels["name"]) == 1
         of_kernel = _by_stream(of_kernel, kernels["stream"].tolist(), of_library.tolist())
         op = [self._op(c, n) for c, n in zip(kernels["collective"].tolist(), kernels["name"].tolist(), strict=True)]
         types = [self._type(c) for c in kernels["dtype"].tolist()]
+        place = _Places()
         counts = np.where(
             np.isin(np.array([o or "" for o in op]), _OUTPUT_COUNTS) & (kernels["out_count"] >= 0),
             kernels["out_count"],
@@ -188,9 +191,9 @@ class Communication:
             "bytes": whole(np.where(sized, counts * width, NOTHING)),
             "count": whole(np.where(counts >= 0, counts, NOTHING)),
             "datatype": self._added([t[0] if t else None for t in types]),
-            "peer": [_place(g, p) if two else None for g, p, two in zip(of_kernel, peer.tolist(), paired.tolist(), strict=True)],
-            "root": [_place(g, r) for g, r in zip(of_kernel, kernels["root"].tolist(), strict=True)],
-            "group_rank": [_place(g, self._own_rank()) for g in of_kernel],
+            "peer": [place(g, p) if two else None for g, p, two in zip(of_kernel, peer.tolist(), paired.tolist(), strict=True)],
+            "root": [place(g, r) for g, r in zip(of_kernel, kernels["root"].tolist(), strict=True)],
+            "group_rank": [place(g, self._own_rank()) for g in of_kernel],
             "group_size": [g.size if g else None for g in of_kernel],
             "evidence": ["trace"] * count,
         }
@@ -304,12 +307,15 @@ def _of_library(kernel: str) -> int:
 
 
 def _by_stream(groups: list[_Group | None], streams: list[int], of_library: list[bool]) -> list[_Group | None]:
-    """Groups with those filled in that a kernel of the library does not tell, where all others of its stream are of one group."""
-    of_stream: dict[int, set[_Group]] = {}
+    """Groups with those filled in that a kernel of the library does not tell, where all others of its stream are of one group.
+
+    Equal groups are one object.
+    """
+    of_stream: dict[int, dict[int, _Group]] = {}
     for group, stream in zip(groups, streams, strict=True):
         if group is not None:
-            of_stream.setdefault(stream, set()).add(group)
-    only = {stream: next(iter(found)) for stream, found in of_stream.items() if len(found) == 1}
+            of_stream.setdefault(stream, {})[id(group)] = group
+    only = {stream: next(iter(found.values())) for stream, found in of_stream.items() if len(found) == 1}
     return [group or (only.get(stream) if own else None) for group, stream, own in zip(groups, streams, of_library, strict=True)]
 
 
@@ -325,5 +331,16 @@ def _ranks(listed: Any) -> tuple[int, ...]:
     return tuple(listed)
 
 
-def _place(group: _Group | None, rank: int | None) -> int | None:
-    return group.members.index(rank) if group and rank in group.members else None
+class _Places:
+    """Numbers of ranks in their groups, each looked for once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int | None], int | None] = {}
+
+    def __call__(self, group: _Group | None, rank: int | None) -> int | None:
+        if group is None:
+            return None
+        key = id(group), rank
+        if key not in self._known:
+            self._known[key] = group.members.index(rank) if rank is not None and rank in group.members else None
+        return self._known[key]
