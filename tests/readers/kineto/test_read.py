@@ -398,3 +398,11 @@ def test_members_of_a_group_are_looked_at_once_and_not_for_each_operation(write,
     rows = rows_of(write(json.dumps(trace(events))), "collectives")
     assert [(r["root"], r["group_rank"], r["group_size"]) for r in rows] == [(1, 1, 2)] * 50
     assert len(looks) < 10
+
+
+@pytest.mark.parametrize("base", [10**30, -(10**19), 2**63 - 1])
+def test_a_base_that_is_no_time_makes_times_relative(write, base):
+    reader = open_report(write(json.dumps(trace(baseTimeNanoseconds=base))))
+    assert reader.report.utc_ns is None
+    assert "the trace begins at no time since 1970 that can be: its times are not absolute" in reader.report.warnings
+    reader.close()

@@ -36,6 +36,13 @@ def test_an_export_that_says_nothing_about_itself(export, read, tid):
     assert report.environment == {}
 
 
+@pytest.mark.parametrize("stamp", [2**63 - 1, -(2**63), -1])
+def test_a_stamp_that_is_no_time_is_none(export, read, tid, stamp):
+    stamps = "TARGET_INFO_SESSION_START_TIME(utcEpochNs, systemClockNs)"
+    report = read(export({KERNEL: [kernel(tid(9))], stamps: [(stamp, stamp)]})).report
+    assert (report.utc_ns, report.system_clock_ns) == (None, None)
+
+
 def test_only_allowed_variables_are_kept(export, read, tid):
     tables = {
         KERNEL: [kernel(tid(9))],

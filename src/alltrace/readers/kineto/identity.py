@@ -31,6 +31,7 @@ _TAIL_BYTES = 1 << 20
 _ALL_RANKS = (b"0", b"default_pg")  # names of the group that the program starts with
 _SECOND_NS = 10**9
 _EPOCH_NS = 10**18  # times above it, which is 2001, count from 1970
+_LATEST_NS = 1 << 62  # the year 2116; what is later is no time, and the difference of two such would not fit 64 bits
 _HANDLER_NAME = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json", re.IGNORECASE)
 
 
@@ -176,6 +177,10 @@ def report_of(path: Path, facts: Facts) -> Report:
     if base is None and 0 < facts.zero_ns < _EPOCH_NS:
         warnings.append("the trace has no baseTimeNanoseconds: its times are of the machine's own clock, not absolute")
     absolute = base is not None or facts.zero_ns >= _EPOCH_NS
+    utc_ns = (base or 0) + facts.zero_ns
+    if absolute and not 0 <= utc_ns < _LATEST_NS:
+        absolute = False
+        warnings.append("the trace begins at no time since 1970 that can be: its times are not absolute")
     pid = facts.pids.most_common(1)[0][0] if facts.pids else 0
     rank, source = facts.number("distributedInfo", "rank"), "distributedInfo"
     if rank is None and len(facts.group_ranks) == 1:
@@ -195,7 +200,7 @@ def report_of(path: Path, facts: Facts) -> Report:
         profiler="PyTorch profiler",
         schema_version=None if facts.number("schemaVersion") is None else str(facts.number("schemaVersion")),
         host=named["host"] if named and int(named["pid"]) == pid else None,
-        utc_ns=(base or 0) + facts.zero_ns if absolute else None,
+        utc_ns=utc_ns if absolute else None,
         processes=(process,),
         world_size=facts.number("distributedInfo", "world_size"),
         tables=TABLES,

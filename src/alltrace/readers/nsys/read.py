@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from alltrace.readers.nsys.source import RawSource
     from alltrace.readers.nsys.tool import Exported
 
+_LATEST_NS = 1 << 62
+"""The year 2116; what is later is no time, and the difference of two such would not fit 64 bits."""
+
 _NVTX = ("ranges", "marks")
 _FILES = "file_accesses"
 _METRICS = ("gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics", "samples")
@@ -138,7 +141,8 @@ class NsysReader:
 
 
 def _session_start(source: RawSource, column: str) -> int | None:
-    return next((whole(value) for (value,) in small_rows(source, "TARGET_INFO_SESSION_START_TIME", column)), None)
+    found = next((whole(value) for (value,) in small_rows(source, "TARGET_INFO_SESSION_START_TIME", column)), None)
+    return found if found is not None and 0 <= found < _LATEST_NS else None
 
 
 def _is_event_table(table: str) -> bool:
