@@ -388,6 +388,18 @@ def test_one_report_of_four_ranks_is_split_by_process(corpus, tmp_path):
         assert len(used) == 1
 
 
+@pytest.mark.corpus
+def test_one_rank_of_a_shared_report_made_again_gets_its_own_rows_only(corpus, tmp_path):
+    path, run = corpus / "nsys" / "v100x4_mpi_openacc_one_report_nsys2022.3.sqlite", tmp_path / "run"
+    first = import_reports([str(path)], run, jobs=1)
+    before = contents(run)
+    for lost in ([2], [0, 3]):
+        for rank in lost:
+            shutil.rmtree(run / "ranks" / f"rank={rank}")
+        assert import_reports([str(path)], run, jobs=1) == first
+        assert contents(run) == before
+
+
 PEAK = """
 import re, sys
 from pathlib import Path

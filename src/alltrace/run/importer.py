@@ -183,7 +183,7 @@ def _import_planned(
     todo = [r for r in plan.ranks if r.rank not in kept]
     if jobs is None and not remote():
         jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}), wanted, manifest.columns)
-    tasks = _tasks(output, todo, probes, wanted, manifest.columns, signatures, rules, scratch)
+    tasks = _tasks(output, plan, todo, probes, wanted, manifest.columns, signatures, rules, scratch)
     watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
     write_manifest(output, manifest.with_ranks(kept.values()))
     done = dict(kept)
@@ -444,6 +444,7 @@ def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank
 
 def _tasks(
     output: Path,
+    plan: Plan,
     todo: Sequence[RankPlan],
     probes: Sequence[_Probe],
     wanted: tuple[str, ...],
@@ -453,6 +454,10 @@ def _tasks(
     scratch: str,
 ) -> list[RankTask]:
     """One task for each set of ranks that share reports, so that a report is read once; the largest first."""
+    owners: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+    for rank in plan.ranks:
+        for source in rank.sources:
+            owners.setdefault(source.report, []).append((rank.rank, source.processes))
     groups: list[tuple[set[int], list[RankPlan]]] = []
     for rank in todo:
         reports = {s.report for s in rank.sources}
@@ -476,6 +481,7 @@ def _tasks(
             rules=tuple(rules.rules),
             columns=columns,
             processes={i: r.processes for i in sorted(reports) if (r := probes[i].report) is not None},
+            owners={i: tuple(owners[i]) for i in sorted(reports)},
             scratch=scratch,
             reader=probes[next(iter(reports))].reader,
         )

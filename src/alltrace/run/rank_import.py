@@ -24,11 +24,11 @@ from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
 
     from alltrace.readers.base import ReportProcess, ReportReader
-    from alltrace.run.identity import RankPlan, Source
+    from alltrace.run.identity import RankPlan
 
 _GROUPS: tuple[tuple[str, ...], ...] = (("ranges", "marks"),)
 """Canonical tables that come from one table of a source and are read together."""
@@ -52,6 +52,7 @@ class RankTask(NamedTuple):
         rules: The kernel rules.
         columns: Of tables of which few columns are wanted, those.
         processes: The processes of each report, as opening it found them.
+        owners: Of each report the ranks of the run that are made of it, those that need no import among them, and their processes.
         scratch: A folder with a folder for each report by its row, with what was made to open it; empty where nothing was.
         reader: The one report, where it is open already and the task runs in this process; whoever opened it closes it.
     """
@@ -64,6 +65,7 @@ class RankTask(NamedTuple):
     rules: tuple[KernelRule, ...]
     columns: Mapping[str, tuple[str, ...]] = {}
     processes: Mapping[int, tuple[ReportProcess, ...]] = {}
+    owners: Mapping[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
     scratch: str = ""
     reader: ReportReader | None = None
 
@@ -105,7 +107,7 @@ def _import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
     try:
         pieces: dict[int, list[_Piece]] = defaultdict(list)
         for index in task.reports:
-            mine = [(r, s) for r in task.ranks for s in r.sources if s.report == index]
+            mine = {r.rank for r in task.ranks if any(s.report == index for s in r.sources)}
             for rank, piece in _read_report(index, mine, task, staging / str(index), advance):
                 pieces[rank].append(piece)
         return [_commit(run, task, plan, pieces[plan.rank], staging) for plan in task.ranks]
@@ -115,19 +117,19 @@ def _import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
 
 def _read_report(
     report: int,
-    mine: Sequence[tuple[RankPlan, Source]],
+    mine: Collection[int],
     task: RankTask,
     folder: Path,
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, _Piece]]:
     """Each rank's piece of one report."""
     if task.reader is not None:
-        yield from _split(task.reader, mine, task, folder, advance)
+        yield from _split(task.reader, report, mine, task, folder, advance)
         return
     scratch = Path(task.scratch) / str(report) if task.scratch else None
     reader = open_report(Path(task.reports[report].path), task.processes.get(report, ()), scratch)
     try:
-        yield from _split(reader, mine, task, folder, advance)
+        yield from _split(reader, report, mine, task, folder, advance)
     finally:
         reader.close()
         if scratch is not None:
@@ -136,26 +138,30 @@ def _read_report(
 
 def _split(
     reader: ReportReader,
-    mine: Sequence[tuple[RankPlan, Source]],
+    report: int,
+    mine: Collection[int],
     task: RankTask,
     folder: Path,
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, _Piece]]:
 
     kinds = _KernelKinds(reader, task.rules)
-    router = _Router([tuple(source.processes) for _, source in mine])
-    pieces = []
-    for plan, _ in mine:
-        place = folder / f"rank={plan.rank}"
-        place.mkdir(parents=True)
-        pieces.append(_Piece(place))
+    owners = task.owners[report]
+    router = _Router([processes for _, processes in owners])
+    pieces = {}
+    for n, (rank, _) in enumerate(owners):
+        if rank in mine:
+            place = folder / f"rank={rank}"
+            place.mkdir(parents=True)
+            pieces[n] = _Piece(place)
     with one_thread() as encoder, closing(ahead(_batches(reader, task, kinds), _AHEAD)) as batches:
         for group, found in groupby(batches, key=itemgetter(0)):
             sinks = _Sinks(group, pieces, folder, encoder, task.columns)
             try:
                 for _, name, batch in found:
                     for n, part in router.split(batch):
-                        sinks.append(name, n, part)
+                        if n in pieces:  # the others are there already
+                            sinks.append(name, n, part)
                     advance(batch.num_rows)
                 sinks.finish()
             except BaseException:
@@ -163,15 +169,15 @@ def _split(
                 raise
     dictionaries = reader.dictionaries()
     warnings = reader.warnings()
-    for n, (plan, _) in enumerate(mine):
+    for n, piece in pieces.items():
         for name in DICTIONARIES:
             table = dictionaries.get(name)
             if table is not None:
-                _write_dictionary(pieces[n].folder, name, router.dictionary(table, n) if len(mine) > 1 else table)
-        if pieces[n].open_end_ns is None and pieces[n].end_ns is not None:
-            pieces[n].open_end_ns = pieces[n].end_ns
-        pieces[n].warnings = warnings
-        yield plan.rank, pieces[n]
+                _write_dictionary(piece.folder, name, router.dictionary(table, n) if len(owners) > 1 else table)
+        if piece.open_end_ns is None and piece.end_ns is not None:
+            piece.open_end_ns = piece.end_ns
+        piece.warnings = warnings
+        yield owners[n][0], piece
 
 
 def _batches(reader: ReportReader, task: RankTask, kinds: _KernelKinds) -> Iterator[tuple[tuple[str, ...], str, Any]]:
@@ -197,7 +203,7 @@ class _Sinks:
     def __init__(
         self,
         group: Sequence[str],
-        pieces: Sequence[_Piece],
+        pieces: Mapping[int, _Piece],
         spill: Path,
         encoder: Executor,
         columns: Mapping[str, Sequence[str]],
