@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alltrace.readers.base import Report, ReportProcess
-from alltrace.run.identity import natural_key, plan_ranks
+from alltrace.run.identity import Source, natural_key, plan_ranks
 
 
 def report(path, *, host="node1", pid=100, environment=None, mpi=None, utc_ns=0, world_size=None, processes=None):
@@ -70,6 +70,15 @@ def test_without_a_number_ten_comes_after_two():
 def test_any_text_has_a_key(text):
     assert natural_key(text) == natural_key(text)
     assert natural_key("rank2") < natural_key("rank10")
+
+
+def test_two_processes_of_one_report_with_one_id_are_two_ranks():
+    two = tuple(ReportProcess(n, 5, gpu=True, device_ordinal=n) for n in range(2))
+    assert [(r.pids, r.sources) for r in plan_ranks([report("a.sqlite", processes=two)]).ranks] == [
+        ((5,), (Source(0, (n,)),)) for n in range(2)
+    ]
+    ranges = [report(f"a.{n}.sqlite", processes=two, utc_ns=n) for n in (1, 2)]
+    assert [r.sources for r in plan_ranks(ranges).ranks] == [(Source(0, (n,)), Source(1, (n,))) for n in range(2)]
 
 
 def test_one_report_of_several_processes_is_several_ranks():

@@ -204,7 +204,8 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
             mine = tuple(([lead.process] if lead else []) + (others if n == 0 else []))
             own = host if lead is None or lead.host is None else lead.host
             same = found.setdefault((own, *place, lead.pid if lead else None), [])
-            known = next((c for c in same if c.may_be(report, lead)), None)
+            # two processes of one report are two, also where they have one id, as in containers or after ids came round
+            known = next((c for c in same if c.sources[-1].report != index and c.may_be(report, lead)), None)
             if known is None:
                 known = _Candidate(own, stem, [], [], [], alone=len(leads) <= 1)
                 same.append(known)
