@@ -66,7 +66,7 @@ def test_without_a_number_ten_comes_after_two():
     assert "from the order of file names" in plan.notes[0]
 
 
-@pytest.mark.parametrize("text", ["x²", "rank²", "١٢", "a1b2", ""])
+@pytest.mark.parametrize("text", ["x²", "rank²", "١٢", "a1b2", "", "9" * 5000])
 def test_any_text_has_a_key(text):
     assert natural_key(text) == natural_key(text)
     assert natural_key("rank2") < natural_key("rank10")

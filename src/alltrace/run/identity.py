@@ -68,6 +68,7 @@ _SUFFIXES = (
     ".prv.gz",
 )
 _MISSING_LISTED = 20
+_DIGITS = 1000
 _RANKS_BELOW = 1 << 20
 """A larger number is a date or damage, not a rank; nobody runs a million, and missing ranks are counted up to the largest."""
 
@@ -181,8 +182,8 @@ def plan_ranks(reports: Sequence[Report | None]) -> Plan:
 
 def natural_key(text: str) -> tuple[object, ...]:
     """A sort key under which `rank2` comes before `rank10`."""
-    # \d is what isdecimal() says, while isdigit() also takes superscripts, which are no numbers to int()
-    return tuple((1, int(p), p) if p.isdecimal() else (0, 0, p) for p in re.split(r"(\d+)", text) if p)
+    # \d is what isdecimal() says; isdigit() also takes superscripts, which are no numbers to int(), as thousands of digits are none
+    return tuple((1, int(p), p) if p.isdecimal() and len(p) < _DIGITS else (0, 0, p) for p in re.split(r"(\d+)", text) if p)
 
 
 def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
