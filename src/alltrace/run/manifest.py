@@ -321,7 +321,7 @@ def rank_from_json(value: Mapping[str, Any]) -> Rank:
     facts["devices"] = tuple(_typed(Device(**d)) for d in facts["devices"])
     facts["pids"] = tuple(facts["pids"])
     facts["reports"] = tuple(facts["reports"])
-    facts["warnings"] = {n: tuple(found) for n, found in facts.get("warnings", {}).items()}
+    facts["warnings"] = {n: tuple(found) for n, found in {**facts.get("warnings", {})}.items()}
     rank = _typed(Rank(**facts))
     if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
         raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
@@ -359,7 +359,7 @@ def _manifest_from(value: Mapping[str, Any]) -> Manifest:
         facts[key] = tuple(facts[key])
     if facts["tables"] is not None:
         facts["tables"] = tuple(facts["tables"])
-    facts["columns"] = {table: tuple(columns) for table, columns in facts.get("columns", {}).items()}
+    facts["columns"] = {table: tuple(columns) for table, columns in {**facts.get("columns", {})}.items()}
     manifest = _typed(Manifest(**facts))
     numbers = [r.rank for r in manifest.ranks]
     if numbers != sorted(set(numbers)):
