@@ -117,7 +117,7 @@ def expand(given: Sequence[str]) -> list[Path]:
     """
     import glob
 
-    files: list[Path] = []
+    files: dict[Path, None] = {}
     for text in given:
         path = Path(text)
         found = [path]
@@ -127,8 +127,8 @@ def expand(given: Sequence[str]) -> list[Path]:
             found = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207  patterns may be absolute
         if not found or not found[0].exists():
             raise InputError(path, found="there is no such file", expected="a log, a folder of logs or a pattern")
-        files.extend(p for p in found if p not in files)
-    return files
+        files.update(dict.fromkeys(found))
+    return list(files)
 
 
 def read_nccl_logs(
