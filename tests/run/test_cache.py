@@ -10,6 +10,9 @@ import subprocess
 import sys
 import time
 import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import fsspec
 import pytest
@@ -153,7 +156,10 @@ def test_a_report_that_can_be_read_by_now_is_read(copy, tmp_path, imports, monke
 
 RESOLVE = """
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from alltrace.run.cache import resolve
 print(resolve([sys.argv[1]], cache_dir=Path(sys.argv[2]), jobs=1))
 """
@@ -233,6 +239,21 @@ def test_reports_by_url(reports, tmp_path, imports):
     assert fetch("memory://job", folder) != place
     assert not list((folder / "fetched").glob("*/.*"))
     memory.rm("/job", recursive=True)
+
+
+def test_a_report_by_a_signed_address(reports, tmp_path):
+    pytest.importorskip("aiohttp")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(reports))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        place = fetch(f"http://127.0.0.1:{server.server_port}/tiny_rank0.sqlite?X-Amz-Signature={'a' * 300}&x=*", tmp_path)
+        server.shutdown()
+    assert place.name == "tiny_rank0.sqlite"
+    assert place.read_bytes() == (reports / "tiny_rank0.sqlite").read_bytes()
 
 
 @pytest.mark.parametrize("url", ["memory://nowhere", "nosuch://x", "zip://x::file:///nowhere.zip", "file:///nowhere/x.sqlite"])

@@ -148,7 +148,7 @@ def fetch(url: str, folder: Path) -> Path:
         found = system.find(remote, detail=True) if folder_there else {remote: details}
         facts = [(path, d.get("size"), [str(d[v]) for v in _VERSIONS if v in d]) for path, d in sorted(found.items())]
         stamp = hashlib.blake2b(json.dumps([url, facts]).encode(), digest_size=12).hexdigest()
-        name = Path(remote.rstrip("/")).name
+        name = _name(remote)
         place = folder / _FETCHED / stamp / (name if name not in ("", "..") else "report")
         if not place.exists():
             _download(system, remote, place, whole_folder=folder_there)
@@ -159,11 +159,21 @@ def fetch(url: str, folder: Path) -> Path:
     return place
 
 
+def _name(remote: str) -> str:
+    """What the file or folder is called; of an address of the web without what comes after it, such as a signature."""
+    if remote.startswith(("http://", "https://")):
+        remote = remote.partition("#")[0].partition("?")[0]
+    return Path(remote.rstrip("/")).name
+
+
 def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> None:
     draft = place.with_name(f".{os.getpid()}-{place.name}")
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
-        system.get(remote, str(draft), recursive=whole_folder)
+        if whole_folder:
+            system.get(remote, str(draft), recursive=True)
+        else:  # `get` takes a name with ? or * for a pattern
+            system.get_file(remote, str(draft))
         try:
             draft.replace(place)
         except OSError:
