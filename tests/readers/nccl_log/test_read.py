@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import time
 from pathlib import PurePath
 
 import pyarrow as pa
@@ -85,6 +86,29 @@ def test_crlf_and_ansi(tmp_path):
     written = write_log(calls=5, prefix="ansi")
     part = read(tmp_path, written.text.replace(b"\n", b"\r\n"))
     assert part.calls == len(written.calls)
+
+
+LONG = [
+    b"a" * 300_000 + b" NCCL INFO x",
+    b"h:1:1 [0] NCCL INFO NET/" + b" " * 20_000 + b"x\x00",
+    b"h:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[0] via P2P" + b" " * 300_000 + b"x",
+    b"h:1:1 [0] NCCL INFO NCCL_X set by environment to 1" + b" " * 300_000 + b"x",
+    b"h:1:1 [0] NCCL INFO " + b"1" * 300_000 + b" coll channels, ",
+    b"step: 1 " * 30_000,
+]
+
+
+@pytest.mark.parametrize("line", LONG, ids=range(len(LONG)))
+def test_a_long_line_does_not_take_the_square_of_its_length(tmp_path, line):
+    began = time.process_time()
+    assert read(tmp_path, line + b"\n").records.counts.total() == 1
+    assert time.process_time() - began < 10  # was minutes to hours
+
+
+def test_a_header_right_behind_a_cut_level(tmp_path):
+    part = read(tmp_path, b"a:1:1 [0] NCCL INFO Connected all rings\na:1:1 [0] NCCL INFOa:2:2 [0] NCCL INFO Connected all trees\n")
+    assert len(part.records.processes) == 2
+    assert part.records.counts["connected"] == 2
 
 
 def test_time_formats_that_are_none(tmp_path):

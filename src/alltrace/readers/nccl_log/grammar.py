@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 
+# A host begins where text that may be one begins, or right behind a record that was cut within its level. Tried at every letter, a
+# long line without spaces would take the square of its length.
 HEADER = re.compile(
+    rb"(?:(?<![^\s:\[\]<>()|,;\"'])|(?<= NCCL (?:INFO|WARN|CALL))|(?<= NCCL (?:TRACE|ABORT))|(?<= NCCL VERSION))"
     rb"(?P<host>[^\s:\[\]<>()|,;\"']+):(?P<pid>[0-9]{1,10}):(?P<tid>[0-9]{1,10})"
     rb"(?: \[(?P<dev>-?[0-9]{1,6})\])?"
     rb"(?: (?P<us>[0-9]{15,17}))?"
@@ -24,7 +27,7 @@ CALL = re.compile(
 )
 INIT = re.compile(
     rb"(?:\[Rank [0-9]+\] )?"
-    rb"(?:(?P<func>nccl\w+) )?comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>[0-9]{1,9}) nranks (?P<nranks>[0-9]{1,9})"
+    rb"(?:(?P<func>nccl\w{1,60}) )?comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>[0-9]{1,9}) nranks (?P<nranks>[0-9]{1,9})"
     rb"(?: cudaDev (?P<cuda>[0-9]+))?(?: nvmlDev (?P<nvml>[0-9]+))?(?: busId (?P<bus>[0-9a-f]+))?"
     rb"(?: commId (?P<id>0x[0-9a-f]+))?"
     rb"(?: parent (?P<parent>0x[0-9a-f]+|\(nil\)))?(?: (?:splitCount|childCount) [0-9]+)?"
@@ -43,7 +46,7 @@ TIMINGS = re.compile(
 )
 EDGE = re.compile(
     rb"(?P<kind>Channel|CollNet) (?P<channel>[0-9]{1,4})(?:/(?P<conn>[0-9]+))? ?: (?P<from>[0-9]+)(?:\[(?P<from_dev>[0-9a-f]+)\])?"
-    rb"(?: -> (?P<to>[0-9]+)(?:\[(?P<to_dev>[0-9a-f]+)\])?)? (?:\[(?P<direction>send|receive)\] )?via (?P<via>\S.*?)\s*$"
+    rb"(?: -> (?P<to>[0-9]+)(?:\[(?P<to_dev>[0-9a-f]+)\])?)? (?:\[(?P<direction>send|receive)\] )?via (?P<via>\S(?:.*\S)?)\s*$"
 )
 RING_LIST = re.compile(rb"Channel (?P<channel>[0-9]+)/(?P<channels>[0-9]+) ?:(?P<ranks>(?:\s+[0-9]+)+)(?P<more>\s*\.\.\.)?\s*$")
 TREES = re.compile(rb"Trees(?P<trees>(?: \[[0-9]+\] \S+)+)")
@@ -54,22 +57,22 @@ PATTERN = re.compile(
     rb"Pattern (?P<pattern>[0-9]+), crossNic (?P<cross>[0-9]+), nChannels (?P<channels>[0-9]+), "
     rb"(?:bw|speed) (?P<bw>[0-9./]+), type (?P<type>[^,]+)"
 )
-CHANNELS = re.compile(rb"(?P<coll>[0-9]+) coll channels, (?P<rest>.*channels.*)")
+CHANNELS = re.compile(rb"(?P<coll>[0-9]{1,6}) coll channels, (?P<rest>.*channels.*)")
 TUNING_CHOICE = re.compile(
     rb"(?:(?P<op>[A-Za-z]{3,16})(?: \[(?P<variant>[A-Za-z ]+)\])?: )?(?P<bytes>[0-9]{1,18}) Bytes -> "
     rb"(?:Algo (?P<algo>\w+) proto (?P<proto>\w+)(?: time (?P<time>[0-9.]+))?"
     rb"(?: channel\{Lo\.\.Hi\}=\{(?P<lo>[0-9]+)\.\.(?P<hi>[0-9]+)\})?"
     rb"|(?:Kernel )?(?P<kernel>\S+)(?: nchannels (?P<channels>[0-9]+))?)"
 )
-NET = re.compile(rb"(?:Using network (?P<network>.+?)|NET/(?P<plugin>[^:]{1,60}):? .*)\s*$")
+NET = re.compile(rb"(?:Using network .+|NET/[^:]{1,60}:? .*)")
 NVLS = re.compile(rb"(?:NVLS |Connected NVLS|CollNet/NVLS)")
 CONNECTED = re.compile(rb"Connected all (?:rings|trees)")
-ENV = re.compile(rb"(?P<name>N?CCL_[A-Z0-9_]+|RCCL_[A-Z0-9_]+) set by environment to (?P<value>.*?)\.?\s*$")
+ENV = re.compile(rb"(?P<name>N?CCL_[A-Z0-9_]{1,100}|RCCL_[A-Z0-9_]{1,100}) set by environment to (?P<value>.*)")
 ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 
 STEP = re.compile(
     rb"\biteration:?\s+(?P<iteration>[0-9]{1,12})\s*/\s*(?:[0-9]|infinity)"
-    rb"|\bstep:\s*(?P<step>[0-9]{1,12})\b.*\bloss"
+    rb"|\bstep:\s*(?P<step>[0-9]{1,12})\b.{0,400}\bloss"
     rb"|\bglobal[_ ]step\s*[:=]\s*(?P<global>[0-9]{1,12})"
     rb"|\bstep=(?P<deepspeed>[0-9]{1,12}), skipped"
 )

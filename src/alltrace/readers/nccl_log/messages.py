@@ -132,7 +132,7 @@ def _fact(kind: str) -> Callable[[CarefulPath, re.Match[bytes], int, int], None]
 
 
 def _environment(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-    path.records.fact("environment", found["name"] + b"=" + found["value"])
+    path.records.fact("environment", found["name"] + b"=" + found["value"].rstrip().removesuffix(b"."))
 
 
 def _version(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001

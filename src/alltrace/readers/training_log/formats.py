@@ -34,7 +34,7 @@ _BAR = re.compile(
     rf"(?P<percent>[0-9]{{1,3}})%\|[^|]*\|\s*(?P<step>[0-9]+)/(?P<total>[0-9]+)\s*\[(?P<elapsed>[0-9:]+)<[^,\]]*(?:,\s*(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it))?(?P<rest>[^\n]*"
     rf")"
 )
-_BAR_PAIR = re.compile(rf"([A-Za-z_][A-Za-z0-9_./ ]*?)=({_NUMBER})")
+_BAR_PAIR = re.compile(rf"([A-Za-z_][A-Za-z0-9_./ ]{{0,60}}?)=({_NUMBER})")
 _HUGGING_FACE = re.compile(r"\{'(?:loss|train_loss|train_runtime|eval_loss)':[^{}]*\}")
 _QUOTED_PAIR = re.compile(rf"'(\w+)': '?({_NUMBER}|nan|inf)")
 _NEMO_LIST = re.compile(r"train_step_timing in s: \[([0-9., eE+-]*)\]")
