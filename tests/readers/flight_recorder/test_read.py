@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from alltrace.readers.flight_recorder.detect import is_flight_record
 from alltrace.readers.flight_recorder.plain_pickle import PickleRefusedError, decode
 from alltrace.readers.flight_recorder.read import read_recording
+from alltrace.recipes.logs.flight_recorder import answer
 from alltrace.trace.errors import InputError
 
 PLAIN = {
@@ -92,6 +95,42 @@ def test_a_self_containing_list_ends():
     data = b"\x80\x02]q\x00h\x00a."
     value = decode(data)
     assert value[0] is value
+
+
+def test_a_key_of_nested_tuples_does_not_end_the_process():
+    """Python hashes them level by level without looking how deep, until the stack is full."""
+    code = "from alltrace.readers.flight_recorder.plain_pickle import decode\n"
+    code += r"decode(b'\x80\x02})' + b'\x85' * 300_000 + b'K\x01s.')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "PickleRefusedError: it has a dict whose keys are neither texts nor numbers" in done.stderr
+
+
+def nested(levels):
+    """A list in which lists are ten times each, level by level: a small pickle, and no end as text."""
+    value = ["x"]
+    for _ in range(levels):
+        value = [value] * 10
+    return value
+
+
+ODD = [10**30, float("inf"), float("nan"), -(2**63), True, [[[]]], {"a": 1}, nested(30), "x", "nccl:send 1->" + "9" * 30]
+
+
+@pytest.mark.parametrize("value", ODD, ids=range(len(ODD)))
+def test_odd_values_are_entries_not_understood_or_left_out(tmp_path, value):
+    path = tmp_path / "nccl_trace_rank_3"
+    for key in ("version", "rank", "pg_config"):
+        path.write_bytes(pickle.dumps({**dump([entry(1)]), key: value}))
+        assert read_recording(str(path)).ranks == (3,)
+    for key in ("name", "desc", "ranks"):
+        path.write_bytes(pickle.dumps(dump([entry(1)], groups={"0": {"name": "0", "desc": "x", "ranks": [0], key: value}})))
+        assert len(read_recording(str(path)).entries) == 1
+    for key in entry(1):
+        path.write_bytes(pickle.dumps(dump([entry(1), entry(2, duration_ms=1.0, **{key: value})])))
+        found = read_recording(str(path))
+        assert len(found.entries) + found.unread == 2
+        answers = [answer([found], view).table for view in ("entries", "hangs", "times")]
+        assert answers[0].num_rows == len(found.entries)
 
 
 @pytest.mark.parametrize("form", ["pickle", "json"])

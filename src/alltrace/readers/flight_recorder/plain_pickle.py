@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LONGEST_NUMBER = 64
+_KEYS = (str, int, float, type(None))
 _REFUSED = {
     0x63: "GLOBAL",
     0x93: "STACK_GLOBAL",
@@ -157,6 +158,9 @@ class _Machine:
         target = self._stack[-1]
         if type(target) is not dict or len(items) % 2:
             raise PickleRefusedError(f"it is damaged at byte {self.at}")
+        # a tuple of tuples of tuples ... would be hashed level by level, which Python does without looking how deep
+        if not all(isinstance(key, _KEYS) for key in items[::2]):
+            raise PickleRefusedError(f"it has a dict whose keys are neither texts nor numbers at byte {self.at}")
         target.update(zip(items[::2], items[1::2], strict=True))
 
     def make_dict(self) -> None:

@@ -14,8 +14,10 @@ from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeGuard
 
 _MOST_BYTES = 4 << 30
+_SHOWN = 250  # items of a list that what is shown is made of
 _RANK = re.compile(r"(\d+)\D*$")
 _SENT = re.compile(r"(?P<me>\d+)\s*(?P<arrow>->|<-)\s*(?P<peer>\d+)")
 _EXPECTED = "a dump of PyTorch's flight recorder (pickle or JSON) or a file of NCCL Inspector"
@@ -153,63 +155,89 @@ def _pickled(path: str, data: bytes) -> dict[str, Any]:
 def _recorder(path: str, root: dict[str, Any]) -> Recording:
     rank_text = root.get("rank")
     named = _RANK.search(Path(path).name.removesuffix(".gz").removesuffix(".json").removesuffix(".pkl").removesuffix(".pickle"))
-    rank = rank_text if isinstance(rank_text, int) else int(named[1][-9:]) if named else 0
-    recording = Recording(path, "flight recorder", str(root.get("version", "")), (rank,))
+    rank = rank_text if _is_rank(rank_text) else int(named[1][-9:]) if named else 0
+    recording = Recording(path, "flight recorder", _text(root.get("version", "")), (rank,))
     groups = root.get("pg_config")
     for name, config in groups.items() if isinstance(groups, dict) else ():
         if isinstance(config, dict):
             recording.groups[str(name)] = _members(config.get("ranks"))
-            recording.descriptions[str(name)] = str(config.get("desc", ""))
+            recording.descriptions[str(name)] = _text(config.get("desc", ""))
     entries = root["entries"]
     for raw in entries if isinstance(entries, list) else ():
         try:
             recording.entries.append(_entry(raw, rank))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
             recording.unread += 1
     return recording
+
+
+def _is_rank(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 1 << 31  # a truth value is an int as well
 
 
 def _members(ranks: Any) -> tuple[int, ...]:
     if isinstance(ranks, str):
         return tuple(int(r) for r in re.findall(r"\d{1,9}", ranks))
     if isinstance(ranks, (list, tuple)):
-        return tuple(r for r in ranks if isinstance(r, int))
+        return tuple(r for r in ranks if _is_rank(r))
     return ()
 
 
 def _entry(raw: dict[str, Any], rank: int) -> Entry:
-    name = str(raw.get("profiling_name", ""))
+    name = _text(raw.get("profiling_name", ""))
     op = name.partition(":")[2] or name
     group = raw.get("process_group")
     p2p = bool(raw.get("is_p2p"))
     sent = _SENT.search(op)
     frames = raw.get("frames") or []
-    top = next((f for f in frames if isinstance(f, dict) and "/torch/" not in str(f.get("filename", ""))), None)
+    top = next((f for f in frames if isinstance(f, dict) and "/torch/" not in _text(f.get("filename", ""))), None)
     milliseconds = raw.get("duration_ms")
     sizes, types = raw.get("input_sizes") or [], raw.get("input_dtypes") or []
     return Entry(
         rank=rank,
-        group=str(group[0] if isinstance(group, (list, tuple)) and group else raw.get("pg_id", "")),
-        sequence=int(raw["p2p_seq_id"] if p2p else raw["collective_seq_id"]),
+        group=_text(group[0] if isinstance(group, (list, tuple)) and group else raw.get("pg_id", "")),
+        sequence=_whole(raw["p2p_seq_id"] if p2p else raw["collective_seq_id"]),
         op=op.split(" ")[0],
-        state=str(raw.get("state", "")),
+        state=_text(raw.get("state", "")),
         bytes=_bytes(sizes, types),
-        sizes=json.dumps(sizes)[:500],
-        datatypes=", ".join(map(str, types))[:200] if isinstance(types, (list, tuple)) else str(types)[:200],
+        sizes=json.dumps(_shapes(sizes))[:500],
+        datatypes=", ".join(map(_text, types[:_SHOWN]))[:200] if isinstance(types, (list, tuple)) else _text(types)[:200],
         p2p=p2p,
-        peer=int(sent["peer"]) if sent else None,
+        peer=_whole(sent["peer"]) if sent else None,
         created_ns=_time(raw.get("time_created_ns")),
         started_ns=_time(raw.get("time_discovered_started_ns")),
         completed_ns=_time(raw.get("time_discovered_completed_ns")),
         duration_us=1000.0 * float(milliseconds) if isinstance(milliseconds, (int, float)) else None,
-        frame="" if top is None else f"{top.get('filename')}:{top.get('line')} {top.get('name')}"[:300],
+        frame="" if top is None else f"{_text(top.get('filename'))}:{_text(top.get('line'))} {_text(top.get('name'))}"[:300],
         retired=bool(raw.get("retired")),
     )
 
 
 def _time(value: Any) -> int | None:
     """JSON writes 0 where the pickle has None."""
-    return value if isinstance(value, int) and 0 < value < 1 << 63 else None
+    return value if type(value) is int and 0 < value < 1 << 63 else None
+
+
+def _text(value: Any) -> str:
+    """A text, or a number as one; lists may hold themselves many times over, and are none."""
+    return str(value) if isinstance(value, (str, int, float, type(None))) else ""
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("a number that no operation has")
+    return number
+
+
+def _shapes(sizes: Any) -> Any:
+    """As much of the shapes as is shown."""
+    if not isinstance(sizes, (list, tuple)):
+        return _text(sizes)
+    return [
+        [n for n in shape[:_SHOWN] if isinstance(n, int)] if isinstance(shape, (list, tuple)) else _text(shape)
+        for shape in sizes[:_SHOWN]
+    ]
 
 
 def _bytes(sizes: Any, types: Any) -> int | None:
@@ -217,13 +245,13 @@ def _bytes(sizes: Any, types: Any) -> int | None:
     if not isinstance(sizes, (list, tuple)) or not isinstance(types, (list, tuple)) or len(types) < len(sizes):
         return None
     for shape, kind in zip(sizes, types, strict=False):
-        width = TYPE_BYTES.get(str(kind).removeprefix("c10::"))
+        width = TYPE_BYTES.get(_text(kind).removeprefix("c10::"))
         if width is None:
             return None
         for length in shape:
             width *= int(length)
         total += width
-    return total
+    return total if 0 <= total < 1 << 63 else None
 
 
 def _inspector(path: str, text: str) -> Recording:
@@ -260,24 +288,24 @@ def _inspected(raw: Any, recording: Recording) -> Entry | None:
         p2p = "p2p_perf" in raw
         perf = raw["p2p_perf"] if p2p else raw["coll_perf"]
         word = "p2p" if p2p else "coll"
-        group, rank = str(header["id"]), int(header["rank"])
-        recording.version = str(meta.get("inspector_output_format_version", recording.version))
-        recording.sizes[group] = int(header.get("n_ranks", 0))
-        recording.descriptions.setdefault(group, str(header.get("comm_name", "")))
+        group, rank = _text(header["id"]), _whole(header["rank"])
+        recording.version = _text(meta.get("inspector_output_format_version", recording.version))
+        recording.sizes[group] = _whole(header.get("n_ranks", 0))
+        recording.descriptions.setdefault(group, _text(header.get("comm_name", "")))
         stamp = meta.get("dump_timestamp_us")
         return Entry(
             rank=rank,
             group=group,
-            sequence=int(perf[f"{word}_sn"]),
-            op=str(perf[word]),
+            sequence=_whole(perf[f"{word}_sn"]),
+            op=_text(perf[word]),
             state="completed",
-            bytes=int(perf[f"{word}_msg_size_bytes"]),
+            bytes=_whole(perf[f"{word}_msg_size_bytes"]),
             p2p=p2p,
-            peer=int(perf["p2p_peer"]) if p2p and "p2p_peer" in perf else None,
-            completed_ns=int(stamp) * 1000 if isinstance(stamp, int) else None,
+            peer=_whole(perf["p2p_peer"]) if p2p and "p2p_peer" in perf else None,
+            completed_ns=_time(stamp * 1000) if isinstance(stamp, int) else None,
             duration_us=float(perf[f"{word}_exec_time_us"]),
             busbw=float(perf[f"{word}_busbw_gbs"]) if f"{word}_busbw_gbs" in perf else None,
             retired=True,
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
