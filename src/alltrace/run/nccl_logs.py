@@ -308,6 +308,7 @@ def parse_steps(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     first, colon, last = text.partition(":")
-    if not first.isdigit() or (colon and not last.isdigit()) or (colon and int(last) < int(first)):
+    whole = all(t.isascii() and t.isdigit() and len(t) < 19 for t in ((first, last) if colon else (first,)))
+    if not whole or (colon and int(last) < int(first)):
         raise UsageError(f"--steps is {text!r}; expected a first and a last step such as 45:50")
     return int(first), int(last if colon else first)

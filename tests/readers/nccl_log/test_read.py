@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import time
+from importlib import import_module
 from pathlib import PurePath
 
 import pyarrow as pa
@@ -13,8 +14,15 @@ from tests.nccl_writing import write_log
 
 from alltrace.readers.nccl_log.detect import is_nccl_log
 from alltrace.readers.nccl_log.read import Wanted, read_log
-from alltrace.run.nccl_logs import expand, read_nccl_logs
+from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
+from alltrace.recipes.logs.nccl import NcclOptions
+from alltrace.run.nccl_logs import expand, parse_steps, read_nccl_logs
 from alltrace.trace.errors import InputError, UsageError
+
+CALL = (
+    "AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 5 datatype 7 op 0 root 0 comm 0x1 [nranks=2] stream 0x3"
+    " task 0 globalrank 1"
+)
 
 
 def read(tmp_path, data, name="a.log", **options):
@@ -109,6 +117,45 @@ def test_a_header_right_behind_a_cut_level(tmp_path):
     part = read(tmp_path, b"a:1:1 [0] NCCL INFO Connected all rings\na:1:1 [0] NCCL INFOa:2:2 [0] NCCL INFO Connected all trees\n")
     assert len(part.records.processes) == 2
     assert part.records.counts["connected"] == 2
+
+
+NUMBERS = [
+    "comm 0x1 rank 1 nranks 2 cudaDev @ busId 1 commId 0x2 - Init COMPLETE",
+    "comm 0x1 rank @ nRanks @ nNodes @ localRanks @ localRank @ MNNVL 0",
+    "Channel 00/0 : @[0] -> @[0] [send] via NET/x/0",
+    "Channel @/@ : 0 1",
+    "Trees [@] @/@/-1->@->-1",
+    "AllReduce: 8 Bytes -> Algo @ proto @ channel{Lo..Hi}={@..@}",
+    "AllReduce: 8 Bytes -> Kernel x nchannels @ nthreads 1",
+]
+
+
+@pytest.mark.parametrize("digits", [17, 25, 5000])
+def test_numbers_that_are_too_long_end_nothing(tmp_path, digits):
+    lines = [f"h:1:1 [0] NCCL INFO {line}" for line in NUMBERS]
+    lines += ["h:1:1 [0] @ NCCL INFO Connected all rings", "[1,@]<stdout>: h:1:2 [0] NCCL INFO Connected all rings"]
+    lines += [f"h:1:1 [0] @ NCCL INFO {CALL}", f"h:1:1 [0] NCCL INFO {CALL}"]
+    (tmp_path / "a.log").write_text("\n".join(lines).replace("@", "9" * digits) + "\n")
+    logs = read_nccl_logs([tmp_path / "a.log"], calls_to=None, times=True)
+    for view in NCCL_VIEWS:
+        if view not in NEEDS_CALLS:
+            import_module(NCCL_VIEWS[view]).answer(logs, NcclOptions())
+
+
+def test_steps_are_plain_numbers():
+    assert (parse_steps("45:50"), parse_steps("45"), parse_steps(None)) == ((45, 50), (45, 45), None)
+    for text in ("²", "9" * 5000, "1:²", "5:4", ":", "", "-1"):
+        with pytest.raises(UsageError, match="expected a first and a last step"):
+            parse_steps(text)
+
+
+def test_a_split_by_a_color_of_ten_digits(tmp_path):
+    line = (
+        b"h:1:1 [0] NCCL INFO ncclCommSplit comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 parent 0x2 color 2147483646 key 0 commId 0x3"
+    )
+    part = read(tmp_path, line + b" - Init COMPLETE\n")
+    assert [(i.comm_id, i.parent) for i in part.instances] in ([("0x3", "0x2")], [])
+    assert part.records.counts["init"] == 1
 
 
 def test_time_formats_that_are_none(tmp_path):

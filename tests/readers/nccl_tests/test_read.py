@@ -8,6 +8,7 @@ import pytest
 
 from alltrace.readers.nccl_tests.detect import is_nccl_tests
 from alltrace.readers.nccl_tests.read import read_tests
+from alltrace.recipes.logs.nccl_tests import VIEWS, answer
 from alltrace.trace.errors import InputError
 
 NEW = """\
@@ -75,6 +76,38 @@ def test_extra_columns_cut_rows_and_single_halves(tmp_path):
     found = read(tmp_path, head + row + row[:30] + "\n" + "128 32 float sum -1 1.0 2.0 3.\n")
     assert [(r.size, r.out_of_place.busbw, r.in_place.busbw) for r in found.runs[0].rows] == [(64, 3.0, 6.0)]
     assert found.not_understood == 2
+
+
+@pytest.mark.parametrize("odd", ["9" * 20, "9" * 5000, "²"])
+def test_numbers_that_are_none_end_nothing(tmp_path, odd):
+    lines = [
+        f"#  Rank  {odd} Group  0 Pid  52 on host device  0 [0001:8f:00] NVIDIA H200",
+        "#       size         count      type   redop    root     time   algbw   busbw  wrong     time   algbw   busbw  wrong",
+        "           8             2     float     sum      -1    10.00    0.00    0.00      0    10.00    0.00    0.00      0",
+        f"      {odd}             2     float     sum      -1    10.00    0.00    0.00      0    10.00    0.00    0.00      0",
+        f"# Out of bounds values : {odd} OK",
+    ]
+    file = read(tmp_path, "\n".join(lines))
+    assert [row.size for run in file.runs for row in run.rows] == [8]
+    assert file.not_understood == 1
+    for view in VIEWS:
+        answer([file], view)
+
+
+@pytest.mark.parametrize("odd", ["Infinity", "NaN", "1" + "0" * 30, "[]"])
+@pytest.mark.parametrize("key", ["size", "count", "root", "rank"])
+def test_json_with_odd_numbers_is_refused_in_a_sentence(tmp_path, odd, key):
+    text = (
+        '{"devices": [{"rank": @rank}], "results": [{"size": @size, "count": @count, "root": @root, "redop": 3, '
+        '"out_of_place": {"time": 1, "alg_bw": 1, "bus_bw": 1}}]}'
+    )
+    for name in ("size", "count", "root", "rank"):
+        text = text.replace(f"@{name}", odd if name == key else "1")
+    with pytest.raises(InputError, match="its JSON is not that of nccl-tests"):
+        read(tmp_path, text)
+    whole = read(tmp_path, text.replace(odd, "1"))
+    for view in VIEWS:
+        answer([whole], view)
 
 
 def test_json(tmp_path):

@@ -126,6 +126,15 @@ def test_copies_of_ranks_count_once_and_restarts_replace(tmp_path):
     assert log.restarts == 2
 
 
+@pytest.mark.parametrize("digits", [25, 5000])
+@pytest.mark.parametrize(
+    "line", ["iteration @/@ | lm loss: 1.0", "step: @  loss: 1.0", "[@]: step: 7  loss: 1.0", "@: step: 7 loss: 1.0"]
+)
+def test_numbers_that_are_too_long_are_no_steps(tmp_path, line, digits):
+    (tmp_path / "x.log").write_text(line.replace("@", "9" * digits) + "\n")
+    assert [s[0] for s in read_training(str(tmp_path / "x.log")).steps] in ([], [7])
+
+
 def test_a_list_of_times_at_the_end(tmp_path):
     path = tmp_path / "a.log"
     path.write_text("[NeMo I 2024-01-01 perf_metrics_utils:56] train_step_timing in s: [11.85, 6.98]\n")

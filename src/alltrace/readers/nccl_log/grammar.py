@@ -26,9 +26,9 @@ CALL = re.compile(
     rb"(?P<args>[^()]*(?:\(nil\)[^()]*)*)\)"
 )
 INIT = re.compile(
-    rb"(?:\[Rank [0-9]+\] )?"
+    rb"(?:\[Rank [0-9]{1,9}\] )?"
     rb"(?:(?P<func>nccl\w{1,60}) )?comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>[0-9]{1,9}) nranks (?P<nranks>[0-9]{1,9})"
-    rb"(?: cudaDev (?P<cuda>[0-9]+))?(?: nvmlDev (?P<nvml>[0-9]+))?(?: busId (?P<bus>[0-9a-f]+))?"
+    rb"(?: cudaDev (?P<cuda>[0-9]{1,9}))?(?: nvmlDev (?P<nvml>[0-9]{1,9}))?(?: busId (?P<bus>[0-9a-f]+))?"
     rb"(?: commId (?P<id>0x[0-9a-f]+))?"
     rb"(?: parent (?P<parent>0x[0-9a-f]+|\(nil\)))?(?: (?:splitCount|childCount) [0-9]+)?"
     rb"(?: color (?P<color>-?[0-9]+))?(?: key (?P<key>-?[0-9]+))?"
@@ -36,33 +36,40 @@ INIT = re.compile(
     rb" ?- (?P<what>Init START|Init COMPLETE|Destroy COMPLETE|Abort COMPLETE|Finalize COMPLETE|Revoke START|Revoke COMPLETE)"
 )
 PLACEMENT = re.compile(
-    rb"comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>[0-9]+) nRanks (?P<nranks>[0-9]+) nNodes (?P<nodes>[0-9]+)"
-    rb" localRanks (?P<local_ranks>[0-9]+)"
-    rb" localRank (?P<local_rank>[0-9]+)"
+    rb"comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>[0-9]{1,9}) nRanks (?P<nranks>[0-9]{1,9}) nNodes (?P<nodes>[0-9]{1,9})"
+    rb" localRanks (?P<local_ranks>[0-9]{1,9})"
+    rb" localRank (?P<local_rank>[0-9]{1,9})"
 )
 TIMINGS = re.compile(
-    rb"Init timings(?: - (?P<func>\w+))?: rank (?P<rank>[0-9]+) nranks (?P<nranks>[0-9]+) total"
+    rb"Init timings(?: - (?P<func>\w+))?: rank (?P<rank>[0-9]{1,9}) nranks (?P<nranks>[0-9]{1,9}) total"
     rb" (?P<total>[0-9.]+)"
 )
 EDGE = re.compile(
-    rb"(?P<kind>Channel|CollNet) (?P<channel>[0-9]{1,4})(?:/(?P<conn>[0-9]+))? ?: (?P<from>[0-9]+)(?:\[(?P<from_dev>[0-9a-f]+)\])?"
-    rb"(?: -> (?P<to>[0-9]+)(?:\[(?P<to_dev>[0-9a-f]+)\])?)? (?:\[(?P<direction>send|receive)\] )?via (?P<via>\S(?:.*\S)?)\s*$"
+    rb"(?P<kind>Channel|CollNet) (?P<channel>[0-9]{1,4})(?:/(?P<conn>[0-9]+))? ?: "
+    rb"(?P<from>[0-9]{1,9})(?:\[(?P<from_dev>[0-9a-f]+)\])?"
+    rb"(?: -> (?P<to>[0-9]{1,9})(?:\[(?P<to_dev>[0-9a-f]+)\])?)? (?:\[(?P<direction>send|receive)\] )?via (?P<via>\S(?:.*\S)?)\s*$"
 )
-RING_LIST = re.compile(rb"Channel (?P<channel>[0-9]+)/(?P<channels>[0-9]+) ?:(?P<ranks>(?:\s+[0-9]+)+)(?P<more>\s*\.\.\.)?\s*$")
-TREES = re.compile(rb"Trees(?P<trees>(?: \[[0-9]+\] \S+)+)")
-TREE = re.compile(rb"\[(?P<channel>[0-9]+)\] (?P<down>-?[0-9]+(?:/-?[0-9]+)*)->(?P<me>-?[0-9]+)->(?P<up>-?[0-9]+)")
-RING = re.compile(rb"Ring (?P<channel>[0-9]+) : (?P<prev>-?[0-9]+) -> (?P<me>-?[0-9]+) -> (?P<next>-?[0-9]+)")
-GRAPH_TREE = re.compile(rb"Tree (?P<channel>[0-9]+) : (?P<up>-?[0-9]+) -> (?P<me>-?[0-9]+) -> (?P<down>-?[0-9]+(?:/-?[0-9]+)*)")
+RING_LIST = re.compile(
+    rb"Channel (?P<channel>[0-9]{1,9})/(?P<channels>[0-9]{1,9}) ?:(?P<ranks>(?:\s+[0-9]{1,9})+)(?P<more>\s*\.\.\.)?\s*$"
+)
+TREES = re.compile(rb"Trees(?P<trees>(?: \[[0-9]{1,9}\] \S+)+)")
+TREE = re.compile(
+    rb"\[(?P<channel>[0-9]{1,9})\] (?P<down>-?[0-9]{1,9}(?:/-?[0-9]{1,9})*)->(?P<me>-?[0-9]{1,9})->(?P<up>-?[0-9]{1,9})"
+)
+RING = re.compile(rb"Ring (?P<channel>[0-9]{1,9}) : (?P<prev>-?[0-9]{1,9}) -> (?P<me>-?[0-9]{1,9}) -> (?P<next>-?[0-9]{1,9})")
+GRAPH_TREE = re.compile(
+    rb"Tree (?P<channel>[0-9]{1,9}) : (?P<up>-?[0-9]{1,9}) -> (?P<me>-?[0-9]{1,9}) -> (?P<down>-?[0-9]{1,9}(?:/-?[0-9]{1,9})*)"
+)
 PATTERN = re.compile(
-    rb"Pattern (?P<pattern>[0-9]+), crossNic (?P<cross>[0-9]+), nChannels (?P<channels>[0-9]+), "
+    rb"Pattern (?P<pattern>[0-9]{1,9}), crossNic (?P<cross>[0-9]{1,9}), nChannels (?P<channels>[0-9]{1,9}), "
     rb"(?:bw|speed) (?P<bw>[0-9./]+), type (?P<type>[^,]+)"
 )
 CHANNELS = re.compile(rb"(?P<coll>[0-9]{1,6}) coll channels, (?P<rest>.*channels.*)")
 TUNING_CHOICE = re.compile(
     rb"(?:(?P<op>[A-Za-z]{3,16})(?: \[(?P<variant>[A-Za-z ]+)\])?: )?(?P<bytes>[0-9]{1,18}) Bytes -> "
     rb"(?:Algo (?P<algo>\w+) proto (?P<proto>\w+)(?: time (?P<time>[0-9.]+))?"
-    rb"(?: channel\{Lo\.\.Hi\}=\{(?P<lo>[0-9]+)\.\.(?P<hi>[0-9]+)\})?"
-    rb"|(?:Kernel )?(?P<kernel>\S+)(?: nchannels (?P<channels>[0-9]+))?)"
+    rb"(?: channel\{Lo\.\.Hi\}=\{(?P<lo>[0-9]{1,9})\.\.(?P<hi>[0-9]{1,9})\})?"
+    rb"|(?:Kernel )?(?P<kernel>\S+)(?: nchannels (?P<channels>[0-9]{1,9}))?)"
 )
 NET = re.compile(rb"(?:Using network .+|NET/[^:]{1,60}:? .*)")
 NVLS = re.compile(rb"(?:NVLS |Connected NVLS|CollNet/NVLS)")
@@ -84,7 +91,7 @@ STAMP = (
 )
 ONLY_STAMP = re.compile(STAMP + rb"\s*")
 PREFIX_UNIT = re.compile(
-    rb"\[(?P<job>[0-9]+),(?P<mpi>[0-9]+)\](?:<std(?:out|err|diag)>)?:?"
+    rb"\[(?P<job>[0-9]+),(?P<mpi>[0-9]{1,9})\](?:<std(?:out|err|diag)>)?:?"
     rb"|\[(?:rank|default|trainer|worker|node)?(?P<tag>[0-9]{1,7})\]:?"
     rb"|" + STAMP + rb"|[\[(]?[0-9]{10}(?:\.[0-9]+)?[\])]?:?(?= )"
     rb"|[\[(]?[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?[\])]?:?"

@@ -161,7 +161,8 @@ class CarefulPath:
 
     def _time(self, lead: bytes, head: re.Match[bytes]) -> int:
         if head["us"] is not None:
-            return int(head["us"]) * 1000
+            time = int(head["us"]) * 1000
+            return time if time < 1 << 63 else ABSENT
         if self._stamp is not None:
             return self._stamp.time_ns(lead)
         return int(time_of(np.frombuffer(lead, np.uint8))) if lead else ABSENT

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from alltrace.readers.nccl_log.lines import CarefulPath
     from alltrace.readers.nccl_log.records import Records
 
+_ALGORITHM_NUMBERS, _PROTOCOL_NUMBERS = ({str(n) for n in range(len(words))} for words in (ALGORITHMS, PROTOCOLS))
+
 
 def read(path: CarefulPath, level: bytes, body: bytes, line: int, process: int, *, cut: bool, text: bytes) -> None:
     """Read a record that is no call.
@@ -106,10 +108,10 @@ def _trees(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -
 
 def _tuning(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
     algorithm, protocol = _text(found["algo"]), _text(found["proto"])
-    if algorithm.isdigit():
-        algorithm = ALGORITHMS[int(algorithm)] if int(algorithm) < len(ALGORITHMS) else algorithm
-    if protocol.isdigit():
-        protocol = PROTOCOLS[int(protocol)] if int(protocol) < len(PROTOCOLS) else protocol
+    if algorithm in _ALGORITHM_NUMBERS:
+        algorithm = ALGORITHMS[int(algorithm)]
+    if protocol in _PROTOCOL_NUMBERS:
+        protocol = PROTOCOLS[int(protocol)]
     channels = int(found["channels"]) if found["channels"] else None
     if found["hi"] is not None:
         channels = int(found["hi"]) - int(found["lo"]) + 1

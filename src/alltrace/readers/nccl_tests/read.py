@@ -23,15 +23,16 @@ _START = re.compile(
 )
 _LIBRARY = re.compile(rb"nccl-library=(?P<library>\S+)")
 _RANK = re.compile(
-    rb"#\s+Rank\s+(?P<rank>\d+) (?:Group\s+(?P<group>\d+) )?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+(?P<device>\d+) "
-    rb"\[(?P<bus>[0-9a-fA-Fx:.]+)\] (?P<name>.*?)\s*$"
+    rb"#\s+Rank\s+(?P<rank>\d{1,9}) (?:Group\s+(?P<group>\d{1,9}) )?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) "
+    rb"device\s+(?P<device>\d{1,9}) \[(?P<bus>[0-9a-fA-Fx:.]+)\] (?P<name>.*?)\s*$"
 )
 _AVERAGE = re.compile(rb"#\s*Avg bus bandwidth\s*:\s*(?P<average>[0-9.eE+-]+)")
-_BOUNDS = re.compile(rb"#\s*Out of bounds values\s*:\s*(?P<count>\d+)\s+(?P<verdict>OK|FAILED)")
+_BOUNDS = re.compile(rb"#\s*Out of bounds values\s*:\s*(?P<count>\d{1,18})\s+(?P<verdict>OK|FAILED)")
 _PROGRAM = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|broadcast|bcast|sendrecv|gather|scatter|reduce|hypercube)"
 )
 _FAILURE = re.compile(rb"Test (?:NCCL|CUDA) failure|Test failure|unhandled (?:system|cuda) error")
+_WHOLE = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _MOST_SAMPLES = 50
 _MOST_RANKS = 65_536
@@ -218,7 +219,7 @@ class _Reading:
 
 def _row_of(words: list[str], columns: list[str], line: int) -> Row | None:
     first = next(n for n, c in enumerate(columns) if c in ("time", "cputime"))
-    if len(words) < first + 3 or not words[0].isdigit() or not words[1].isdigit() or not words[2][:1].isalpha():
+    if len(words) < first + 3 or not all(_WHOLE.fullmatch(w) for w in words[:2]) or not words[2][:1].isalpha():
         return None
     left = dict(zip(columns[:first], words, strict=False))
     second = next((n for n in range(first + 1, len(columns)) if columns[n] in ("time", "cputime")), None)
@@ -263,12 +264,12 @@ def _from_json(path: str, data: bytes) -> TestsFile:
     try:
         root: Any = json.loads(data)
         run = TestRun(path, 0, program=_program_of(str(root.get("config", {}).get("test", "")) or Path(path).name))
-        run.version = root.get("nccl_tests_version")
+        run.version = _text(root.get("nccl_tests_version"))
         for n, device in enumerate(root.get("devices") or []):
             run.ranks.append(
                 (
-                    int(device.get("rank", n)),
-                    int(device.get("group", 0)),
+                    _whole(device.get("rank", n)),
+                    _whole(device.get("group", 0)),
                     str(device.get("host", "")),
                     n,
                     str(device.get("name", "")),
@@ -282,19 +283,30 @@ def _from_json(path: str, data: bytes) -> TestsFile:
             root_rank = row.get("root")
             run.rows.append(
                 Row(
-                    int(row["size"]),
-                    int(row.get("count", 0)),
+                    _whole(row["size"]),
+                    _whole(row.get("count", 0)),
                     str(row.get("type", "")),
-                    row.get("redop"),
-                    None if root_rank is None else int(root_rank),
+                    _text(row.get("redop")),
+                    None if root_rank is None else _whole(root_rank),
                     halves[0],
                     halves[1],
                     n,
                 )
             )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(path, found=f"its JSON is not that of nccl-tests ({error!r})", expected="the file of option -J") from error
     return TestsFile(path, [run], lines=1, table_rows=len(run.rows))
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if abs(number) >= 10**18:
+        raise ValueError(f"{number:.3g} is too large")
+    return number
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _wrong(half: dict[str, Any]) -> float | None:

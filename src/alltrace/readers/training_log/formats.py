@@ -17,21 +17,21 @@ _NUMBER = r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _VALUE = re.compile(rf"\s*({_NUMBER})\s*([KMGT]i?B?\b|%)?")
 _ITERATION = re.compile(
     r"(?:\bTraining epoch (?P<epoch>[0-9]+),"
-    r" )?\biteration:?\s+(?P<step>[0-9]+)\s*/\s*(?P<total>[0-9]+|infinity)\s*\|"
+    r" )?\biteration:?\s+(?P<step>[0-9]{1,15})\s*/\s*(?P<total>[0-9]{1,15}|infinity)\s*\|"
 )
-_TITAN = re.compile(rf"\bstep:\s*(?P<step>[0-9]+)\s+loss:\s*(?P<loss>{_NUMBER})(?P<rest>.*)")
-_DEEPSPEED_TIMER = re.compile(r"\bglobal_step=(?P<step>[0-9]+), RunningAvgSamplesPerSec=(?P<rest>.*)")
+_TITAN = re.compile(rf"\bstep:\s*(?P<step>[0-9]{{1,15}})\s+loss:\s*(?P<loss>{_NUMBER})(?P<rest>.*)")
+_DEEPSPEED_TIMER = re.compile(r"\bglobal_step=(?P<step>[0-9]{1,15}), RunningAvgSamplesPerSec=(?P<rest>.*)")
 _DEEPSPEED_STEPS = re.compile(
-    rf"\bsteps: (?P<step>[0-9]+) loss: (?P<loss>{_NUMBER}) iter time \(s\): (?P<time>{_NUMBER})(?:"
+    rf"\bsteps: (?P<step>[0-9]{{1,15}}) loss: (?P<loss>{_NUMBER}) iter time \(s\): (?P<time>{_NUMBER})(?:"
     rf" samples/sec: (?P<rate>{_NUMBER}))?"
 )
-_DEEPSPEED_STEP = re.compile(r"\bstep=(?P<step>[0-9]+), skipped=(?P<skipped>[0-9]+), lr=\[(?P<lr>[^\],]*)")
+_DEEPSPEED_STEP = re.compile(r"\bstep=(?P<step>[0-9]{1,15}), skipped=(?P<skipped>[0-9]{1,15}), lr=\[(?P<lr>[^\],]*)")
 _FSDP = re.compile(
-    rf"\bBatch (?P<step>[0-9]+) Loss: (?P<loss>{_NUMBER}), Speed: (?P<rate>{_NUMBER}) samples/sec(?:,"
+    rf"\bBatch (?P<step>[0-9]{{1,15}}) Loss: (?P<loss>{_NUMBER}), Speed: (?P<rate>{_NUMBER}) samples/sec(?:,"
     rf" lr: (?P<lr>{_NUMBER}))?"
 )
 _BAR = re.compile(
-    rf"(?P<percent>[0-9]{{1,3}})%\|[^|]*\|\s*(?P<step>[0-9]+)/(?P<total>[0-9]+)\s*\[(?P<elapsed>[0-9:]+)<[^,\]]*(?:,\s*(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it))?(?P<rest>[^\n]*"
+    rf"(?P<percent>[0-9]{{1,3}})%\|[^|]*\|\s*(?P<step>[0-9]{{1,15}})/(?P<total>[0-9]{{1,15}})\s*\[(?P<elapsed>[0-9:]+)<[^,\]]*(?:,\s*(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it))?(?P<rest>[^\n]*"
     rf")"
 )
 _BAR_PAIR = re.compile(rf"([A-Za-z_][A-Za-z0-9_./ ]{{0,60}}?)=({_NUMBER})")
@@ -39,7 +39,9 @@ _HUGGING_FACE = re.compile(r"\{'(?:loss|train_loss|train_runtime|eval_loss)':[^{
 _QUOTED_PAIR = re.compile(rf"'(\w+)': '?({_NUMBER}|nan|inf)")
 _NEMO_LIST = re.compile(r"train_step_timing in s: \[([0-9., eE+-]*)\]")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_PREFIX_RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+): |\[\d+,(\d+)\]<std(?:out|err)>:?|\S+ \[default(\d+)\]:)")
+_PREFIX_RANK = re.compile(
+    r"^\s*(?:\[(?:rank|default)?(\d{1,9})\]:?|(\d{1,9}): |\[\d+,(\d{1,9})\]<std(?:out|err)>:?|\S+ \[default(\d{1,9})\]:)"
+)
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?")
 _FRACTION = re.compile(r"[.,](\d+)$")
 _SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
