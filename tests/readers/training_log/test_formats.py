@@ -116,6 +116,41 @@ def test_a_loss_line_of_hugging_face_is_of_the_bar_before_it(tmp_path):
     assert is_training_log(path)
 
 
+def bar(step, total, seconds):
+    return f" {100 * step // total}%|# | {step}/{total} [00:01<00:05,  {seconds:.2f}s/it]\n"
+
+
+def test_bars_of_evaluation_and_loading_are_no_steps(tmp_path):
+    path = tmp_path / "a.log"
+    text = "".join(f"Loading checkpoint shards: {bar(n, 4, 3.0)}" for n in range(1, 5))
+    for step in range(1, 7):
+        text += bar(step, 6, 1.0)
+        if step % 2 == 0:
+            text += f"{{'loss': {step}.5, 'learning_rate': 5e-05, 'epoch': 0.1}}\n"
+            text += "".join(bar(n, 9, 0.1) for n in range(1, 10)) + "{'eval_loss': 2.0, 'epoch': 0.5}\n"
+    path.write_text(text)
+    log = read_training(str(path))
+    assert [s[0] for s in log.steps] == [1, 2, 3, 4, 5, 6]
+    assert [s[1]["step_time_s"] for s in log.steps] == [1.0] * 6
+    assert [s[1].get("loss") for s in log.steps] == [None, 2.5, None, 4.5, None, 6.5]
+    assert (log.restarts, log.step_lines) == (0, 9)
+
+
+def test_training_goes_on_with_another_total(tmp_path):
+    path = tmp_path / "a.log"
+    loss = "{'loss': 1.5, 'epoch': 0.1}\n"
+    path.write_text("".join(bar(n, 3, 1.0) + loss for n in (1, 2, 3)) + "".join(bar(n, 5, 2.0) + loss for n in (3, 4, 5)))
+    assert [(s[0], s[1]["step_time_s"]) for s in read_training(str(path)).steps] == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2)]
+
+
+def test_bars_beside_the_steps_of_another_framework_are_no_steps(tmp_path):
+    path = tmp_path / "a.log"
+    steps = "".join(f"Epoch 0:  10%|#  | {n}/9 [00:05<00:45,  2.00it/s, v_num=0, train_loss=1.250]\n" for n in range(1, 10))
+    path.write_text(steps + "".join(f"Validation DataLoader 0: {bar(n, 3, 0.1)}" for n in (1, 2, 3)))
+    log = read_training(str(path))
+    assert [(s[0], s[1]["step_time_s"]) for s in log.steps] == [(n, 0.5) for n in range(1, 10)]
+
+
 def test_copies_of_ranks_count_once_and_restarts_replace(tmp_path):
     path = tmp_path / "a.log"
     form = "{}: Training epoch 0, iteration {}/99 | train_step_timing in s: {}\n"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _HINTS = (b"iteration", b"step", b"%|", b"{'", b"samples/sec")
 _MOST_STEPS = 20_000_000
 _MOST_SAMPLES = 50
+_FEW_LOSSES = 10  # a bar that has so many times fewer losses behind it than another is not the training's
 
 
 @dataclass
@@ -72,6 +73,7 @@ class _Reading:
         self._last: dict[int | None, int] = {}
         self._bar: int | None = None
         self._listed: list[list[float]] = []
+        self._held: list[tuple[Step, int]] = []  # Hugging Face's lines, until it is known which bar is the training's
 
     def line(self, raw: bytes, *, cut: bool) -> None:
         number = self.log.lines
@@ -93,10 +95,37 @@ class _Reading:
             return
         if cut and step.values:
             step.values.pop(next(reversed(step.values)))
+        if step.framework == "Hugging Face":
+            self._held.append((step, number))
+        else:
+            self._add(step, number)
+
+    def _add(self, step: Step, number: int) -> None:
         self._take(step, number)
         written = stamp_ns(step)
         if written is not None and step.step is not None:
             self.log.stamps[step.step] = written
+
+    def _release(self) -> None:
+        """Take Hugging Face's lines; bars of evaluation, loading and the like count other things than steps."""
+        losses: Counter[int | None] = Counter()
+        bars: Counter[int | None] = Counter()
+        total: int | None = None
+        for step, _ in self._held:
+            if step.step is None:
+                losses[total] += 1
+            else:
+                total = step.total
+                bars[total] += 1
+        # a loss is printed behind the training's bar, and now and then before that is drawn again; training goes on with another
+        # total after a restart
+        most = max(losses.values(), default=0)
+        wanted = {total for total, count in losses.items() if _FEW_LOSSES * count >= most}
+        if not losses and not self._by_step:  # where another framework tells of steps, these are not the training's
+            wanted = {total for total, _ in bars.most_common(1)}
+        for step, number in self._held:
+            if step.step is None or step.total in wanted:
+                self._add(step, number)
 
     def _take(self, step: Step, number: int) -> None:
         log = self.log
@@ -123,6 +152,7 @@ class _Reading:
             copies[step.rank] = step, number
 
     def close(self) -> TrainingLog:
+        self._release()
         if self._listed and not any("step_time_s" in s.values for its in self._by_step.values() for s, _n in its.values()):
             longest = self._listed[0]
             for times in self._listed:
