@@ -14,6 +14,7 @@ from tests.nccl_writing import write_log
 
 from alltrace.readers.nccl_log.detect import is_nccl_log
 from alltrace.readers.nccl_log.read import Wanted, read_log
+from alltrace.readers.nccl_log.stamps import Stamp
 from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
 from alltrace.recipes.logs.nccl import NcclOptions
 from alltrace.run.nccl_logs import expand, parse_steps, read_nccl_logs
@@ -161,6 +162,23 @@ def test_a_split_by_a_color_of_ten_digits(tmp_path):
 def test_time_formats_that_are_none(tmp_path):
     with pytest.raises(UsageError, match="--time-format has %Q"):
         read(tmp_path, b"", times=True, time_format="%Q")
+    with pytest.raises(UsageError, match="--time-format is '%Y %Y', which has a directive twice"):
+        read(tmp_path, b"", times=True, time_format="%Y %Y")
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("%b %e %H:%M:%S %Y", b"May  5 06:16:47 2026"),
+        ("%b %d %H:%M:%S %Y", b"May  5 06:16:47 2026"),
+        ("%b %e %H:%M:%S %Y", b"May 05 06:16:47 2026"),
+        ("%e/%m/%Y %T", b"x 5/05/2026 06:16:47"),
+        ("%e/%m/%Y %T", b" 5/05/2026 06:16:47"),
+        ("[%d/%b/%Y:%T]", b"[05/May/2026:06:16:47]"),
+    ],
+)
+def test_days_of_one_digit(form, text):
+    assert Stamp(form).time_ns(text) == 1_777_961_807_000_000_000
 
 
 def test_files_folders_and_patterns(tmp_path):

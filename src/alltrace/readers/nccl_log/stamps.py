@@ -12,8 +12,7 @@ _DIRECTIVES = {
     "Y": r"[0-9]{4}",
     "y": r"[0-9]{2}",
     "m": r"[0-9]{1,2}",
-    "d": r"[0-9]{1,2}",
-    "e": r"[0-9]{1,2}",
+    "d": r"(?:[0-9]{1,2}| [1-9])",
     "H": r"[0-9]{1,2}",
     "I": r"[0-9]{1,2}",
     "M": r"[0-9]{1,2}",
@@ -28,7 +27,7 @@ _DIRECTIVES = {
     "z": r"(?:Z|[+-][0-9]{2}:?[0-9]{2})",
     "%": r"%",
 }
-_SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "D": "%m/%d/%y", "R": "%H:%M"}
+_SHORT = {"e": "%d", "F": "%Y-%m-%d", "T": "%H:%M:%S", "D": "%m/%d/%y", "R": "%H:%M"}
 
 
 class Stamp:
@@ -38,11 +37,11 @@ class Stamp:
         text: The format, such as `%d/%b/%Y %H:%M:%S.%f`.
 
     Raises:
-        UsageError: It has a directive that is not known, or none.
+        UsageError: It has a directive that is not known, or none, or one twice.
     """
 
     def __init__(self, text: str) -> None:
-        self._format = re.sub(r"%([FTDR])", lambda m: _SHORT[m[1]], text)
+        self._format = re.sub(r"%(.)", lambda m: _SHORT.get(m[1], m[0]), text)
         pattern, at = "", 0
         for part in re.finditer(r"%(.?)", self._format):
             if part[1] not in _DIRECTIVES:
@@ -52,6 +51,12 @@ class Stamp:
         if at == 0:
             raise UsageError(f"--time-format is {text!r}; expected a format such as %Y-%m-%d %H:%M:%S.%f")
         self._pattern = re.compile(pattern + re.escape(self._format[at:]))
+        try:
+            datetime.strptime("", self._format)
+        except re.error as error:
+            raise UsageError(f"--time-format is {text!r}, which has a directive twice; expected each once") from error
+        except ValueError:  # of a text without a time, as it shall be
+            pass
 
     def time_ns(self, lead: bytes) -> int:
         """The first time in `lead` in ns since the epoch, by its zone or as if in UTC; `ABSENT` where there is none."""
