@@ -316,11 +316,13 @@ class Watched:
             assert wanted <= set(TABLES[table].narrowed(self._declared[table]).column_names), table
 
     def table(self, table, columns=None):
+        assert table in self._declared or table in DICTIONARIES, table
         self._check(table, columns)
         found = self._rank.table(table, columns)
         return found if self.has(table) else found.slice(0, 0)
 
     def _batches(self, table, columns=None, rows=0, *, lengths=False):
+        assert table in self._declared or table in DICTIONARIES, table
         self._check(table, columns)
         return self._rank.batches(table, columns, rows, lengths=lengths) if self.has(table) else iter(())
 

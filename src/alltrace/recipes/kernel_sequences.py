@@ -29,8 +29,9 @@ class KernelSequences(Recipe):
 
     name = "kernel-sequences"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "ranges": ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row"),
+        "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
         "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
+        "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
         "api": ("start", "end", "process", "thread", "correlation", "name"),
     }
     requires = ("ranges", "kernels", "api")
