@@ -13,6 +13,7 @@ from functools import cache, partial
 import pytest
 from tests.making import make_run, random_rows
 
+from alltrace.align.schema import SOURCES
 from alltrace.charts import draw, figure
 from alltrace.cli.asking import few_columns
 from alltrace.cli.output import to_csv, to_json, to_markdown, to_text
@@ -339,3 +340,29 @@ def test_reads_no_columns_that_it_does_not_declare(name, three):
         rank = three.rank(record.rank)
         part = recipe.map(Watched(rank, recipe.reads(options)), told)
         assert part.equals(recipe.map(rank, told))
+
+
+@every_recipe
+def test_an_aligned_recipe_says_which_tables_it_reads(name, three):
+    """Where reports stand in the place of a run, only these and what an alignment is made from are imported."""
+    recipe = find(name)
+    if not recipe.aligned or not recipe.tables:
+        return
+    three.aligned()
+    options = resolve_options(recipe, options_of(recipe))
+    known = {*recipe.reads(options), *SOURCES, *DICTIONARIES}
+
+    class Asked:
+        def __init__(self, rank):
+            self._rank = rank
+
+        def __getattr__(self, name):
+            return getattr(self._rank, name)
+
+        def table(self, table, columns=None):
+            assert table in known, table
+            return self._rank.table(table, columns)
+
+    told = recipe.prepared(options, three)
+    for record in able_ranks(recipe, three, three.ranks):
+        recipe.map(Asked(three.rank(record.rank)), told)

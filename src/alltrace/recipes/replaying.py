@@ -30,6 +30,10 @@ class ReplayRecipe(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     aligned: ClassVar[bool] = True
 
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """What graphs are made from."""
+        return with_graph(super().reads(options))
+
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's graph."""
         return graph_of(rank)
@@ -42,6 +46,13 @@ class ReplayRecipe(Recipe):
     @abstractmethod
     def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The answer for a replay of the run."""
+
+
+def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Tables and columns, and those besides that a rank's graph is made from."""
+    from alltrace.replay.work import TABLES as WORK
+
+    return {t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ())))) for t in (*reads, *(t for t in WORK if t not in reads))}
 
 
 def graph_of(rank: RankTables) -> RankGraph:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
-from alltrace.recipes.replaying import TABLES, alignment_tables, graph_of, peers_in, replay_notes, replay_of
+from alltrace.recipes.replaying import TABLES, alignment_tables, graph_of, peers_in, replay_notes, replay_of, with_graph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +58,10 @@ class Stragglers(Recipe):
         AnswerColumn("confidence", None, "how sure the matching of the operations is at which it was last, from 0 to 1"),
     )
     chart = Chart("bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered")
+
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """What graphs are made from."""
+        return with_graph(super().reads(options))
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's graph, and what it did before its operations."""

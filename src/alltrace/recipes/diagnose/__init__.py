@@ -41,7 +41,7 @@ class Diagnose(Recipe):
     aligned = True
     tables: ClassVar = {
         "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation"),
-        "copies": ("start", "end", "device", "stream", "bytes", "kind", "correlation"),
+        "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation"),
         "graphs": ("start", "end", "device", "stream", "correlation"),
         "api": ("start", "end", "thread", "name", "correlation"),
         "ranges": ("start", "end", "name"),
@@ -61,6 +61,12 @@ class Diagnose(Recipe):
         AnswerColumn("confidence", None, "how sure the kind and the culprits are, 0 to 1"),
     )
     chart = Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time")
+
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """What facts and graphs are made from."""
+        from alltrace.recipes.replaying import with_graph
+
+        return with_graph(super().reads(options))
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's facts and its graph; nothing without device work."""
