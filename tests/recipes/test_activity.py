@@ -43,6 +43,14 @@ def test_work_without_length_cannot_be_divided(tmp_path):
     assert "no device work takes any time, so there is nothing to divide" in answer.notes
 
 
+def test_work_without_length_where_all_other_work_ends_has_no_bin_of_its_own(tmp_path):
+    run = make_run(tmp_path, {0: {"kernels": [kernel(0, 1024), kernel(1024, 1024, device=1)]}})
+    rows = run.recipe("activity", bins=4).to_pylist()
+    assert [(r["start_ns"], r["end_ns"], r["devices"], r["compute_ns"]) for r in rows] == [
+        (0, 256, 2, 256), (256, 512, 2, 256), (512, 768, 2, 256), (768, 1024, 2, 256),
+    ]  # fmt: skip
+
+
 spans = st.tuples(st.integers(-300, 300), st.integers(0, 200))
 
 

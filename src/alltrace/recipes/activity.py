@@ -101,7 +101,8 @@ class Activity(Recipe):
             ranks[rank] = ranks.get(rank, 0) + 1
             own = times.setdefault(rank, np.zeros((len(_CLASSES), len(edges) - 1), np.int64))
             bins = (row["start_ns"] >> row["shift"]) + np.arange(len(row[_CLASSES[0]]), dtype=np.int64)
-            at = (bins >> (shift - row["shift"])) - (first >> shift)
+            # work without length at the very end begins where the last bin ends
+            at = np.minimum((bins >> (shift - row["shift"])) - (first >> shift), len(edges) - 2)
             for into, name in zip(own, _CLASSES, strict=True):
                 np.add.at(into, at, np.array(row[name], np.int64))
         waits = _waiting(run, edges)
