@@ -100,6 +100,12 @@ def test_a_budget_that_is_not_understood_is_told(budget, told):
         read_limits(budget, "budget.toml")
 
 
+@pytest.mark.parametrize("number", ["1_", "1__0", "_1", "1_.5", "2_ * baseline"])
+def test_a_number_with_underscores_out_of_place_is_told(number):
+    with pytest.raises(UsageError, match="is not understood"):
+        read_limits({"limits": [f"compute_ns.max <= {number}"]}, "budget.toml")
+
+
 def test_a_baseline_that_is_lacking_is_told(run):
     with pytest.raises(UsageError, match="--baseline"):
         judged(run, "compute_ns.median <= baseline")

@@ -32,7 +32,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq,
 }  # fmt: skip
 _LIMIT = re.compile(r"\s*([\w.-]+)\s*(<=|>=|==|<|>)\s*(.+?)\s*")
-_NUMBER = r"[+-]?(?:\d[\d_]*)?\.?\d[\d_]*(?:[eE][+-]?\d+)?"
+_NUMBER = r"[+-]?(?:\d+(?:_\d+)*)?\.?\d+(?:_\d+)*(?:[eE][+-]?\d+)?"
 _BOUND = re.compile(
     rf"(?P<plain>{_NUMBER})"
     rf"|(?:(?P<before>{_NUMBER})\s*\*\s*)?{BASELINE}(?:\s*(?P<sign>[*+-])\s*(?P<after>{_NUMBER}))?"
