@@ -100,6 +100,14 @@ def test_a_budget_that_is_not_understood_is_told(budget, told):
         read_limits(budget, "budget.toml")
 
 
+@pytest.mark.parametrize("column", ["diagnose.evidence", "diagnose.ranks", "diagnose.where"])
+def test_a_column_without_numbers_can_only_be_counted(run, column):
+    numbers, count = judged(run, f"{column}.max <= 3", f"{column}.count >= 1")
+    assert numbers["verdict"] == "unknown"
+    assert "is no number; only .count can be asked of it" in numbers["why"]
+    assert count["verdict"] == "held"
+
+
 @pytest.mark.parametrize("number", ["1_", "1__0", "_1", "1_.5", "2_ * baseline"])
 def test_a_number_with_underscores_out_of_place_is_told(number):
     with pytest.raises(UsageError, match="is not understood"):

@@ -243,7 +243,7 @@ def _asked(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str], An
     if limit.statistic == "count":
         return [0.0] * len(rows)
     values = [r[limit.column] for r in rows if r[limit.column] is not None]
-    if any(isinstance(v, str | list) for v in values):
+    if any(isinstance(v, str | list | dict) for v in values):
         raise AlltraceError(f"{limit.column} of {limit.recipe} is no number; only .count can be asked of it")
     return [float(v) for v in values]
 
