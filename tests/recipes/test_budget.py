@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.making import collective, kernel, make_run
+from tests.making import collective, copy, kernel, make_run
 
 from alltrace.recipes.budget import judge, read_limits
 from alltrace.run.store import Run
@@ -106,6 +106,14 @@ def test_a_column_without_numbers_can_only_be_counted(run, column):
     assert numbers["verdict"] == "unknown"
     assert "is no number; only .count can be asked of it" in numbers["why"]
     assert count["verdict"] == "held"
+
+
+def test_a_baseline_with_no_row_counts_none(run, tmp_path):
+    quiet = Run(make_run(tmp_path / "quiet", {r: {"copies": [copy(0, 10)]} for r in range(2)}).path)
+    (held,) = judged(quiet, "kernels.name.count <= baseline", baseline=quiet)
+    assert (held["verdict"], held["value"], held["baseline"]) == ("held", 0, 0)
+    (breached,) = judged(run, "kernels.name.count <= baseline", baseline=quiet)
+    assert (breached["verdict"], breached["value"], breached["bound"]) == ("breached", 2, 0)
 
 
 @pytest.mark.parametrize("number", ["1_", "1__0", "_1", "1_.5", "2_ * baseline"])

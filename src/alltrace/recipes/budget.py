@@ -226,7 +226,7 @@ def _values(
     if not limit.scale or baseline is None:
         return values, None
     others = _asked("baseline", limit, baseline, answers, jobs)
-    if not others:
+    if not others and limit.statistic != "count":
         raise AlltraceError(f"the baseline has no {limit.column}")
     return values, _statistic(others, limit.statistic or "median")
 
