@@ -123,6 +123,9 @@ def test_attention_over_sequences_packed_together_is_not_guessed():
         '{"Input Dims": [[99999999999999999999, 3], [3, 5]]}',
         '{"Input Dims": [["x", 3], [3, 5]]}',
         '{"Input Dims": [[281474976710655, 281474976710655], [281474976710655, 281474976710655]]}',
+        # no operations, but more bytes than 64 bits hold
+        '{"Input Dims": [[140737488355328, 140737488355328], [140737488355328, 0]], "Input type": ["float", "float"]}',
+        '{"Input Dims": [[1, 140737488355328, 140737488355328], [1, 140737488355328, 0]]}',
         '{"Input Dims": ' + "[" * 100_000,
     ],
 )

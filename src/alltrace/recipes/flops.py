@@ -106,9 +106,9 @@ def work_of(name: str, call: Call | None) -> Work | None:
         flops, moved = formula(call)
     except (ValueError, IndexError, ZeroDivisionError, RecursionError):
         return None
-    if not 0 <= flops < _MOST_ELEMENTS:
-        return None
     width = _width(call)
+    if not 0 <= flops < _MOST_ELEMENTS or not moved * (width or 1) < _MOST_ELEMENTS:
+        return None
     return Work(flops, None if width is None else moved * width)
 
 
