@@ -154,6 +154,13 @@ def test_ranges_must_be_named_and_be_there(tmp_path):
     assert any("no rank has a range 'none'" in n for n in answer.notes)
 
 
+def test_a_range_that_was_still_open_ends_with_the_last_one(tmp_path):
+    one = device(400, [(0, 100), (300, 350)])
+    one["ranges"] = [{"start": s, "end": e, "name": n} for s, e, n in ((0, 200, "all"), (300, None, "all"), (320, 500, "other"))]
+    found, _ = trees(tmp_path / "run", [one])
+    assert [(found[s]["span_ns"], found[s]["parallel_efficiency"]) for s in ("device", "host")] == [(400, 0.375), (400, 1)]
+
+
 pieces = st.lists(st.tuples(st.integers(0, 190), st.integers(1, 40), st.integers(1, 3), st.booleans()), min_size=1, max_size=12)
 
 

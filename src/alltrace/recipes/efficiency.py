@@ -38,7 +38,8 @@ class Efficiency(Recipe):
     communication on a device differs between tools: `--convention` chooses, and a note says which it was.
 
     A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
-    there; that of a range is its extent on the host, all instances of a rank together.
+    there; that of a range is its extent on the host, all instances of a rank together. A range that was still open ends with the
+    last of the rank's ranges.
     """
 
     name = "efficiency"
@@ -193,6 +194,8 @@ def _range_sets(rank: RankTables, name: str | None) -> Iterator[_Set]:
     import numpy as np
     import pyarrow as pa
 
+    from alltrace.recipes.nvtx_projection import close_ends
+
     table = rank.table("ranges", ("start", "end", "name"))
     encoded = table.column("name").combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray) or name is None:
@@ -200,7 +203,8 @@ def _range_sets(rank: RankTables, name: str | None) -> Iterator[_Set]:
     texts = rank.texts(encoded.dictionary).to_pylist()
     wanted = [code for code, text in enumerate(texts) if text == name]
     rows = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), wanted)
-    start, end = (table.column(c).fill_null(0).to_numpy()[rows] for c in ("start", "end"))
+    start, end = (c.fill_null(0).to_numpy()[rows] for c in (table.column("start"), close_ends(table)))
+    end = np.maximum(start, end)
     order = np.argsort(start, kind="stable")
     yield _RANGE, -1, start[order], end[order]
 
