@@ -87,6 +87,18 @@ class Efficiency(Recipe):
             return self.chart
         return Chart("lines", "step", ("parallel_efficiency",), "side", title="Parallel efficiency of each step")
 
+    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
+        """The options.
+
+        Raises:
+            UsageError: Ranges are asked for without their name, or named without being asked for.
+        """
+        if options["per"] == "range" and not options["range"]:
+            raise UsageError("efficiency --per range needs --range NAME, the name of the ranges")
+        if options["per"] != "range" and options["range"]:
+            raise UsageError(f"--range of efficiency is about ranges, but --per is {options['per']}; ask with --per range")
+        return super().prepared(options, run)
+
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges."""
         import numpy as np
@@ -111,8 +123,6 @@ class Efficiency(Recipe):
         """A row for the devices and one for the hosts, of each region."""
         import pyarrow as pa
 
-        if options["per"] == "range" and not options["range"]:
-            raise UsageError("efficiency --per range needs --range NAME, the name of the ranges")
         rows = [row for region in _regions(parts, run, options) for row in region.rows(options["convention"])]
         notes = [f"convention {options['convention']}: {_CONVENTIONS[options['convention']]}"] if parts else []
         notes += _missing(parts, rows, options)
