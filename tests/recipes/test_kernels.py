@@ -71,3 +71,8 @@ def test_rows_of_equal_totals_stand_in_one_order(tmp_path):
     some = [kernel(20 * n, 20 * n + 10, name) for n, name in enumerate(("b", "a", "d", "c"))]
     assert [r["name"] for r in rows(make_run(tmp_path / "one", {0: {"kernels": some}}))] == ["a", "b", "c", "d"]
     assert [r["name"] for r in rows(make_run(tmp_path / "two", {0: {"kernels": some[::-1]}}))] == ["a", "b", "c", "d"]
+
+
+def test_a_kernel_without_an_end_is_left_out(tmp_path):
+    run = make_run(tmp_path, {0: {"kernels": [kernel(0, 10), kernel(20, 25)]}, 1: {"kernels": [kernel(0, 10) | {"end": None}]}})
+    assert [(r["count"], r["total_ns"], r["ranks"]) for r in rows(run)] == [(2, 15, 1)]

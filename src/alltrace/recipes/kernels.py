@@ -67,6 +67,8 @@ class Kernels(Recipe):
         table = rank.table("kernels", self.tables["kernels"])
         if options["kind"] is not None:
             table = table.filter(pc.equal(table.column("kind").cast(pa.string()), options["kind"]))
+        if table.column("end").null_count:  # of a damaged report
+            table = table.filter(table.column("end").is_valid())
         full, short = table.column("name"), table.column("short_name")
         first, second = (short, full) if options["names"] == "short" else (full, short)
         name = pc.coalesce(first, second) if first.null_count else first
