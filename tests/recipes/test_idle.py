@@ -54,6 +54,17 @@ def test_a_device_is_not_idle_while_another_of_its_streams_works(tmp_path):
     assert (other["stream"], other["idle_ns"], other["span_ns"]) == (8, 0, 220)
 
 
+def test_a_device_is_not_idle_while_a_graph_traced_as_a_whole_runs(tmp_path):
+    kernels = launched([("a", 1, 0, 100), ("b", 3, 900, 1000)])
+    graph = {"start": 150, "end": 880, "correlation": 2, "graph": 5}
+    calls = [call(-9, -8, 1), call(110, 130, 2, "cudaGraphLaunch_v10000"), call(140, 145, 3)]
+    run = make_run(tmp_path, {0: {"kernels": kernels, "graphs": [graph], "api": calls}})
+    (row,) = run.recipe("idle", kernel_delay_ns=10).to_pylist()
+    # launched 10 ns after the gap began; the kernel behind the graph was queued
+    assert (row["gaps"], row["idle_ns"]) == (2, 70)
+    assert tuple(row[c] for c in CAUSES) == (0, 10, 40, 0, 20, 0)
+
+
 def test_only_the_launching_thread_is_asked_for_waits(tmp_path):
     tables = gaps()
     tables["threads"] = [{"thread": n, "process": 0, "tid": 4001 + n, "name": f"t{n}"} for n in range(2)]

@@ -22,16 +22,18 @@ _STREAM = AnswerColumn("stream", None, "CUDA stream")
 class Idle(Recipe):
     """Why devices were idle: the time between two pieces of work, by what the second one waited for.
 
-    A gap lies between two pieces of work of one device, whatever their streams, or of one stream with `--by stream`. While the next
-    piece was not launched yet, the host is the cause: in a call that waits for the GPU, or elsewhere. From the launch on, the
-    launch is. What was launched before the gap began waited on the device: for as long as two kernels of a stream have between
-    them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the idle time, to the nanosecond.
+    A gap lies between two pieces of work of one device (kernels, copies, graphs), whatever their streams, or of one stream with
+    `--by stream`. While the next piece was not launched yet, the host is the cause: in a call that waits for the GPU, or
+    elsewhere. From the launch on, the launch is. What was launched before the gap began waited on the device: for as long as two
+    kernels of a stream have between them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the idle time, to
+    the nanosecond.
     """
 
     name = "idle"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
         "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
+        "graphs": ("start", "end", "device", "stream", "correlation", "process"),
         "api": ("start", "end", "process", "thread", "correlation", "name"),
     }
     requires = ("kernels",)
@@ -64,10 +66,10 @@ class Idle(Recipe):
         import numpy as np
         import pyarrow as pa
 
-        from alltrace.recipes.launching import gpu_work
+        from alltrace.recipes.launching import gpu_work, with_graphs
         from alltrace.trace.intervals import by_track, gaps, merge
 
-        work = gpu_work(rank)
+        work = with_graphs(rank, gpu_work(rank))
         waits = _Waits(rank, work)
         streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
         rows = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.nvtx_projection import integers, launches_of
+from alltrace.recipes.nvtx_projection import integers, launches_of, match_launches
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
+    from alltrace.recipes.nvtx_projection import Launches
 
     Ints = NDArray[np.int64]
 
-KERNEL, COPY, FILL = range(3)
-KINDS = ("kernel", "copy", "fill")
+KERNEL, COPY, FILL, GRAPH = range(4)
+KINDS = ("kernel", "copy", "fill", "graph")
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
@@ -28,10 +29,13 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 """What `gpu_work` reads."""
 
+GRAPHS = ("start", "end", "device", "stream", "correlation", "process")
+"""What `with_graphs` reads of `graphs` besides."""
+
 
 @dataclass(frozen=True)
 class GpuWork:
-    """The kernels, copies and fills of a rank; int64 arrays of one length.
+    """The kernels, copies and fills of a rank, and with `with_graphs` its graphs; int64 arrays of one length.
 
     Attributes:
         start: Start on the device, ns.
@@ -39,9 +43,9 @@ class GpuWork:
         device: Row of `devices`, -1 where unknown.
         stream: Stream id, -1 where unknown.
         kind: Index into `KINDS`.
-        name: Id of the kernel's name, of the short one where it has one; 0 where there is none, and for copies and fills.
+        name: Id of the kernel's name, of the short one where it has one; 0 where there is none, and for all but kernels.
         call: Row in `calls` of the call that launched it, the earliest of several; -1 where none is known.
-        direction: Of copies and fills the row of its word in `directions`; -1 for kernels.
+        direction: Of copies and fills the row of its word in `directions`; -1 for others.
         directions: Such as `HtoD`.
         calls: The rank's API calls: a table with `start`, `end`, `thread` and `name`.
     """
@@ -64,13 +68,14 @@ class GpuWork:
         return np.where(call >= 0, values[np.maximum(call, 0)], -1) if len(values) else np.full(len(rows), -1, np.int64)
 
     def labels(self, rank: RankTables) -> Any:
-        """What each piece is called: the kernel's name, `copy` and its direction, or `fill`; a string array, null for no name."""
+        """What each piece is called: the kernel's name, `copy` and its direction, `fill` or `CUDA graph`; null for no name."""
         import pyarrow as pa
 
         kinds, places = np.unique(self.name, return_inverse=True)
         kernels = rank.texts(pa.array(kinds, pa.int64(), mask=kinds == 0)).to_pylist()
-        words = [*kernels, *("fill" if d == "memset" else f"copy {d}" for d in self.directions)]
+        words = [*kernels, *("fill" if d == "memset" else f"copy {d}" for d in self.directions), "CUDA graph"]
         at = np.where(self.kind == KERNEL, places.ravel(), len(kernels) + self.direction)
+        at = np.where(self.kind == GRAPH, len(words) - 1, at)
         return pa.array(words, pa.string()).take(pa.array(at))
 
 
@@ -95,7 +100,8 @@ def _gpu_work(rank: RankTables) -> GpuWork:
     direction = words.indices.to_numpy().astype(np.int64) if copies.num_rows else np.zeros(0, np.int64)
     fill = np.array([d == "memset" for d in directions], np.bool_)[direction] if directions else np.zeros(0, np.bool_)
     name = integers(pc.coalesce(kernels.column("short_name"), kernels.column("name")))
-    calls, call = _calls(rank, column("process", -1), column("correlation", -1))
+    pairs = launches_of(rank, column("process", -1), column("correlation", -1))
+    calls, call = rank.table("api", TABLES["api"]), _calls(pairs, len(start))
     return GpuWork(
         start,
         np.maximum(column("end", 0), start),
@@ -110,14 +116,35 @@ def _gpu_work(rank: RankTables) -> GpuWork:
     )
 
 
-def _calls(rank: RankTables, process: Ints, correlation: Ints) -> tuple[Any, Ints]:
-    """The calls that launch something, and the row among them of each operation's."""
-    api = rank.table("api", TABLES["api"])
-    pairs = launches_of(rank, process, correlation)
-    found = np.full(len(correlation), -1, np.int64)
+def with_graphs(rank: RankTables, work: GpuWork) -> GpuWork:
+    """`work` with the rank's graphs traced as a whole after it, which keep a device as busy as kernels do."""
+    if not rank.has("graphs"):
+        return work
+    start, end, device, stream, correlation, process = (
+        integers(c, 0 if n in ("start", "end") else -1) for n, c in zip(GRAPHS, rank.table("graphs", GRAPHS).columns, strict=True)
+    )
+    none = np.full(len(start), -1, np.int64)
+    call = _calls(match_launches(work.calls, process, correlation), len(start))
+    return GpuWork(
+        np.concatenate((work.start, start)),
+        np.concatenate((work.end, np.maximum(end, start))),
+        np.concatenate((work.device, device)),
+        np.concatenate((work.stream, stream)),
+        np.concatenate((work.kind, np.full_like(none, GRAPH))),
+        np.concatenate((work.name, np.zeros_like(none))),
+        np.concatenate((work.call, call)),
+        np.concatenate((work.direction, none)),
+        work.directions,
+        work.calls,
+    )
+
+
+def _calls(pairs: Launches, operations: int) -> Ints:
+    """The row in `api` of the call that launched each of so many operations, -1 where none is known."""
+    found = np.full(operations, -1, np.int64)
     at = pairs.call_of_pair()
     # a driver call may lie within its runtime call and have its correlation: the outer one counts
     order = np.lexsort((-pairs.end[at], pairs.start[at], pairs.op))
     first = order[np.concatenate(([True], pairs.op[order][1:] != pairs.op[order][:-1]))] if len(order) else order
     found[pairs.op[first]] = pairs.row[at[first]]
-    return api, found
+    return found
