@@ -47,6 +47,16 @@ def test_only_operators_asked_for_and_each_within_itself_once(tmp_path):
     assert [r[0] for r in rows(run, operator="out")] == ["outer"]
 
 
+def test_a_launch_where_one_operator_ends_and_the_next_begins_is_the_nexts(tmp_path):
+    tables = {
+        "ranges": [operator("one", 10, 20), operator("next", 20, 40)],
+        "kernels": launched([("a", 1, 100, 110), ("b", 2, 120, 130)]),
+        "api": [call(12, 15, 1), call(20, 25, 2)],
+    }
+    found = rows(make_run(tmp_path, {0: tables}), min_length=1)
+    assert [r[:3] for r in found] == [("next", "b", 1), ("one", "a", 1)]
+
+
 def test_long_sequences_are_told_apart_beyond_what_is_shown(tmp_path):
     found = rows(make_run(tmp_path, {0: tables(["a" * 40, "a" * 39 + "b", "a" * 40])}))
     assert [(r[2], r[4]) for r in found] == [(40, 2), (40, 1)]

@@ -164,7 +164,8 @@ def _sequences(at: Any, calls: Any, work: Any, mine: Any) -> _Found:
     order = np.lexsort((work.stream[mine], work.start[mine], place))
     place, rows = place[order], mine[order]
     first = np.searchsorted(place, line.place(at.thread, at.start), "left")
-    stop = np.maximum(np.searchsorted(place, line.place(at.thread, at.end), "right"), first)
+    # what is launched at the very end belongs to what begins there
+    stop = np.maximum(np.searchsorted(place, line.place(at.thread, at.end), "left"), first)
     length = np.concatenate(([0], np.cumsum((work.end - work.start)[rows])))
     # a polynomial of the names, modulo 2**64: that of a piece follows from those of two beginnings
     name = _mixed(work.name[rows].astype(np.uint64))
