@@ -366,3 +366,8 @@ def test_an_aligned_recipe_says_which_tables_it_reads(name, three):
     told = recipe.prepared(options, three)
     for record in able_ranks(recipe, three, three.ranks):
         recipe.map(Asked(three.rank(record.rank)), told)
+
+
+@every_recipe
+def test_bins_are_not_so_many_that_they_fill_the_memory(name):
+    assert all(o.most is not None and o.most <= 100_000 for o in find(name).options if o.name == "bins")

@@ -33,7 +33,7 @@ class Activity(Recipe):
     name = "activity"
     aligned = True
     tables = TABLES
-    options = (Option("bins", int, 240, "the most bins that the run is divided into", least=1),)
+    options = (Option("bins", int, 240, "the most bins that the run is divided into", least=1, most=100_000),)
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),

@@ -23,7 +23,11 @@ class MemoryBandwidth(Recipe):
     name = "memory-bandwidth"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"copies": ("start", "end", "device", "kind", "bytes")}
     requires = ("copies",)
-    options = (Option("bins", int, 1, "a row for each of so many equal parts of the time of the direction's copies", least=1),)
+    options = (
+        Option(
+            "bins", int, 1, "a row for each of so many equal parts of the time of the direction's copies", least=1, most=100_000
+        ),
+    )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),

@@ -30,7 +30,7 @@ class QueueLength(Recipe):
     }
     requires = ("kernels", "api")
     options = (
-        Option("bins", int, 1, "a row for each of so many equal parts of the stream's time", least=1),
+        Option("bins", int, 1, "a row for each of so many equal parts of the stream's time", least=1, most=100_000),
         Option("full", int, 1024, "outstanding pieces at which a queue is full", least=1),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
