@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.making import make_run
+from tests.making import collective, make_run
 
 from alltrace.charts.prepare import draw
 from alltrace.cli.main import main
@@ -85,6 +85,21 @@ def test_transfer_is_one_time_for_each_instance(run):
     found = rows(ask(run, "nccl_size_spread", {"measure": "transfer"}))
     reduce = found["AllReduce", None]
     assert [reduce[n] for n in ("count", "min_ns", "median_ns", "max_ns")] == pytest.approx([4, 80_000, 100_000, 150_000], abs=2)
+
+
+@pytest.mark.parametrize("measure", ["duration", "transfer"])
+def test_mpis_operations_are_left_out(tmp_path, measure):
+    def rows(late):
+        starts = [1_000_000 * n + late * (n % 2) for n in range(8)]
+        calls = [
+            {"start": s + 500_000, "end": s + 600_000, "name": "MPI_Allreduce", "kind": "collective", "bytes": 8} for s in starts
+        ]
+        return {"kernels": [collective(s, s + 200_000) for s in starts], "mpi": calls}
+
+    run = make_run(tmp_path, {rank: rows(5_000 * rank) for rank in range(2)})
+    assert [r["instances"] for r in ask(run, "collectives").table.to_pylist()] == [8, 8]
+    (row,) = ask(run, "nccl_size_spread", {"measure": measure}).table.to_pylist()
+    assert (row["bytes"], row["count"]) == (None, 16 if measure == "duration" else 8)
 
 
 def test_times_are_held_against_nccl_tests(run, tmp_path):

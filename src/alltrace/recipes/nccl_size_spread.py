@@ -167,7 +167,10 @@ def _ranked(part: Part) -> Any:
 
 
 def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The distribution of transfers of instances of which all members are there; `by` rank counts for the last to arrive."""
+    """The distribution of transfers of instances of which all members are there; `by` rank counts for the last to arrive.
+
+    MPI's are left out.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -175,6 +178,7 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
 
     members = run.alignment.members
     members = members.filter(pc.is_in(members.column("rank"), pa.array(ranks, members.column("rank").type)))
+    members = members.filter(pc.not_equal(members.column("evidence").cast(pa.string()), "mpi").fill_null(True))
     instance = members.column("instance").to_numpy()
     first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1]))) if len(instance) else instance
     heads = members.take(pa.array(first))
