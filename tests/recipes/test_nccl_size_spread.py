@@ -152,3 +152,15 @@ def test_a_step_has_its_own_row(tmp_path):
         ranks[rank] = {"collectives": ops, "ranges": steps}
     answer = ask(make_run(tmp_path / "run", ranks), "nccl_size_spread", {"by": "step"})
     assert [(r["step"], r["count"], r["min_ns"]) for r in answer.table.to_pylist()] == [(s, 2, 100_000 + s) for s in range(3)]
+
+
+@pytest.mark.parametrize("measure", ["duration", "transfer"])
+def test_what_comes_after_the_last_step_is_in_none(tmp_path, measure):
+    ranks = {}
+    for rank in range(2):
+        steps = [{"start": s * 1_000_000, "end": (s + 1) * 1_000_000 - 1, "thread": 1, "name": f"step {s}"} for s in range(3)]
+        ops = [operation(s * 1_000_000 + 10_000, 100_000 + s, "AllReduce", 1 << 20, rank, sequence=s) for s in range(5)]
+        ranks[rank] = {"collectives": ops, "ranges": steps}
+    answer = ask(make_run(tmp_path / "run", ranks), "nccl_size_spread", {"by": "step", "measure": measure})
+    each = 2 if measure == "duration" else 1
+    assert [(r["step"], r["count"]) for r in answer.table.to_pylist()] == [(0, each), (1, each), (2, each), (None, 2 * each)]

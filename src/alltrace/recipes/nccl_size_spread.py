@@ -199,9 +199,17 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
             steps.filter(pc.equal(steps.column("rank"), pc.min(steps.column("rank")))).sort_by("start") if steps.num_rows else steps
         )
         begin, number = own.column("start").to_numpy(), own.column("step").to_numpy()
-        place = np.searchsorted(begin, whole.column("last_arrival_ns").to_numpy(), side="right") - 1
+        arrival = whole.column("last_arrival_ns").to_numpy()
+        place = np.searchsorted(begin, arrival, side="right") - 1
         outside = (place < 0) if len(begin) else np.ones(whole.num_rows, np.bool_)
         values = number[np.maximum(place, 0)] if len(number) else np.zeros(whole.num_rows, np.int64)
+        # device work goes on after a step's end on the host, and on some ranks longer than on others
+        of, last = steps.column("step").to_numpy(), pc.max_element_wise(steps.column("end"), steps.column("device_end")).to_numpy()
+        known, at = np.unique(of, return_inverse=True)
+        until = np.full(len(known), np.iinfo(np.int64).min)
+        np.maximum.at(until, at, last)
+        if len(known):
+            outside |= arrival >= until[np.minimum(np.searchsorted(known, values), len(known) - 1)]
         keys["step"] = pa.array(values, pa.int64(), mask=outside)
     return collect(keys, whole.column("transfer_ns")), notes
 
