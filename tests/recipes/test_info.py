@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from tests.making import kernel, make_run
 
+from alltrace.recipes.base import Part
+from alltrace.recipes.registry import find
 from alltrace.run.manifest import Clock
 
 
@@ -52,6 +56,16 @@ def test_warnings_and_what_was_left_out_are_notes(tmp_path):
     assert notes[-2:] == ("rank0.sqlite: some events were lost", "left out: 3 environment variables")
     assert len(notes) == 3
     assert "no collective was found on more than one rank" in notes[0]
+
+
+def test_a_report_is_called_the_same_in_rows_and_notes(tmp_path):
+    """Also one whose name is no UTF-8: half a surrogate is no text, which strict readers of JSON refuse."""
+    run = made(tmp_path)
+    reports = [r._replace(path="caf\udce9.sqlite") for r in run.manifest.reports]
+    renamed = SimpleNamespace(manifest=run.manifest._replace(reports=tuple(reports)), ranks=run.ranks)
+    answer = find("info").reduce([Part(r.rank, None) for r in run.ranks], renamed, {})
+    assert answer.table.column("reports").to_pylist()[0] == ["caf\\xe9.sqlite"]
+    assert answer.notes[0] == "caf\\xe9.sqlite: some events were lost"
 
 
 def test_clocks_without_evidence_are_warned_of(tmp_path):

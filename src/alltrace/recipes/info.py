@@ -104,7 +104,7 @@ def _warnings(manifest: Any) -> list[str]:
     by_text: dict[str, list[str]] = defaultdict(list)
     for report in manifest.reports:
         for warning in report.warnings:
-            by_text[warning].append(report.path)
+            by_text[warning].append(_text(report.path))
     found = [f"{paths[0]}: {text}" if len(paths) == 1 else f"{len(paths)} reports: {text}" for text, paths in by_text.items()]
     return [*found, *(f"left out: {r}" for r in manifest.redactions)]
 
