@@ -80,6 +80,15 @@ def test_runs_are_compared_over_ranks(tmp_path):
     assert compare(runs[0], runs[0], what="kernel").table.column("verdict").to_pylist() == ["same"]
 
 
+def test_other_numbers_of_ranks_are_told_where_all_are_asked(tmp_path):
+    runs = [Run(make_run(tmp_path / str(n), {r: {"kernels": [kernel(0, 100)]} for r in range(n)}).path) for n in (1, 2)]
+    told = "run A has 1 rank and run B 2, so counts and totals differ for that alone"
+    assert told in compare(*runs).notes
+    answer = compare(*runs, ranks=[0])
+    assert answer.table.column("count_a").to_pylist() == answer.table.column("count_b").to_pylist() == [1]
+    assert told not in answer.notes
+
+
 def test_a_planted_slow_rank_shows_in_its_steps_and_compute(tmp_path):
     runs = []
     for name, faults in (("a", []), ("b", ["slow-rank:ranks=1"])):

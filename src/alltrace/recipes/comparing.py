@@ -91,7 +91,7 @@ def compare(
     table = compared(answers[0].table, answers[1].table, alpha, threshold_percent)
     notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]
     sizes = [len(r.ranks) for r in (run_a, run_b)]
-    if sizes[0] != sizes[1]:
+    if ranks is None and sizes[0] != sizes[1]:
         notes.append(f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for that alone")
     return Answer(table, COLUMNS, tuple(notes), chart=CHART)
 
