@@ -63,6 +63,13 @@ def test_waiting_for_data_is_told_by_its_range(tmp_path):
     assert found.call_names["data"] == "next_batch"
 
 
+def test_data_is_not_named_after_a_range_that_has_nothing_to_do_with_it(tmp_path):
+    """One that was still open is of no length, and another range's name must not stand for the calls that read."""
+    ranges = [{"start": 0, "end": 9 * MS, "name": "another"}, {"start": 8 * MS, "end": None, "name": "dataloader"}]
+    facts = facts_of(tmp_path, ranges=ranges, osrt=[{"start": MS, "end": 4 * MS, "name": "read"}])
+    assert facts.call_names["data"] == "read"
+
+
 def test_a_queued_kernel_waits_for_communication_copies_or_nothing(tmp_path):
     api = [call(-2000, -1000, correlation=1), call(10, 20, correlation=2)]
     kernels = [kernel(0, MS, correlation=1), collective(MS, 3 * MS), kernel(5 * MS, 6 * MS, correlation=2)]

@@ -171,9 +171,10 @@ def _data(rank: RankTables) -> tuple[Merged, str]:
         rows = rank.table(table, ("start", "end", "name"))
         codes, texts = coded_names(rank, rows)
         wanted = [i for i, t in enumerate(texts) if len(t) < 200 and pattern.search(t)]
-        mine = np.isin(codes, wanted)
+        start, end = numbers(rows, "start"), numbers(rows, "end")
+        mine = np.isin(codes, wanted) & (end > start)  # what is still open, or takes no time, tells nothing
         if mine.any():
-            start, end = numbers(rows, "start")[mine], numbers(rows, "end")[mine]
+            start, end = start[mine], end[mine]
             sets.append(merge(start, end))
             name = name or texts[int(np.bincount(codes[mine], weights=end - start).argmax())]
     return union(sets), name
