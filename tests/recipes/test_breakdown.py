@@ -36,6 +36,20 @@ def test_the_runs_span_adds_idle_time_alone(tmp_path):
     assert [second[c] for c in TIMES] == [0, 60, 20, 200]
 
 
+def test_the_runs_span_is_that_of_one_clock_whatever_was_asked_before(tmp_path):
+    """The clock of the other host is 5 ms ahead, as their collectives say."""
+
+    def ahead(by):
+        return {
+            "kernels": [kernel(by, by + 10_000), *(collective(by + n, by + n + 20_000) for n in range(30_000, 2_000_000, 100_000))]
+        }
+
+    run = make_run(tmp_path, {0: ahead(0), 1: ahead(5_000_000)}, hosts={0: "a", 1: "b"})
+    assert [r["span_ns"] for r in rows(run, span="run")] == [1_950_000] * 2
+    run.recipe("steps")
+    assert [r["span_ns"] for r in rows(run, span="run")] == [1_950_000] * 2
+
+
 def test_a_graph_traced_as_a_whole_is_compute_and_said_to_be(tmp_path):
     run = make_run(tmp_path, {0: {"graphs": [{"start": 0, "end": 2_000_000}], "kernels": [collective(1_000_000, 3_000_000)]}})
     answer = run.recipe("breakdown")

@@ -110,9 +110,8 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: 
 
         tables.update(SOURCES)
     columns = few_columns(recipe, resolved) if not selection else None
-    run = open_from(
-        args, tables or None, partial(wants_alignment, recipe) if recipe.on_one_clock and not recipe.aligned else None, columns
-    )
+    together = recipe.lays_together(resolved) and not recipe.aligned
+    run = open_from(args, tables or None, partial(wants_alignment, recipe, options=resolved) if together else None, columns)
     answer = ask(run, recipe, {**given, **(options or {})}, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=args.jobs)
     if getattr(args, "table", None) is not None:
         answer = answer.only(args.table)
@@ -131,7 +130,12 @@ def few_columns(recipe: Recipe, options: dict[str, Any]) -> dict[str, tuple[str,
 
     What is aligned, and what others' samples stand in for, reads more than the recipe; what outside packages declare is not tested.
     """
-    if recipe.aligned or recipe.on_one_clock or recipe.host_samples or not type(recipe).__module__.startswith("alltrace."):
+    if (
+        recipe.aligned
+        or recipe.lays_together(options)
+        or recipe.host_samples
+        or not type(recipe).__module__.startswith("alltrace.")
+    ):
         return None
     return dict(recipe.reads(options))
 

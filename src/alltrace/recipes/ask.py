@@ -54,7 +54,7 @@ def ask(
     notes = run.manifest.notes
     window = None
     facts: RunFacts = run
-    if wants_alignment(asked, run) or selection:
+    if wants_alignment(asked, run, given) or selection:
         from alltrace.align.store import aligned
 
         alignment = aligned(run, jobs=jobs)
@@ -73,9 +73,9 @@ def ask(
     return answer._replace(notes=(*notes, *left_out(asked, chosen, able), *answer.notes), chart=chart)
 
 
-def wants_alignment(recipe: Recipe, run: Run) -> bool:
-    """Whether the run is aligned before `recipe` is asked."""
-    if recipe.aligned or not recipe.on_one_clock:
+def wants_alignment(recipe: Recipe, run: Run, options: Mapping[str, Any]) -> bool:
+    """Whether the run is aligned before `recipe` is asked with all its `options`."""
+    if recipe.aligned or not recipe.lays_together(options):
         return recipe.aligned
     return run.samples_for_others if recipe.host_samples else len(run.hosts) > 1
 

@@ -97,7 +97,7 @@ def each_reply(
         InputError: A file of the run is damaged.
     """
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
-    if any(wants_alignment(recipe, run) for recipe, _ in questions):
+    if any(wants_alignment(recipe, run, {**{o.name: o.default for o in recipe.options}, **given}) for recipe, given in questions):
         from alltrace.align.store import aligned
 
         notes = (*run.manifest.notes, *aligned(run, jobs=jobs).notes)

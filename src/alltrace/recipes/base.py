@@ -231,6 +231,10 @@ class Recipe(ABC):
         """The tables and columns that `map` reads under `options`."""
         return dict(self.tables)
 
+    def lays_together(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Whether it needs one clock under `options` (see `on_one_clock`)."""
+        return self.on_one_clock
+
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
         """The options as `map` and `reduce` get them: with what `map` must know of the run, such as bins equal on all ranks."""
         return options

@@ -50,6 +50,10 @@ class Breakdown(Recipe):
     )
     chart = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
 
+    def lays_together(self, options: Mapping[str, Any]) -> bool:
+        """With the span of all devices, which are on several hosts."""
+        return bool(options["span"] == "run")
+
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """One row per device: the exact times by class, and what the notes need."""
         import pyarrow as pa
