@@ -124,6 +124,8 @@ def test_open_ranges_end_with_the_last() -> None:
     assert close_ends(table).to_pylist() == [9, 9, 5]
     assert close_ends(table, pa.chunked_array([[20, 4]])).to_pylist() == [20, 9, 5]
     assert close_ends(table.slice(0, 1)).to_pylist() == [1]
+    later = pa.table({"start": [1, 20, 30], "end": pa.array([9, None, None], pa.int64())})
+    assert close_ends(later).to_pylist() == [9, 30, 30]  # none ends before it starts
 
 
 @given(

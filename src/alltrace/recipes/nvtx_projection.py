@@ -389,7 +389,7 @@ def launch_spans(rank: RankTables) -> Any:
     """The rank's ranges that GPU work can belong to, with all ends known, in the order of their report.
 
     These are push/pop ranges and the start/end ranges that ended on the thread they started on. A range that was still open ends at
-    the latest end of any range of the rank.
+    the latest start or end of any range of the rank.
 
     Returns:
         A `pyarrow.Table` with `start`, `end`, `thread`, `name`, `domain`, `kind`, `source_row` and `open` (whether it was).
@@ -492,14 +492,12 @@ def on_one_line(ranges: Any, thread: Ints, start: Ints, end: Ints) -> tuple[Span
 
 
 def close_ends(table: Any, *others: Any) -> Any:
-    """The ends of the ranges of `table`, with the latest end, or the latest of `others`, for those that were still open."""
+    """The ends of the ranges of `table`; those still open end at the latest start or end of any, or the latest of `others`."""
     ends = table.column("end")
     if not ends.null_count:
         return ends
-    latest = [pc.max(column).as_py() for column in (ends, *others)]
-    known = [t for t in latest if t is not None]
-    # an open range that starts after all else ended has no length
-    return pc.max_element_wise(ends, table.column("start")) if not known else pc.fill_null(ends, max(known))
+    latest = [pc.max(column).as_py() for column in (ends, table.column("start"), *others)]
+    return pc.fill_null(ends, max((t for t in latest if t is not None), default=0))
 
 
 def integers(column: Any, null: int = 0) -> Ints:

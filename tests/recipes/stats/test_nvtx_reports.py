@@ -102,6 +102,17 @@ def test_an_open_range_is_around_what_follows(tmp_path: Path) -> None:
     assert column(rows, "Name", "End (ns)", "Lvl", "DurChild (ns)") == [("open", 70, 0, 40), ("x", 30, 1, 0), ("y", 70, 1, 0)]
 
 
+def test_an_open_range_that_starts_after_all_others_ended(tmp_path: Path) -> None:
+    events = [pushpop(10, 30, "whole"), pushpop(50, None, "open"), pushpop(80, None, "last")]
+    rows = asked(tmp_path, "nvtx_pushpop_trace", {"NVTX_EVENTS": events})
+    assert column(rows, "NameTree", "End (ns)", "DurNonChild (ns)") == [("whole", 30, 20), ("open", 80, 30), ("--last", 80, 0)]
+    (tmp_path / "gpu").mkdir()
+    calls, kernels = [(60, 61, MAIN, 1, 3)], [(1000, 1010, 0, 7, 1, PROCESS, 1, 2)]
+    work = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "CUPTI_ACTIVITY_KIND_RUNTIME": calls}
+    rows = asked(tmp_path / "gpu", "nvtx_gpu_proj_trace", {"NVTX_EVENTS": events, **work})
+    assert column(rows, "Name", "Orig Duration (ns)", "Projected Duration (ns)") == [("open", 30, 10)]
+
+
 def test_range_numbers_of_two_reports_do_not_clash(tmp_path: Path) -> None:
     for rank in (0, 1):
         rows = {"NVTX_EVENTS": [pushpop(10 + rank, 100, "outer"), pushpop(20 + rank, 30, "leaf")], "MPI_RANKS": [(MAIN, rank)]}
