@@ -117,6 +117,18 @@ def test_ranges_lose_parents_outside_the_window(tmp_path):
     ]
 
 
+def test_stacks_of_ranges_begin_within_the_window(tmp_path):
+    ranges = [{"start": 0, "end": 900, "name": "epoch", "depth": 0}]
+    for step in range(4):
+        ranges.append({"start": 10 + 200 * step, "end": 190 + 200 * step, "name": f"step {step}", "depth": 1, "parent": 0})
+        ranges.append({"start": 20 + 200 * step, "end": 60 + 200 * step, "name": "forward", "depth": 2, "parent": len(ranges) - 1})
+    rows = [{**r, "kind": "pushpop", "source_row": n} for n, r in enumerate(ranges, 1)]
+    run = make_run(tmp_path / "run", {0: {"ranges": rows}})
+    found = ask(run, "stats:nvtx_pushpop_trace", steps="1:3").table
+    assert found.column("RangeStack").to_pylist() == [":4", ":4:5", ":6", ":6:7"]
+    assert found.column("NameTree").to_pylist() == ["step 1", "--forward", "step 2", "--forward"]
+
+
 def test_the_facts_of_the_whole_run_take_no_window(tmp_path):
     run = make_run(tmp_path / "run", {r: rows_of(6) for r in range(2)})
     with pytest.raises(UsageError, match="info tells of the whole run"):
