@@ -58,7 +58,7 @@ _PROJECTION_READS = {
     "api": ("start", "end", "process", "thread", "correlation"),
 }
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_PIECE = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)")
+_PIECE = re.compile(r"(\d{1,18})(?:\.(\d{1,18}))?(ns|us|ms|s|m|h)")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
@@ -154,10 +154,13 @@ def _time(text: str, part: str) -> int | None:
         return None
     if re.fullmatch(r"-?\d{1,18}", part):
         return int(part)
-    pieces = _PIECE.findall(part)
-    if not pieces or "".join(number + unit for number, unit in pieces) != part:
+    pieces = list(_PIECE.finditer(part))
+    if not pieces or "".join(p[0] for p in pieces) != part:
         raise UsageError(f"--filter-time is {text!r}; expected times such as 2s500ms, of ns, us, ms, s, m and h")
-    total = sum(int(float(number) * _NS[unit]) if "." in number else int(number) * _NS[unit] for number, unit in pieces)
+    total = 0
+    for piece in pieces:
+        whole, unit, fraction = piece[1], piece[3], piece[2] or ""
+        total += int(whole + fraction) * _NS[unit] // int(f"1{'0' * len(fraction)}")
     return min(total, _MOST)
 
 
