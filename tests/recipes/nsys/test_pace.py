@@ -66,6 +66,12 @@ def test_threads_are_mixed_and_told(tmp_path):
     assert "several threads of rank 0" in answer.notes[0]
 
 
+def test_ranges_of_no_known_thread_are_occurrences_too(tmp_path):
+    rows = [step(0, 10, thread=None), step(30, 40, thread=None), step(50, None, thread=None)]
+    answer = ask(make_run(tmp_path / "run", {0: {"ranges": rows}}), "nvtx_pace", {"name": "step"})
+    assert answer.table.column("Start").to_pylist() == [0, 30]
+
+
 def test_kernels_go_by_their_short_names(tmp_path):
     run = make_run(
         tmp_path / "run", {0: {"kernels": [kernel(10, 20, "void f<int>(int)"), kernel(5, 7, "void f<int>(int)"), kernel(0, 1)]}}

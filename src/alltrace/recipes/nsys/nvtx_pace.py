@@ -24,7 +24,8 @@ class NvtxPace(Pace):
 
     def events(self, rank: RankTables, name: str) -> Any:
         """The ranges of that text that were closed."""
-        return called(rank, rank.table("ranges", self.tables["ranges"]), name).drop_null()
+        found = called(rank, rank.table("ranges", self.tables["ranges"]), name)
+        return found.filter(found.column("end").is_valid())
 
 
 RECIPE = NvtxPace()
