@@ -115,6 +115,20 @@ def test_gpu_metrics_while_the_work_of_ranges_runs(tmp_path):
     assert cells(answer, "Name", "GPU", "Count", "Mean") == [("forward", 0, 2, 35.0)]
 
 
+def test_the_longest_ranges_are_counted_once_on_however_many_devices(tmp_path):
+    launches = [{"start": 20 * i + 1, "end": 20 * i + 2, "correlation": i + 1} for i in range(3)]
+    tables = {
+        "kernels": [kernel(100 * i + 100, 100 * i + 150 + i, correlation=i + 1, device=i % 2) for i in range(3)],
+        "api": launches,
+        "ranges": [{"start": 20 * i, "end": 20 * i + 9, "name": f"r{i}", "kind": "pushpop"} for i in range(3)],
+        "gpu_metrics": [*gpu("A", range(50)), *gpu("A", range(50), device=1)],
+        "devices": [{"device": d, "ordinal": d} for d in range(2)],
+    }
+    run = make_run(tmp_path / "run", {0: tables})
+    found = cells(ask(run, "gpu_metric_util_sum", {"per_projected_nvtx": True, "longest_n": 2}), "Name", "GPU")
+    assert found == [("r1", 0), ("r1", 1), ("r2", 0), ("r2", 1)]
+
+
 def test_what_contradicts_or_is_no_expression_is_refused(tmp_path):
     run = make_run(tmp_path / "run", {0: {**ANCHOR, "gpu_metrics": gpu("A", [1])}})
     with pytest.raises(UsageError, match="--per-kernel or --per-projected-nvtx, but both"):

@@ -121,15 +121,13 @@ def _spans(rank: RankTables, options: Mapping[str, Any]) -> Iterator[tuple[str, 
     """Name, device and times of the chosen kernels or ranges, by name and device."""
     kernels = rank.table("kernels", _KERNELS if options["per_kernel"] else ["device"])
     device = integers(kernels.column("device"), -1)
+    devices = np.unique(device)
     if options["per_kernel"]:
         start, end, ids = (integers(kernels.column(c), -1) for c in ("start", "end", "name"))
     else:
         ranges = projected(rank)
         start, end, ids = (integers(ranges.column(c), -1) for c in ("start", "end", "name"))
-        # its work is on one of the rank's devices; which one is not known of each
-        devices = np.unique(device)
-        start, end, ids = (np.tile(v, len(devices)) for v in (start, end, ids))
-        device = np.repeat(devices, ranges.num_rows)
+        device = np.zeros(ranges.num_rows, np.int64)
     pattern = _pattern(options)
     texts = texts_of(rank, ids)
     if pattern is not None:
@@ -139,6 +137,9 @@ def _spans(rank: RankTables, options: Mapping[str, Any]) -> Iterator[tuple[str, 
     if options["longest_n"] >= 0:
         longest = np.lexsort((ids, device, start, start - end))[: options["longest_n"]]
         start, end, ids, device = start[longest], end[longest], ids[longest], device[longest]
+    if not options["per_kernel"]:  # a range's work is on one of the rank's devices; which one is not known of each
+        device = np.repeat(devices, len(ids))
+        start, end, ids = (np.tile(v, len(devices)) for v in (start, end, ids))
     order = np.lexsort((start, device, ids))
     start, end, ids, device = start[order], end[order], ids[order], device[order]
     found = [(texts[name], gpu, merge(start[rows], end[rows])) for (name, gpu), rows in by_track(ids, device)]
