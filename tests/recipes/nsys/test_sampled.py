@@ -129,6 +129,13 @@ def test_the_longest_ranges_are_counted_once_on_however_many_devices(tmp_path):
     assert found == [("r1", 0), ("r1", 1), ("r2", 0), ("r2", 1)]
 
 
+def test_a_sample_that_is_no_number_leaves_the_others_of_its_metric(tmp_path):
+    samples = [*gpu("SM Active", [1.0, float("nan"), 3.0]), *gpu("SM Issue", [float("inf"), 5.0, None])]
+    run = make_run(tmp_path / "run", {0: {**ANCHOR, "gpu_metrics": samples}})
+    found = cells(ask(run, "gpu_metric_util_sum"), "Metric", "Count", "Mean")
+    assert found == [("SM Active", 2, 2.0), ("SM Issue", 1, 5.0)]
+
+
 def test_what_contradicts_or_is_no_expression_is_refused(tmp_path):
     run = make_run(tmp_path / "run", {0: {**ANCHOR, "gpu_metrics": gpu("A", [1])}})
     with pytest.raises(UsageError, match="--per-kernel or --per-projected-nvtx, but both"):

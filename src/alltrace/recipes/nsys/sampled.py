@@ -69,7 +69,8 @@ def gpu_series_of_host(rank: RankTables) -> list[Series]:
 
 def series(rank: RankTables, table: Any, *keys: str, time: str) -> list[Series]:
     """The samples of a table by `keys`, of which the last is the metric's name id; by key and time."""
-    table = table.filter(pc.and_(table.column("value").is_valid(), table.column(time).is_valid()))
+    known = pc.is_finite(table.column("value").fill_null(float("nan")))
+    table = table.filter(pc.and_(known, table.column(time).is_valid()))
     tracks = [integers(table.column(k), -1) for k in keys]
     times = integers(table.column(time))
     values = table.column("value").to_numpy()
@@ -77,11 +78,7 @@ def series(rank: RankTables, table: Any, *keys: str, time: str) -> list[Series]:
     tracks, times = [t[order] for t in tracks], times[order]
     values = values[order]
     names = texts_of(rank, tracks[-1])
-    found = [
-        Series(key[:-1], names[key[-1]], times[rows], values[rows])
-        for key, rows in by_track(*tracks)
-        if np.isfinite(values[rows]).all()
-    ]
+    found = [Series(key[:-1], names[key[-1]], times[rows], values[rows]) for key, rows in by_track(*tracks)]
     return sorted(found, key=lambda s: (s.key, s.metric))
 
 
