@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from alltrace.recipes.ask import ask
+from alltrace.recipes.base import Part
 from alltrace.recipes.stats import find_report
 from alltrace.run.importer import import_reports
 from alltrace.run.store import open_run
@@ -111,6 +116,22 @@ def test_an_open_range_that_starts_after_all_others_ended(tmp_path: Path) -> Non
     work = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "CUPTI_ACTIVITY_KIND_RUNTIME": calls}
     rows = asked(tmp_path / "gpu", "nvtx_gpu_proj_trace", {"NVTX_EVENTS": events, **work})
     assert column(rows, "Name", "Orig Duration (ns)", "Projected Duration (ns)") == [("open", 30, 10)]
+
+
+def test_work_outside_of_ranges_is_counted_in_little_memory() -> None:
+    row = {"first": 0, "last": 10, "PID": 1, "TID": 1, "operations": 200_000, "NumChild": 0}
+    schema = pa.schema([(c, pa.int64()) for c in (*row, "start", "name", "domain")])
+    ids = [np.arange(200_000) + rank for rank in range(8)]
+    parts = []
+    for rank, of in enumerate(ids):
+        lists = pa.ListArray.from_arrays(pa.array([0, len(of)], pa.int32()), pa.array(of))
+        parts.append(Part(rank, pa.Table.from_pylist([row], schema).append_column("correlations", lists)))
+    tracemalloc.start()
+    answer = find_report("nvtx_gpu_proj_trace").reduce(parts, SimpleNamespace(ranks=()), {})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert answer.table.column("NumGPUOps").to_pylist() == [200_007]
+    assert peak < 16 << 20
 
 
 def test_range_numbers_of_two_reports_do_not_clash(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class NvtxGpuProjTrace(NsysRecipe):
         titles = [cell.title for cell in self.results["trace"][:-1]]
         for part in parts:
             outside = outside_rows(part.table)
-            for row in outside.to_pylist():
+            for row in outside.drop_columns(["correlations"]).to_pylist():
                 cell = outside_row(part.rank, row)
                 yield {**{title: pa.array([cell.get(title)]) for title in titles}, FILE: [called[part.rank]]}
             inside = part.table.slice(0, part.table.num_rows - outside.num_rows)

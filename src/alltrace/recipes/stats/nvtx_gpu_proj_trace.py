@@ -17,7 +17,7 @@ from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
 from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import Answer, RunFacts
 
@@ -52,7 +52,8 @@ class NvtxGpuProjTrace(ProjectionReport):
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges by number, behind the work outside of ranges."""
         by_rank = bool(options.get("by_rank"))
-        outside = [(part.rank, row) for part in parts for row in outside_rows(part.table).to_pylist()]
+        alone = [(part.rank, outside_rows(part.table)) for part in parts]
+        outside = [(rank, row) for rank, rows in alone for row in rows.drop_columns(["correlations"]).to_pylist()]
         parts = [Part(part.rank, pc.filter(part.table, pc.is_valid(part.table.column("start")))) for part in parts]
         parts = [part for part in parts if part.table.num_rows]
         columns: dict[str, Any] = {cell.title: [] for cell in self.answer_cells(options)}
@@ -60,8 +61,8 @@ class NvtxGpuProjTrace(ProjectionReport):
             columns = trace_columns(parts, run)
         if outside and not by_rank:
             rank, last = max(outside, key=lambda o: o[1]["last"])
-            ids = {i for _, row in outside for i in row["correlations"]}
-            merged = {**last, "first": min(row["first"] for _, row in outside), "operations": len(ids)}
+            number = _distinct(rows.column("correlations") for _, rows in alone if rows.num_rows)
+            merged = {**last, "first": min(row["first"] for _, row in outside), "operations": number}
             outside = [(rank, merged)]
         first = [outside_row(rank, row) for rank, row in outside]
         joined = {c.title: _joined([r.get(c.title) for r in first], columns[c.title]) for c in self.answer_cells(options)}
@@ -71,6 +72,15 @@ class NvtxGpuProjTrace(ProjectionReport):
 def outside_rows(table: Any) -> Any:
     """The rows of a part that stand for work outside all ranges: one, or none."""
     return pc.filter(table, pc.is_null(table.column("start"))) if table.num_rows else table
+
+
+def _distinct(columns: Iterable[Any]) -> int:
+    """How many distinct numbers the lists of all columns hold; those of one rank are looked at after the other."""
+    ids = np.empty(0, np.int64)
+    for column in columns:
+        ids = np.sort(np.concatenate((ids, pc.list_flatten(column).to_numpy())), kind="stable")
+        ids = ids[np.concatenate(([True], ids[1:] != ids[:-1]))]
+    return len(ids)
 
 
 def outside_row(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
