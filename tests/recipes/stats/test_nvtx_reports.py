@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from alltrace.cli.output import to_csv
 from alltrace.recipes.ask import ask
 from alltrace.recipes.base import Part
 from alltrace.recipes.stats import find_report
@@ -116,6 +117,16 @@ def test_an_open_range_that_starts_after_all_others_ended(tmp_path: Path) -> Non
     work = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "CUPTI_ACTIVITY_KIND_RUNTIME": calls}
     rows = asked(tmp_path / "gpu", "nvtx_gpu_proj_trace", {"NVTX_EVENTS": events, **work})
     assert column(rows, "Name", "Orig Duration (ns)", "Projected Duration (ns)") == [("open", 30, 10)]
+
+
+@pytest.mark.parametrize("report", ["nvtx_pushpop_trace", "nvtx_gpu_proj_trace"])
+def test_stacks_of_more_text_than_a_string_array_holds(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = asked(tmp_path, report, gpu_work())
+    monkeypatch.setattr("alltrace.recipes.stats.base._MOST_TEXT", 8)
+    answer = ask(open_run(tmp_path / "run"), find_report(report))
+    assert pa.types.is_large_string(answer.table.schema.field("RangeStack").type)
+    assert answer.table.to_pylist() == rows
+    assert ":1" in to_csv(answer.table)
 
 
 def test_work_outside_of_ranges_is_counted_in_little_memory() -> None:

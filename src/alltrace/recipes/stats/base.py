@@ -32,6 +32,7 @@ _UNITS: dict[CellKind, str] = {
 }  # fmt: skip
 _DECIMALS: dict[CellKind, int] = {"real": 1, "mean_time": 1, "percent": 1, "size": 3, "throughput": 3}
 
+_MOST_TEXT = (1 << 31) - 1
 BY_RANK = Option("by_rank", bool, default=False, help="A row for each rank, with the rank in front.")
 RANK = "rank"
 
@@ -365,8 +366,8 @@ def _cells(cell: Cell, values: Any) -> Any:
     if isinstance(values, np.ndarray) and values.dtype.kind in "if":
         values = plain_array(values)
     array = values if isinstance(values, pa.Array) else pa.array(values)
-    if cell.kind == "text" and pa.types.is_dictionary(array.type):
-        return array
+    if cell.kind == "text" and (pa.types.is_dictionary(array.type) or array.nbytes > _MOST_TEXT):
+        return array  # more text than a string array can hold comes as a large one, and stays one
     if cell.kind not in _DECIMALS:
         return array if pa.types.is_decimal(array.type) else pc.cast(array, field.type)
     number = pc.cast(array, pa.float64())

@@ -131,7 +131,7 @@ def trace_columns(parts: Sequence[Part], run: RunFacts) -> dict[str, Any]:
         "NumChild": column["NumChild"],
         "RangeId": number[order],
         "ParentId": pa.array(number[np.maximum(up, 0)], mask=up < 0),
-        "RangeStack": pc.cast(pc.take(texts, pa.array(place[order])), pa.string()),
+        "RangeStack": pc.take(texts, pa.array(place[order])),
         RANK_CELL.title: np.repeat([part.rank for part in parts], sizes)[order],
     }
 
