@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 from tests.making import kernel, make_run
 
 from alltrace.recipes.ask import ask
@@ -38,3 +41,14 @@ def test_ranks_of_one_report_are_told_apart(tmp_path):
         ranks = run.ranks
 
     assert files(Facts()) == {0: "one rank 0", 1: "one rank 1", 2: "two"}
+
+
+def test_thousands_of_reports_are_told_apart_in_no_time():
+    from alltrace.recipes.nsys.base import files
+
+    ranks = [SimpleNamespace(rank=r, reports=(r,)) for r in range(12_000)]
+    reports = [SimpleNamespace(path=f"reports/profile_rank{r.rank:05d}.nsys-rep") for r in ranks]
+    began = time.process_time()
+    names = files(SimpleNamespace(ranks=ranks, manifest=SimpleNamespace(reports=reports)))
+    assert time.process_time() - began < 0.8
+    assert len(set(names.values())) == len(ranks)

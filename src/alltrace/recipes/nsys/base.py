@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -195,8 +196,8 @@ def _typed(cell: Cell, values: Any) -> Any:
 def files(run: RunFacts) -> dict[int, str]:
     """What each rank's report is called, without folder and ending; the same for no two ranks."""
     stems = {r.rank: ", ".join(_stem(run.manifest.reports[i].path) for i in r.reports) for r in run.ranks}
-    known = list(stems.values())
-    return {rank: stem if known.count(stem) == 1 else f"{stem} rank {rank}" for rank, stem in stems.items()}
+    known = Counter(stems.values())
+    return {rank: stem if known[stem] == 1 else f"{stem} rank {rank}" for rank, stem in stems.items()}
 
 
 def _stem(path: Any) -> str:
