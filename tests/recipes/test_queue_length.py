@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from tests.making import make_run
 
+from alltrace.trace.errors import UsageError
+
 from .work import call, launched
 
 
@@ -26,6 +28,11 @@ def test_over_time(tmp_path):
     assert [r["mean_length"] for r in rows] == pytest.approx([(50 + 40 + 30) / 50, (50 + 10 + 10) / 50, 0, 40 / 50])
     assert [r["max_length"] for r in rows] == [3, 3, 0, 1]
     assert [r["empty_ns"] for r in rows] == [0, 0, 50, 10]
+
+
+def test_more_bins_than_anyone_looks_at_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="100000 or less"):
+        make_run(tmp_path, {0: tables()}).recipe("queue-length", bins=1_000_000_000)
 
 
 def test_streams_have_queues_of_their_own_and_unknown_calls_none(tmp_path):
