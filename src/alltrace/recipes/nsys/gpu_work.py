@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -85,8 +85,3 @@ def _overheads(rank: RankTables) -> tuple[Ints, Ints, Ints]:
     rows = np.array([i for i, t in enumerate(texts) if t in _OVERHEADS], np.int64)
     process, start, end = (integers(table.column(c), -1)[rows] for c in ("process", "start", "end"))
     return process, start, end
-
-
-def columns(rows: list[tuple[Any, ...]], titles: tuple[str, ...], kinds: tuple[Any, ...]) -> Any:
-    """A table of rows of plain values."""
-    return pa.table({t: pa.array([row[i] for row in rows], kind) for i, (t, kind) in enumerate(zip(titles, kinds, strict=True))})
