@@ -300,14 +300,14 @@ def statistics_columns(table: Any, counted: str, *, sizes: bool = False, totaled
 
 
 def shares(totals: Any, within: Any = None) -> Any:
-    """Each total as a percentage of the sum of all, or of the sum of those with the same `within`; 0 where that sum is 0."""
+    """Each total as a percentage of the sum of all, or of the sum of those with the same `within`; null where that sum is 0."""
     values = np.asarray([float(v) for v in totals.to_pylist()])
     if within is None:
         sums = np.full(len(values), values.sum())
     else:
         codes, _ = group([within])
         sums = np.bincount(codes, weights=values)[codes] if len(codes) else values
-    return np.divide(100.0 * values, sums, out=np.zeros_like(values), where=sums != 0)
+    return pa.array(np.divide(100.0 * values, sums, out=np.zeros_like(values), where=sums != 0), mask=sums == 0)
 
 
 def stack(tables: Sequence[Any]) -> Any:
