@@ -102,6 +102,13 @@ def test_ranges_of_one_place_nest_as_they_were_pushed(tmp_path: Path) -> None:
     ]
 
 
+def test_a_range_without_a_name_has_none_in_the_tree(tmp_path: Path) -> None:
+    rows = asked(
+        tmp_path, "nvtx_pushpop_trace", {"NVTX_EVENTS": [pushpop(0, 9, "outer"), pushpop(1, 8, None), pushpop(2, 3, "leaf")]}
+    )
+    assert column(rows, "Name", "NameTree") == [("outer", "outer"), (None, None), ("leaf", "----leaf")]
+
+
 def test_an_open_range_is_around_what_follows(tmp_path: Path) -> None:
     events = [pushpop(10, None, "open"), pushpop(20, 30, "x"), pushpop(40, 70, "y"), (45, None, 34, "mark", MAIN, None, 0)]
     rows = asked(tmp_path, "nvtx_pushpop_trace", {"NVTX_EVENTS": events})

@@ -106,14 +106,14 @@ def stacks(level: Ints, parent: Ints, number: Ints) -> tuple[Any, Ints]:
 
 
 def name_tree(level: Ints, labels: Any) -> Any:
-    """The name of each range behind two dashes for each of its ancestors, as a string array.
+    """The name of each range behind two dashes for each of its ancestors, a dictionary array; null where it has no name.
 
     Args:
         level: How many ancestors each range has.
         labels: The names, a dictionary array.
     """
     codes, first = group([labels.indices, pa.array(level)])
-    some = pc.fill_null(pc.cast(pc.take(labels, pa.array(first)), pa.string()), "")
+    some = pc.cast(pc.take(labels, pa.array(first)), pa.string())
     deep = pc.binary_repeat(pa.scalar("--"), pa.array(level[first]))
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pc.binary_join_element_wise(deep, some, ""))
 
