@@ -195,6 +195,14 @@ def test_a_kernel_counts_for_every_range_around_it(tmp_path: Path) -> None:
     assert column(rows, *titles) == [(None, 0, 1, 40, "kernel"), ("a", 1, 2, 50, "kernel"), ("b", 2, 1, 40, "kernel")]
 
 
+def test_a_kernel_in_two_ranges_without_a_name_is_one(tmp_path: Path) -> None:
+    calls, kernels = [(22, 24, MAIN, 1, 3)], [(1000, 1010, 0, 7, 1, PROCESS, 1, 2)]
+    events = [(0, None, 75, "lib", MAIN, None, 4), pushpop(10, 30, None), (20, 25, 59, None, MAIN, None, 4)]
+    work = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "CUPTI_ACTIVITY_KIND_RUNTIME": calls}
+    rows = asked(tmp_path, "nvtx_kern_sum:base", {"NVTX_EVENTS": events, **work})
+    assert column(rows, "NVTX Range", "NVTX Inst", "Kern Inst", "Total Time (ns)") == [(None, 2, 1, 20)]
+
+
 @pytest.mark.parametrize(
     ("report", "events"),
     [
