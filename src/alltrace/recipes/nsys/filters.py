@@ -264,7 +264,9 @@ class FilteredRank:
         if self._filters.end is not None:
             kept &= start <= self._filters.end
         for name in self._filters.nvtx:
-            kept &= _in_spans(self._named(name), rows, start, end)
+            # what ran on a device is judged by time alone, whichever thread called for it
+            owned = () if table in DEVICE_TABLES else ("thread", "process")
+            kept &= _in_spans(self._named(name), rows, start, end, owned)
         if self._filters.projected is not None and table in DEVICE_TABLES:
             kept &= _overlaps(self._projected, start, end)
         return kept
@@ -355,11 +357,12 @@ def _overlaps(spans: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[n
     return result
 
 
-def _in_spans(spans: _Spans, rows: Any, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _in_spans(
+    spans: _Spans, rows: Any, start: NDArray[np.int64], end: NDArray[np.int64], owners: Sequence[str]
+) -> NDArray[np.bool_]:
     from alltrace.recipes.nvtx_projection import integers
 
-    # a row that has no thread, such as a kernel, is judged by time alone
-    owned = {name: integers(rows.column(name), -1) for name in ("thread", "process") if name in rows.column_names}
+    owned = {name: integers(rows.column(name), -1) for name in owners if name in rows.column_names}
     if "thread" not in owned:
         return _overlaps(spans.everywhere, start, end)
     kept = np.zeros(len(start), bool)
