@@ -39,3 +39,10 @@ def test_communicators_add_up_to_operations(runs):
     aligned(run)
     (total,) = run.table("collectives").aggregate('count(*), sum("end" - start), sum(bytes)').fetchall()
     assert tuple(sum(r[c] for r in communicators) for c in ("Count", "Sum", "Bytes")) == tuple(int(v) for v in total)
+
+
+def test_a_filter_that_operations_pass_is_not_said_to_let_nothing_pass(runs):
+    answer = ask(runs["alone"], "nccl_sum", {"start": 0})
+    assert answer.table.num_rows == 0
+    assert answer.further["operations"].table.num_rows
+    assert not any("nothing passes" in note for note in answer.notes)

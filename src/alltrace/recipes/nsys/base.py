@@ -122,7 +122,7 @@ class NsysRecipe(Recipe):
         some = [part for part in parts if part.table.num_rows]
         answer = self.combine(some, run, options)
         filters = given_filters(options)
-        if parts and not answer.table.num_rows and filters:
+        if parts and filters and not any(t.table.num_rows for t in answer.all_tables().values()):
             note = f"nothing passes {filters}, so there is nothing to answer"
             answer = answer._replace(notes=(*answer.notes, note))
         return answer
