@@ -288,6 +288,30 @@ def test_a_payload_that_is_no_json_or_hostile_says_nothing(tmp_path):
     assert picked(rows, "op", "communicator", "bytes", "peer", "evidence") == [("Broadcast", None, None, None, "nvtx+kernel")] * 6
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ncclAllReduce", {"count": 2**62, "datatype": "float64"}),
+        ("ncclAllReduce", {"count": 2**62, "datatype": "float64", "seq": 1}),
+        ("ncclSend", {"peer": 2**40, "seq": 1}),
+        ("ncclBroadcast", {"root": 2**40, "seq": 1}),
+        ("ncclAllReduce", {"nranks": 2**40, "comm rank": -(2**40), "seq": 1}),
+        ("ncclBroadcast", {"root": 2**40, "nranks": 2**31}),
+    ],
+)
+def test_a_payload_with_numbers_that_fit_no_column_does_not_say_them(tmp_path, name, told):
+    rows = rows_of(tmp_path, ranges=[call(0, 10, name, {"comm": "0x1", **told})])
+    assert picked(rows, "communicator", "bytes", "peer", "root", "group_rank", "group_size") == [("0x1", *[None] * 5)]
+
+
+def test_an_exchange_of_more_bytes_than_a_number_holds_has_no_size(tmp_path):
+    told = {"comm": "0x1", "bytes": 2**62, "nranks": 3}
+    sides = ((1, "ncclSend"), (10, "ncclRecv"))
+    ranges = [call(at + k, at + k + 1, name, {**told, "peer": k}) for at, name in sides for k in range(3)]
+    rows = rows_of(tmp_path, ranges=[call(0, 100, "ncclGroupStart"), *ranges, call(120, 130, "ncclGroupEnd")])
+    assert picked(rows, "op", "bytes") == [("AllToAll", None)]
+
+
 def test_a_rank_without_communication_has_an_empty_table(tmp_path):
     table = collect(make_run(tmp_path, {0: {"kernels": [kernel(1, 2)]}}).rank(0))
     assert (table.num_rows, table.column_names) == (0, list(TABLES["collectives"].column_names))

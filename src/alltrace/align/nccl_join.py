@@ -144,8 +144,6 @@ def _payload_numbers(calls: Calls) -> tuple[dict[str, NDArray[np.int64]], dict[s
             value = getattr(told, name)
             if value is None and name in ("group_rank", "group_size") and told.communicator in calls.members:
                 value = calls.members[told.communicator][name == "group_size"]
-            if name not in ("bytes", "count", "sequence") and value is not None and not -(2**31) <= value < 2**31:
-                value = None
             found.append(value)
         valid[name] = np.array([v is not None for v in found])[calls.payload]
         numbers[name] = np.array([v or 0 for v in found], np.int64)[calls.payload]
@@ -197,7 +195,9 @@ def _fold_exchanges(
     sent = np.bincount(
         calls.unit, np.where(paired & valid["bytes"] & (np.isin(calls.op, (send,))), numbers["bytes"], 0), minlength=units
     )
-    numbers["bytes"][head] = sent[calls.unit[head]].astype(np.int64)
+    fits = sent[calls.unit[head]] < 2.0**63
+    numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
+    valid["bytes"][head] &= fits
     valid["peer"][head] = False
     return keep
 

@@ -49,6 +49,8 @@ _FIELDS = {
     "operation": ("operationid", "opid"),
     "channel": ("channelid", "channel"),
 }
+_SMALL = frozenset({"peer", "root", "group_rank", "group_size"})
+"""Fields that `collectives` has 32 bits for; a number beyond them is none of a rank."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,11 @@ def parse_payload(text: str | None) -> Payload:
         return NOTHING
     flat = {_NOT_LETTERS.sub("", str(k).lower()): v for k, v in found.items()} if isinstance(found, dict) else {}
     got = {field: next((flat[k] for k in keys if flat.get(k) is not None), None) for field, keys in _FIELDS.items()}
-    numbers = {f: _whole(v) for f, v in got.items() if f not in ("communicator", "datatype")}
+    numbers = {f: _whole(v, 31 if f in _SMALL else 63) for f, v in got.items() if f not in ("communicator", "datatype")}
     datatype = _datatype(got["datatype"])
     size, count = numbers["bytes"], numbers["count"]
     if size is None and count is not None and datatype in TYPE_BYTES:
-        numbers["bytes"] = count * TYPE_BYTES[datatype]
+        numbers["bytes"] = _whole(count * TYPE_BYTES[datatype])
     return Payload(communicator=_identity(got["communicator"]), datatype=datatype, **numbers)
 
 
@@ -128,14 +130,15 @@ def datatype_of_kernel(name: str | None, op: str | None) -> str | None:
     return None
 
 
-def _whole(value: object) -> int | None:
+def _whole(value: object, bits: int = 63) -> int | None:
+    """A whole number that fits `bits` bits and a sign, or None."""
     if isinstance(value, bool):
         return None
     try:
         number = int(value, 0) if isinstance(value, str) else int(value) if isinstance(value, (int, float)) else None
     except (ValueError, OverflowError):
         return None
-    return number if number is not None and -(2**63) <= number < 2**63 else None
+    return number if number is not None and -(2**bits) <= number < 2**bits else None
 
 
 def _identity(value: object) -> str | None:
