@@ -171,6 +171,34 @@ def test_a_sequence_number_of_the_profiler_decides_alone():
     assert found.unmatched == {0: 1, 1: 0}
 
 
+def test_operations_that_share_a_sequence_number_are_instances_of_their_own():
+    # as those that a framework coalesces: the first with the first, the second with the second
+    ends = [[(100, 0), (220, 1), (400, 2)], [(103, 0), (223, 1), (404, 2)]]
+    told = {"sequence": {0: [4, 4, 5], 1: [4, 4, 5]}, "evidence": {0: ["trace"] * 3, 1: ["trace"] * 3}}
+    found = matched(hand_made(ends, **told))
+    assert quality(found, hand_made(ends)) == (1.0, 1.0)
+    assert confidences(found) == {1.0}
+    assert found.members.column("instance").to_pylist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_one_rank_alone_is_no_instance_however_often_it_tells_a_sequence_number():
+    ends = [[(100, 0), (200, 1), (300, 2)], [(303, 2)]]
+    made = hand_made(ends, sequence={0: [4, 4, 5], 1: [5]}, evidence={0: ["trace"] * 3, 1: ["trace"]})
+    found = matched(made)
+    assert found.members.select(["rank", "row"]).to_pylist() == [{"rank": 0, "row": 2}, {"rank": 1, "row": 0}]
+    assert found.unmatched == {0: 2, 1: 0}
+
+
+def test_of_shared_sequence_numbers_with_a_dropped_event_time_decides():
+    ends = [[(10_000 * k, k) for k in range(1, 9)], [(10_000 * k + 3, k) for k in range(1, 9) if k != 4]]
+    numbers = [0, 1, 2, 4, 4, 5, 6, 7]  # the third and the fourth were coalesced
+    told = {0: numbers, 1: numbers[:3] + numbers[4:]}
+    made = hand_made(ends, sequence=told, evidence={0: ["trace"] * 8, 1: ["trace"] * 7})
+    found = matched(made)
+    assert quality(found, made) == (1.0, 1.0)
+    assert found.unmatched == {0: 1, 1: 0}
+
+
 def test_a_gap_by_hand():
     ends = [[(e, k) for k, e in enumerate((1000, 2100, 3050, 4200, 5020))] for _ in range(3)]
     del ends[1][2]

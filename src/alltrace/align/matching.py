@@ -124,13 +124,30 @@ def step_anchors(steps: Any, shifts_ns: Mapping[int, int]) -> tuple[dict[int, fl
 
 
 def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
-    """Number the instances that communicator and sequence number tell."""
+    """Number the instances that communicator and sequence number tell.
+
+    Operations that were coalesced have one number: the k-th of each rank are an instance. Where ranks have not as many of them,
+    time decides.
+    """
     told = np.flatnonzero((operations.sequence >= 0) & (operations.communicator >= 0) & (operations.paired == 0))
     if not len(told):
         return
     keys = np.stack((operations.communicator[told], operations.op[told], operations.sequence[told]))
-    _, found = np.unique(keys, axis=1, return_inverse=True)
-    number[told] = found.reshape(-1)
+    found = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    order = np.lexsort((operations.rank[told], found))  # of equal ones those that end first come first
+    again = (np.diff(found[order]) == 0) & (np.diff(operations.rank[told][order]) == 0)
+    if again.any():
+        heads = np.flatnonzero(np.concatenate(([True], ~again)))
+        many = np.diff(np.append(heads, len(order)))
+        most, least = np.zeros(int(found.max()) + 1, np.int64), np.full(int(found.max()) + 1, len(order))
+        np.maximum.at(most, found[order[heads]], many)
+        np.minimum.at(least, found[order[heads]], many)
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order)) - np.repeat(heads, many)
+        equal = (most == least)[found]
+        told, found = told[equal], _pair(found, place)[equal]
+        found = np.unique(found, return_inverse=True)[1].reshape(-1)
+    number[told] = found
     confidence[told] = _SURE
 
 
