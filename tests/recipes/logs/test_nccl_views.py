@@ -207,6 +207,17 @@ def test_a_disagreement_is_found(ask, odd, kind, found):
     assert text.splitlines()[rows[0]["line"] - 1].startswith(f"{HOST}:12:12 [2]")
 
 
+def test_a_reduction_of_the_program_has_another_number_on_each_rank(ask):
+    numbers = (193046123, 77445599)  # as `ncclUserRedOpMangle` makes them from addresses
+    text = init(0) + init(1) + "".join(coll(r, op="ReduceScatter", k=k, redop=numbers[r]) for k in range(3) for r in (0, 1))
+    rows, _answer = ask("mismatches", text)
+    assert rows == []
+    rows, _answer = ask("mismatches", text + coll(0, k=3, redop=numbers[0]) + coll(1, k=3))
+    assert [(r["sequence"], r["kind"], r["expected"][-5:], r["found"][-4:]) for r in rows] == [(3, "reduction", " user", " sum")]
+    calls, _answer = ask("calls", text)
+    assert {c["redop"] for c in calls} == {"user"}
+
+
 def test_order_and_missing_calls(ask):
     first, second = {"op": "AllReduce", "count": 5}, {"op": "AllGather", "count": 7}
     head = init(0) + init(1)

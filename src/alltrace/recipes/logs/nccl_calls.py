@@ -30,7 +30,7 @@ COLUMNS = (
     AnswerColumn("datatype", None, "The type"),
     AnswerColumn("bytes", "bytes", "Count times the bytes of the datatype, exact"),
     AnswerColumn("payload_bytes", "bytes", "As nccl-tests counts a size: times the ranks where the count is one rank's share"),
-    AnswerColumn("redop", None, "The reduction; null for operations without one"),
+    AnswerColumn("redop", None, "The reduction, `user` for one of the program's own; null for operations without one"),
     AnswerColumn("root", None, "The root of Broadcast, Reduce, Gather and Scatter"),
     AnswerColumn("peer", None, "The peer of Send and Recv"),
     AnswerColumn("step", None, "The step: that of the next step's line in the log; null behind the last"),
@@ -116,7 +116,7 @@ class _Rows:
             "log": pa.array(logs.paths, pa.string()),
             "state": pa.array(["whole", "cut", "rejoined"], pa.string()),
             "datatype": pa.array([datatype_name(n) for n in range(256)], pa.string()),
-            "redop": pa.array([reduction_name(n) for n in range(256)], pa.string()),
+            "redop": pa.array([*(reduction_name(n) for n in range(255)), "user"], pa.string()),
         }
         self._token_host, self._token_pid, self._token_tid, self._token_dev = [], [], [], []
         for part in logs.parts:

@@ -1,8 +1,9 @@
 """Collectives on which the ranks of a communicator disagree: a hang, found before it is one.
 
 The k-th collective of each rank on a communicator must be the same operation with the same count, datatype, reduction and root
-(NCCL's user guide, "Collective Operations"). Where a rank's INIT is not in the log, its calls are laid beside the others' by
-opCount.
+(NCCL's user guide, "Collective Operations"). Reductions of the program's own are not told apart: NCCL makes their numbers from the
+communicator's address (`ncclUserRedOpMangle` in src/include/comm.h), so each rank has another one for the same. Where a rank's INIT
+is not in the log, its calls are laid beside the others' by opCount.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.recipes.logs.nccl import FROM_CALL, datatype_name, reduction_name
-from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT
+from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT, REDUCTIONS
 
 if TYPE_CHECKING:
     from alltrace.recipes.logs.nccl import NcclOptions
@@ -81,6 +82,7 @@ def _collectives(logs: NcclLogs) -> dict[int, Any]:
         keep = ~_P2P[its[2]] & (((its[-1] & FROM_CALL) != 0) == logs.uses_calls_of_trace)
         table = np.column_stack(its[:-1])[keep]
         table[~_ROOTED[table[:, 2]], 6] = 0
+        table[:, 5] = np.minimum(table[:, 5], len(REDUCTIONS))
         member = np.array(logs.member_of[log], np.int64)[batch.column("instance").to_numpy()][keep]
         order = np.argsort(member, kind="stable")
         member = member[order]
@@ -191,5 +193,5 @@ def _words(signature: tuple[int, ...]) -> str:
     op, count, datatype, redop, root = signature
     text = f"{OPERATIONS[op]} count {count} {datatype_name(datatype)}"
     if OPERATIONS[op] in ("AllReduce", "ReduceScatter", "Reduce"):
-        text += f" {reduction_name(redop)}"
+        text += f" {reduction_name(redop) if redop < len(REDUCTIONS) else 'user'}"
     return text + (f" root {root}" if _ROOTED[op] else "")
