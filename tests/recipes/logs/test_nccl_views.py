@@ -118,6 +118,13 @@ def test_steps_without_lines_are_refused(ask):
         parse_steps("5:4")
 
 
+@pytest.mark.parametrize("view", ["mismatches", "topology", "tuning"])
+@pytest.mark.parametrize("chosen", [{"steps": (1, 2)}, {"ranks": frozenset({1})}])
+def test_a_view_of_everything_refuses_a_choice(ask, view, chosen):
+    with pytest.raises(UsageError, match=f"--{next(iter(chosen))} has no meaning for the view {view}"):
+        ask(view, init(0) + init(1) + coll(0) + coll(1), **chosen)
+
+
 def test_histogram_presets_and_edges(ask):
     text = "".join(
         coll(0, op="Broadcast", count=n, datatype=0, k=n % 7) for n in (1, 65535, 65536, 1 << 20, (16 << 20) - 1, 16 << 20)

@@ -36,6 +36,17 @@ class NcclOptions:
     ranks: frozenset[int] | None = None
 
 
+def refuse_a_choice(view: str, options: NcclOptions) -> None:
+    """Refuse steps and ranks for a view that is of all of them.
+
+    Raises:
+        UsageError: Steps or ranks are given.
+    """
+    for given, option in ((options.steps, "--steps"), (options.ranks, "--ranks")):
+        if given is not None:
+            raise UsageError(f"{option} has no meaning for the view {view}, which is of all ranks and steps")
+
+
 def datatype_name(code: int) -> str:
     """The name of NCCL's datatype number; the number itself where NCCL has none."""
     return DATATYPES[code][0] if 0 <= code < len(DATATYPES) else str(code)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.base import Answer, AnswerColumn
-from alltrace.recipes.logs.nccl import FROM_CALL, datatype_name, reduction_name
+from alltrace.recipes.logs.nccl import FROM_CALL, datatype_name, reduction_name, refuse_a_choice
 from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT, REDUCTIONS
 
 if TYPE_CHECKING:
@@ -46,10 +46,11 @@ _P2P = np.array([op in POINT_TO_POINT for op in OPERATIONS])
 _ROOTED = np.array([op in ("Broadcast", "Reduce", "Gather", "Scatter") for op in OPERATIONS])
 
 
-def answer(logs: NcclLogs, options: NcclOptions) -> Answer:  # noqa: ARG001
+def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """The disagreements of each communicator, in order; after an operation that differs only the first of them is told."""
     import pyarrow as pa
 
+    refuse_a_choice("mismatches", options)
     calls = _collectives(logs)
     groups: dict[str, list[int]] = defaultdict(list)
     for n, member in enumerate(logs.members):

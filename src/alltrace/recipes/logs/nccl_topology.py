@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.logs.nccl import refuse_a_choice
 
 if TYPE_CHECKING:
     from alltrace.recipes.logs.nccl import NcclOptions
@@ -26,10 +27,11 @@ COLUMNS = (
 )
 
 
-def answer(logs: NcclLogs, options: NcclOptions) -> Answer:  # noqa: ARG001
+def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per pair and transport, suspects first; rings, trees and facts of the graph go beside the rows."""
     import pyarrow as pa
 
+    refuse_a_choice("topology", options)
     hosts: dict[tuple[str, int], str] = {}
     for m in logs.members:
         if m.rank is not None:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.logs.nccl import refuse_a_choice
 from alltrace.recipes.logs.nccl_topology import communicator_names
 
 if TYPE_CHECKING:
@@ -23,10 +24,11 @@ COLUMNS = (
 )
 
 
-def answer(logs: NcclLogs, options: NcclOptions) -> Answer:  # noqa: ARG001
+def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per communicator, operation, size and choice, by size."""
     import pyarrow as pa
 
+    refuse_a_choice("tuning", options)
     chosen: Counter[tuple[str | None, str, int, str, str, int | None]] = Counter()
     for log, part in enumerate(logs.parts):
         name = communicator_names(logs, log)
