@@ -11,7 +11,8 @@ import pytest
 from tests.charts.answers import HOSTILE
 from tests.making import make_run
 
-from alltrace.report import gather, to_html
+from alltrace.report import Report, gather, to_html
+from alltrace.report.content import ASKS, Section
 from alltrace.report.page import check_plotly
 from alltrace.trace.errors import UsageError
 
@@ -50,6 +51,12 @@ def page(hostile_run):
     """The page of the hostile run, and its text."""
     text = to_html(gather(hostile_run, HOSTILE[1]))
     return Page(text), text
+
+
+def test_why_nothing_was_diagnosed_is_said():
+    findings = Section(next(a for a in ASKS if a.key == "findings"), None, "rank 3: <damaged>")
+    text = to_html(Report("a run", {"ranks": 1, "hosts": 1, "devices": 1, "span_ns": 5}, "", (findings,)))
+    assert "rank 3: <damaged>" in Page(text).text
 
 
 def unpacked(page, name):

@@ -124,7 +124,7 @@ def _section(section: Section) -> str:
         parts.append(_findings(section))
     elif key == "efficiency" and not empty:
         parts.append(_efficiency(section))
-    if section.problem and key != "findings":
+    if section.problem and (key != "findings" or section.answer is None):
         parts.append(f'<p class="nothing">{_text(section.problem)}</p>')
     if section.notes:
         parts.append('<ul class="notes">' + "".join(f"<li>{_text(n)}</li>" for n in section.notes) + "</ul>")
