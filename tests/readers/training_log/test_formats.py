@@ -183,6 +183,13 @@ def test_a_cut_number_is_not_taken(tmp_path):
 
 
 @pytest.mark.corpus
+def test_numbers_that_no_training_has_are_not_taken():
+    line = " iteration {}/ 99 | elapsed time per iteration (ms): {} | lm loss: 6.1 |"
+    assert parse(line.format(1 << 70, 120.0)) is None
+    step = parse(line.format(7, "1e308"))
+    assert (step.step, step.values) == (7, {"loss": 6.1})
+
+
 def test_real_logs(corpus):
     for path in sorted((corpus / "training-logs").iterdir()):
         log = read_training(str(path))

@@ -44,6 +44,7 @@ _PREFIX_RANK = re.compile(
 )
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?")
 _FRACTION = re.compile(r"[.,](\d+)$")
+_MOST_STEPS, _LARGEST = 1 << 53, 1e100
 _SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -114,7 +115,9 @@ def parse(text: str) -> Step | None:
     for words, read in _FORMATS:
         if any(word in text for word in words):
             step = read(text)
-            if step is not None:
+            if step is not None and (step.step or 0) < _MOST_STEPS:
+                # beyond that a value is none of a training, and its square no number
+                step.values = {metric: v for metric, v in step.values.items() if abs(v) < _LARGEST}
                 prefix = _PREFIX_RANK.match(text)
                 step.rank = None if prefix is None else int(next(g for g in prefix.groups() if g is not None))
                 stamp = _STAMP.search(text)
