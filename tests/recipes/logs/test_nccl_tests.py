@@ -65,6 +65,15 @@ def test_a_slow_host_is_found(tmp_path):
     assert not any(r["outlier"] for r in rows[1:])
 
 
+def test_runs_that_nothing_compares_with_say_nothing_of_a_host(tmp_path):
+    pairs = [("a", "b"), ("a", "c"), ("b", "c"), ("a", "d"), ("b", "d")]
+    runs = [table(tmp_path, f"all_reduce_{n}.out", [5.0 if "d" in p else 10.0], hosts=p) for n, p in enumerate(pairs)]
+    runs += [table(tmp_path, f"{name}.out", [1.0], hosts=("d", "e")) for name in ("all_gather", "reduce_scatter", "broadcast")]
+    rows = answer(runs, "hosts").table.to_pylist()
+    assert rows[0] == {"host": "d", "runs": 2, "median_ratio": 0.5, "outlier": True}
+    assert rows[-1] == {"host": "e", "runs": 0, "median_ratio": None, "outlier": False}
+
+
 def test_a_bandwidth_that_breaks_the_formula_is_noted(tmp_path):
     notes = answer([table(tmp_path, "all_gather.out", [5.0, 6.0], scale=1.0)], "sizes").notes
     assert any("not 0.75 times" in n for n in notes)

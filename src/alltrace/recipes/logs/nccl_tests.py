@@ -90,7 +90,9 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
     "hosts": (
         AnswerColumn("host", None, "The host"),
         AnswerColumn("runs", None, "Runs that it took part in and that can be compared: of one program, with as many ranks"),
-        AnswerColumn("median_ratio", None, "Median over these of peak bus bandwidth over the median of all such runs"),
+        AnswerColumn(
+            "median_ratio", None, "Median over these of peak bus bandwidth over the median of all such runs; null without"
+        ),
         AnswerColumn("outlier", None, "Whether that is below 90 %, in two runs or more"),
     ),
 }
@@ -279,12 +281,15 @@ def _hosts(series: list[_Series], peak: float | None) -> list[dict[str, Any]]:  
         middle = median(top for top, _hosts in its)
         for top, hosts in its:
             for host in hosts:
-                ratios.setdefault(host, []).append(top / middle if middle and len(its) > 1 else 1.0)
-    rows = [
-        {"host": host, "runs": len(its), "median_ratio": median(its), "outlier": len(its) > 1 and median(its) < 0.9}
-        for host, its in ratios.items()
-    ]
-    return sorted(rows, key=lambda r: (r["median_ratio"], r["host"]))
+                ratios.setdefault(host, [])
+                if middle and len(its) > 1:
+                    ratios[host].append(top / middle)
+    rows = []
+    for host, found in ratios.items():
+        ratio = median(found) if found else None
+        outlier = len(found) > 1 and ratio is not None and ratio < 0.9
+        rows.append({"host": host, "runs": len(found), "median_ratio": ratio, "outlier": outlier})
+    return sorted(rows, key=lambda r: (r["median_ratio"] is None, r["median_ratio"] or 0.0, r["host"]))
 
 
 def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
