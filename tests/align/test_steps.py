@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.making import kernel, make_run
 
 import alltrace
+from alltrace.align.steps import find_steps
 from alltrace.synth import write_run
 
 STEPS = 7
@@ -45,3 +47,34 @@ def test_ranks_whose_clocks_nothing_connects_still_have_the_same_first_step(tmp_
 def test_steps_that_differ_without_order_are_no_warm_up(tmp_path):
     rows, _ = found(tmp_path, "tensor-data", warmup_steps=0, checkpoint_every=0, jitter=0.3)
     assert {r["kind"] for r in rows} == {"step"}
+
+
+def _named(number):
+    return {"start": 1000 * number, "end": 1000 * number + 900, "name": f"step {number}"}
+
+
+def _launch(start, correlation, process=0):
+    return {"start": start, "end": start + 5, "correlation": correlation, "process": process, "kind": "runtime"}
+
+
+@pytest.mark.parametrize("at", [0, 3400], ids=["before", "behind"])
+def test_a_process_beside_does_not_launch_the_work_of_another(tmp_path, at):
+    """Each process counts its correlations from 1."""
+    rows = {
+        "processes": [{"process": n, "pid": 10 + n, "name": "train"} for n in range(2)],
+        "ranges": [_named(n) for n in (1, 2, 3)],
+        "kernels": [kernel(1100 * n, 1100 * n + 50, correlation=n) for n in (1, 2)],
+        "api": [_launch(at + n, n, process=1) for n in (1, 2)] + [_launch(1050 * n, n) for n in (1, 2)],
+    }
+    steps = find_steps(make_run(tmp_path, {0: rows}))[0].to_pylist()
+    assert [(s["device_start"], s["device_end"]) for s in steps] == [(1100, 1150), (2200, 2250), (None, None)]
+
+
+def test_work_and_a_call_without_correlation_do_not_belong_together(tmp_path):
+    rows = {
+        "ranges": [_named(n) for n in (1, 2, 3)],
+        "kernels": [kernel(1100 * n, 1100 * n + 50, correlation=None) for n in (1, 2)],
+        "api": [_launch(100, None), _launch(2050, 2)],
+    }
+    steps = find_steps(make_run(tmp_path, {0: rows}))[0].to_pylist()
+    assert [(s["device_start"], s["device_end"]) for s in steps] == [(1100, 1150), (2200, 2250), (None, None)]

@@ -185,9 +185,8 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> _Found | None:
     if periods is None:
         return None
     boundaries, whole_end = periods
-    launches = work.launch_of(
-        _filled(kernels.column("correlation"))[rows[boundaries]], _filled(kernels.column("start"))[rows[boundaries]]
-    )
+    keys = work.keys("kernels", kernels.column("correlation"))
+    launches = work.launch_of(keys[rows[boundaries]], _filled(kernels.column("start"))[rows[boundaries]])
     launches = np.maximum.accumulate(launches)
     ends = launches[1:]
     if whole_end:  # nothing is launched after it, so it lasts as long as its work
@@ -243,6 +242,8 @@ class _DeviceWork:
     """The device work of a rank by when it was launched."""
 
     def __init__(self, rank: StoredRank) -> None:
+        self._rank = rank
+        self._several = rank.has("processes") and rank.file_table("processes", ("process",)).num_rows > 1
         pieces = []
         for name in ("kernels", "copies", "graphs"):
             columns = ["start", "end", "correlation", *(["bytes", "kind"] if name == "copies" else [])]
@@ -251,10 +252,10 @@ class _DeviceWork:
             if name == "copies" and table.num_rows:
                 down = np.array([k == "DtoH" for k in table.column("kind").to_pylist()])
                 to_host[down] = _filled(table.column("bytes"), 0)[down]
-            pieces.append([*(_filled(table.column(c)) for c in columns[:3]), to_host])
+            pieces.append([*(_filled(table.column(c)) for c in columns[:2]), self.keys(name, table.column("correlation")), to_host])
         start, end, correlation, to_host = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         api = rank.file_table("api", ("start", "correlation"))
-        keys, times = _filled(api.column("correlation")), _filled(api.column("start"))
+        keys, times = self.keys("api", api.column("correlation")), _filled(api.column("start"))
         order = np.argsort(keys, kind="stable")
         self._keys, self._times = keys[order], times[order]
         launched = self.launch_of(correlation, start)
@@ -262,12 +263,20 @@ class _DeviceWork:
         self._launched, self._start, self._end = launched[by_launch], start[by_launch], end[by_launch]
         self._bytes = np.concatenate(([0], np.cumsum(to_host[by_launch])))
 
+    def keys(self, table: str, correlations: Any) -> Int64:
+        """Correlations of a table; where the rank has several processes, each of which counts its own, told apart by process."""
+        found = _filled(correlations)
+        if self._several:
+            process = _filled(self._rank.file_table(table, ("process",)).column("process"), -1)
+            found = np.where(found >= 0, ((process + 1) << 33) + found, _NONE)
+        return found
+
     def launch_of(self, correlations: Int64, otherwise: Int64) -> Int64:
-        """When the calls with these correlations began; `otherwise` where there is no such call."""
+        """When the calls with these keys began; `otherwise` where there is no such call."""
         if not len(self._keys):
             return otherwise
         at = np.minimum(np.searchsorted(self._keys, correlations), len(self._keys) - 1)
-        return np.where(self._keys[at] == correlations, self._times[at], otherwise)
+        return np.where((self._keys[at] == correlations) & (correlations >= 0), self._times[at], otherwise)
 
     def extents(self, starts: Int64, ends: Int64) -> Int64:
         """(n, 2): first start and last end of what was launched in each interval; the lowest integer where nothing was."""

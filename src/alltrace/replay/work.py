@@ -103,9 +103,12 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
         rank: The rank's tables.
         matched: Rows of its `collectives` that are matched.
     """
-    parts = [p for p in (_kernels(rank), _copies(rank), _graphs(rank)) if len(p["start"])]
+    several = rank.has("processes") and rank.table("processes", ["process"]).num_rows > 1
+    parts = [p for p in (_kernels(rank, several), _copies(rank, several), _graphs(rank, several)) if len(p["start"])]
     api = rank.table("api", TABLES["api"])
     calls = {c: filled(api.column(c)) for c in ("start", "end", "correlation")}
+    if several:
+        calls["correlation"] = _apart(rank, "api", calls["correlation"])
     if parts:
         joined = {c: np.concatenate([p[c] for p in parts]) for c in parts[0]}
     else:
@@ -117,7 +120,7 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
     order = np.lexsort((joined["end"], joined["start"], joined["track"]))
     joined = {c: v[order] for c, v in joined.items()}
     work = _merged(rank, joined, tracks, matched)
-    return work, _waits(rank, api, calls, tracks)
+    return work, _waits(rank, api, calls, tracks, several=several)
 
 
 def filled(column: Any, value: int = UNKNOWN) -> Int64:
@@ -142,9 +145,18 @@ def _tracks(device: Int64, stream: Int64) -> tuple[list[tuple[int, int]], Int64]
     return [(int(devices[d]), int(streams[s])) for d, s in pairs], track
 
 
-def _base(rank: RankTables, table: str) -> tuple[Any, dict[str, Int64]]:
+def _apart(rank: RankTables, table: str, correlation: Int64) -> Int64:
+    """Correlations that differ between processes, each of which counts its own from 1 in 32 bits; -1 where there is none."""
+    process = filled(rank.table(table, ["process"]).column("process"), -1)
+    keys: Int64 = np.where(correlation >= 0, ((process + 1) << 33) + correlation, -1)
+    return keys
+
+
+def _base(rank: RankTables, table: str, several: bool) -> tuple[Any, dict[str, Int64]]:
     found = rank.table(table, TABLES[table])
     columns = {c: filled(found.column(c), -1) for c in ("device", "stream", "correlation")}
+    if several:
+        columns["correlation"] = _apart(rank, table, columns["correlation"])
     columns |= {c: filled(found.column(c), 0) for c in ("start", "end")}
     return found, columns
 
@@ -160,24 +172,24 @@ def _codes(column: Any) -> tuple[list[Any], Int64]:
     return words, column.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _kernels(rank: RankTables) -> dict[str, Int64]:
-    table, columns = _base(rank, "kernels")
+def _kernels(rank: RankTables, several: bool) -> dict[str, Int64]:
+    table, columns = _base(rank, "kernels", several)
     words, codes = _codes(table.column("kind"))
     columns["kind"] = np.array([OTHER if w in COMMUNICATION else COMPUTE for w in words], np.int64)[codes]
     columns["name"] = filled(table.column("name"), 0)
     return columns
 
 
-def _copies(rank: RankTables) -> dict[str, Int64]:
-    table, columns = _base(rank, "copies")
+def _copies(rank: RankTables, several: bool) -> dict[str, Int64]:
+    table, columns = _base(rank, "copies", several)
     words, codes = _codes(table.column("kind"))
     columns["kind"] = np.full(table.num_rows, COPY, np.int64)
     columns["name"] = np.array([copy_name(w) for w in words], np.int64)[codes]
     return columns
 
 
-def _graphs(rank: RankTables) -> dict[str, Int64]:
-    table, columns = _base(rank, "graphs")
+def _graphs(rank: RankTables, several: bool) -> dict[str, Int64]:
+    table, columns = _base(rank, "graphs", several)
     columns["kind"] = np.full(table.num_rows, COMPUTE, np.int64)
     columns["name"] = np.full(table.num_rows, copy_name("graph"), np.int64)
     return columns
@@ -234,10 +246,10 @@ def _merged(rank: RankTables, columns: dict[str, Int64], tracks: list[tuple[int,
     return Work(**kept, tracks=tracks, rows={int(place[n]): r for n, r in rows.items()})
 
 
-def _waits(rank: RankTables, api: Any, calls: dict[str, Int64], tracks: list[tuple[int, int]]) -> Waits:
+def _waits(rank: RankTables, api: Any, calls: dict[str, Int64], tracks: list[tuple[int, int]], *, several: bool) -> Waits:
     number = {pair: n for n, pair in enumerate(tracks)}
     start, end, track = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
-    syncs, columns = _base(rank, "syncs")
+    syncs, columns = _base(rank, "syncs", several)
     words, codes = _codes(syncs.column("kind"))
     pairs = zip(columns["device"].tolist(), columns["stream"].tolist(), strict=True)
     of_sync = np.array([number.get(p, -1) for p in pairs], np.int64) if syncs.num_rows else np.empty(0, np.int64)

@@ -1,0 +1,31 @@
+"""A rank's work as a graph is made from it."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.making import kernel, make_run
+
+from alltrace.replay.work import read
+
+
+def test_work_was_launched_by_its_own_process(tmp_path):
+    """Each process counts its correlations from 1."""
+
+    def calls(process, *starts):
+        return [
+            {"start": s, "end": s + 5, "correlation": n, "process": process, "name": "cudaStreamSynchronize"}
+            for n, s in enumerate(starts)
+        ]
+
+    def wait(process, stream):
+        return {"start": 20, "end": 30, "kind": "stream", "correlation": 1, "process": process, "stream": stream}
+
+    rows = {
+        "processes": [{"process": n, "pid": 10 + n, "name": "train"} for n in range(2)],
+        "kernels": [kernel(1100 + 1000 * n, 1150 + 1000 * n, correlation=n, stream=7 + n) for n in range(2)],
+        "api": calls(1, 10, 20) + calls(0, 1050, 2050),
+        "syncs": [wait(1, 7), wait(0, 8)],
+    }
+    work, waits = read(make_run(tmp_path, {0: rows}).rank(0), np.empty(0, np.int64))
+    assert work.launch.tolist() == [1050, 2050]
+    assert dict(zip(waits.start.tolist(), waits.track.tolist(), strict=True)) == {10: -1, 20: 0, 1050: -1, 2050: 1}
