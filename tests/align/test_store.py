@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -132,6 +133,28 @@ def test_an_interrupted_alignment_leaves_nothing_that_counts(run, monkeypatch):
     (run.path / ".align-77" / "collectives").mkdir(parents=True)  # of a process that was killed
     monkeypatch.undo()
     assert aligned(OpenRun(run.path)).members.num_rows == 80
+    assert not list(run.path.glob(".align-*"))
+
+
+def test_two_that_make_it_at_once_where_there_are_no_locks_both_have_it(run, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, "no locks")
+
+    fill, other = store._fill, []
+
+    def meanwhile(*given):
+        facts = fill(*given)
+        if not other:
+            other.append(None)
+            with monkeypatch.context() as one:
+                one.setattr(store.os, "getpid", lambda: 99)
+                other[0] = aligned(OpenRun(run.path)).members.num_rows
+        return facts
+
+    monkeypatch.setattr(store.fcntl, "flock", refuse)
+    monkeypatch.setattr(store, "_fill", meanwhile)
+    assert aligned(run).members.num_rows == 80
+    assert other == [80]
     assert not list(run.path.glob(".align-*"))
 
 

@@ -71,8 +71,10 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         found = places[0] if os.access(run.path, os.W_OK) else places[1]
         try:
             found.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(found.parent):
+            with _locked(found.parent) as alone:
                 if find_overlay(plain.manifest, found) is None:  # another process may have made it meanwhile
+                    if alone:
+                        _clear(found.parent)
                     _make(plain, found, jobs, progress)
         except OSError as error:
             raise InputError(
@@ -114,23 +116,30 @@ def _cached(run: Run) -> Path:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the lock on making alignments in `folder`; the lock goes with the process."""
+def _locked(folder: Path) -> Iterator[bool]:
+    """Holds the lock on making alignments in `folder`, and tells whether it does; the lock goes with the process."""
     with (folder / _LOCK).open("w") as lock:
+        held = False
         with suppress(OSError):  # a file system without locks: both make it, and the second renames over the first
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+            held = True
+        yield held
+
+
+def _clear(folder: Path) -> None:
+    """Removes what interrupted processes left; only under the lock, or it may be what another one writes."""
+    for left in folder.glob(f"{_DRAFT}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], None] | None) -> None:
-    for left in place.parent.glob(f"{_DRAFT}*"):
-        shutil.rmtree(left, ignore_errors=True)
-    draft = place.parent / f"{_DRAFT}{os.getpid()}"
+    own = f"{os.uname().nodename}-{os.getpid()}"  # processes of several hosts may have one number
+    draft = place.parent / f"{_DRAFT}{own}"
     try:
         (draft / "collectives").mkdir(parents=True)
         facts = _fill(run, draft, jobs, progress)
         write_json(draft / FACTS, facts)
-        old = place.parent / f"{_DRAFT}old-{os.getpid()}"
+        old = place.parent / f"{_DRAFT}old-{own}"
         if place.exists():
             place.rename(old)
         draft.rename(place)
