@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import html
+import re
+
 from tests.charts.answers import HOSTILE
 from tests.making import make_run
 
 from alltrace.report import gather, to_markdown
+from alltrace.report.markdown import literal
 
 
 def test_a_report_for_a_pull_request_has_findings_and_folded_tables(hostile_run):
@@ -23,6 +27,12 @@ def test_names_from_a_trace_are_neither_html_nor_markup(hostile_run):
     assert all(line.isprintable() for line in text.split("\n"))
     rows = [line for line in text.split("\n") if line.startswith("|")]
     assert all(line.endswith("|") for line in rows)
+
+
+def test_a_name_is_no_link():
+    for name in ("see http://a.example", "www.a.example/x", "(WWW.a.example)", "x-www.a.example"):
+        assert not re.search(r"(?i)://|www\.", literal(name))
+        assert html.unescape(literal(name)).replace("\u200b", "") == name
 
 
 def test_an_empty_run_says_so(tmp_path):

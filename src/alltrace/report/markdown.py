@@ -95,4 +95,4 @@ def _words(value: object) -> str:
 def literal(text: str) -> str:
     """Text as it is: nothing in it is taken for markup, HTML, a mention or a link."""
     shown = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(printable(text), quote=False))
-    return shown.replace("@", "@&#8203;").replace("://", ":&#8203;//")
+    return re.sub(r"(?i)(www)\.", r"\1&#8203;.", shown.replace("@", "@&#8203;").replace("://", ":&#8203;//"))
