@@ -165,3 +165,21 @@ def test_a_launch_that_is_not_known_hides_none_that_decides():
     assert replay.recorded_ns == 314_000
     assert int(replay.recorded[0].max()) == 314_000
     assert replay.error < 0.001
+
+
+def test_work_within_other_work_of_its_stream_takes_no_time_of_its_own():
+    """As of two processes on one device, or of the branches of a CUDA graph: neither the end nor what follows is earlier by it."""
+    spans = [(10_000, 110_000), (20_000, 30_000), (111_000, 151_000)]
+    rank = Rank(0)
+    rank.rows = {"kernels": [], "api": []}
+    for number, ((start, end), launch) in enumerate(zip(spans, (0, 5_000, 8_000), strict=True)):
+        common = {"correlation": number, "name": "gemm"}
+        rank.rows["kernels"].append(common | {"start": start, "end": end, "stream": 7, "device": 0, "kind": "compute"})
+        rank.rows["api"].append(common | {"start": launch, "end": launch + 400, "name": "cudaLaunchKernel"})
+    _, members = Job(np.full((1, 1), 1_000), [[]], [0]).replay()
+    whole = join([rank_graph(rank, np.empty(0, np.int64))], members)
+    assert (whole.recorded_ns, int(whole.recorded[0].max()), whole.error) == (151_000, 151_000, 0.0)
+    change = Change(names=frozenset(whole.names[0].tolist()), scale=0.5)
+    assert replayed(whole, changed_weights(whole, peers_of(whole, members), change))[0] == 10_000 + 50_000 + 1_000 + 20_000
+    del rank.rows["kernels"][2]
+    assert join([rank_graph(rank, np.empty(0, np.int64))], members).recorded_ns == 110_000

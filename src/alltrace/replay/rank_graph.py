@@ -155,6 +155,13 @@ class _Builder:
         self._before = np.where(self._first, -1, before)
         self._member = np.zeros(count, np.bool_)
         self._member[list(w.rows)] = True
+        # what ends within the work before it on its stream takes no time of its own, and ends with that for what comes behind it
+        self._end = w.end.copy()
+        for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
+            reached = np.maximum.accumulate(w.end[low:high])
+            self._end[low:high] = np.where(self._member[low:high], w.end[low:high], reached)
+        self._within = ~self._first & ~self._member & (w.end < self._end)
+        self._within &= self._end == self._end[self._before]
         # launches in the order of their stream; where one is not known the one before stands for it
         self._ordered = np.where(w.launch == UNKNOWN, np.iinfo(np.int64).min, w.launch)
         for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
@@ -186,7 +193,7 @@ class _Builder:
         source, target, fixed, idle, host, spent = self._arcs.columns()
         return RankGraph(
             self._rank,
-            np.concatenate((self._moment_ns, w.end[last], w.start[first[of_member]])),
+            np.concatenate((self._moment_ns, self._end[last], w.start[first[of_member]])),
             np.concatenate((np.full(hosts, HOST), w.kind[first], np.full(len(of_member), TRANSFER))).astype(np.int8),
             np.concatenate((np.full(hosts, -1), w.track[first], w.track[first[of_member]])).astype(np.int32),
             np.concatenate((self._moment_ns, launched[first], launched[first[of_member]])),
@@ -246,11 +253,11 @@ class _Builder:
         for track in range(len(w.tracks)):
             low, high = int(self._bounds[track]), int(self._bounds[track + 1])
             by_launch = np.searchsorted(self._ordered[low:high], begun, "right")
-            by_end = np.searchsorted(np.maximum.accumulate(w.end[low:high]), end, "right")
+            by_end = np.searchsorted(np.maximum.accumulate(self._end[low:high]), end, "right")
             place = low + np.minimum(by_launch, by_end) - 1
             ended.append(np.where((place >= low) & ((on < 0) | (on == track)), place, -1))
         found = np.array(ended).reshape(len(w.tracks), len(call))
-        moments = np.where(found >= 0, w.end[found] if len(w.end) else UNKNOWN, UNKNOWN)
+        moments = np.where(found >= 0, self._end[found] if len(self._end) else UNKNOWN, UNKNOWN)
         latest = moments.max(axis=0) if len(w.tracks) else np.full(len(call), UNKNOWN)
         waiting = latest >= begun
         after = np.where(waiting, end - latest, 0)
@@ -281,18 +288,18 @@ class _Builder:
         latency = w.start - np.where(known, w.launch, w.start)
         # on a busy device few launches start at once, so the fastest tell; none takes longer than that of work that is held up
         usual = min(int(np.quantile(latency[known], 0.001)), _LATE_START_NS) if known.any() else 0
-        end_before = np.where(self._first, UNKNOWN, w.end[self._before]) if count else w.end
-        pause = np.where(self._first, 0, w.start - np.where(self._first, w.start, end_before))
+        end_before = np.where(self._first, UNKNOWN, self._end[self._before]) if count else self._end
+        pause = np.where(self._first | self._within, 0, w.start - np.where(self._first, w.start, end_before))
         by_launch = known & (w.launch + usual > end_before) & (latency <= usual + _LATE_START_NS)
         late = ~by_launch & (self._first | (pause > _DEVICE_GAP_NS)) & ~(self._first & ~known)
         binding = self._ended_just_before(late, end_before)
         told = self._told(binding)
         # what it was told to wait for, and what ended after it could have been launched, is what it waited for
         held = by_launch & (told >= 0)
-        held[held] = w.end[told[held]] > (np.where(known, w.launch, w.start) + usual)[held]
+        held[held] = self._end[told[held]] > (np.where(known, w.launch, w.start) + usual)[held]
         binding, told, by_launch = np.where(held, told, binding), np.where(held, -1, told), by_launch & ~held
         steady = ~by_launch & (binding < 0) & ~self._first
-        small = pause[steady & (pause <= _DEVICE_GAP_NS) & (pause >= 0)]
+        small = pause[steady & ~self._within & (pause <= _DEVICE_GAP_NS) & (pause >= 0)]
         gap = int(np.median(small)) if len(small) else 0
         self._pause = np.where(steady, pause, np.minimum(gap, np.maximum(pause, 0)))
         self._pause = np.where(~steady & (pause < 0), pause, self._pause)
@@ -311,13 +318,13 @@ class _Builder:
             return found
         other = np.full(len(at), -1, np.int64)
         for low, high in zip(self._bounds[:-1].tolist(), self._bounds[1:].tolist(), strict=True):
-            reached = np.maximum.accumulate(w.end[low:high])
+            reached = np.maximum.accumulate(self._end[low:high])
             place = low + np.searchsorted(reached, w.start[at], "right") - 1
             later = (place >= low) & (w.track[at] != w.track[low])
-            later &= (other < 0) | (w.end[np.maximum(place, 0)] > w.end[other])
+            later &= (other < 0) | (self._end[np.maximum(place, 0)] > self._end[other])
             other[later] = place[later]
         fits = other >= 0
-        fits &= (w.end[other] > end_before[at]) & (w.start[at] - w.end[other] <= _LATE_WAKE_NS)
+        fits &= (self._end[other] > end_before[at]) & (w.start[at] - self._end[other] <= _LATE_WAKE_NS)
         fits &= (w.launch[other] == UNKNOWN) | (w.launch[at] == UNKNOWN) | (w.launch[other] <= w.launch[at])
         found[at[fits]] = other[fits]
         return found
@@ -351,7 +358,7 @@ class _Builder:
         place = np.where(own, run_start[place] - 1, place)
         other = np.where(place >= 0, by_launch[place], -1)
         fits = (other >= 0) & (other != binding[n])
-        fits[fits] = w.end[other[fits]] <= w.start[n[fits]]
+        fits[fits] = self._end[other[fits]] <= w.start[n[fits]]
         found[n[fits]] = other[fits]
         return found
 
@@ -364,7 +371,7 @@ class _Builder:
         for track in range(len(w.tracks)):
             low, high = int(self._bounds[track]), int(self._bounds[track + 1])
             by_launch = np.searchsorted(self._ordered[low:high], waits.start, "right")
-            by_end = np.searchsorted(np.maximum.accumulate(w.end[low:high]), waits.end, "right")
+            by_end = np.searchsorted(np.maximum.accumulate(self._end[low:high]), waits.end, "right")
             at = low + np.minimum(by_launch, by_end) - 1
             marked[at[(at >= low) & ((waits.track < 0) | (waits.track == track))]] = True
         return marked
@@ -385,7 +392,7 @@ class _Builder:
         if not len(first):
             return
         member = self._member[first]
-        duration = w.end - w.start
+        duration = np.where(self._within, 0, self._end - w.start)
         inner = np.where(self._first, 0, self._pause)
         inner_odd = np.where(self._first, 0, self._odd)
         # sums over the pieces from each on to the end of its segment, and the pauses after each
@@ -411,7 +418,7 @@ class _Builder:
         for others, binds in ((self._binding, True), (self._told_by, False)):
             other = others[whole]
             has = other >= 0
-            begin = (w.start[whole[has]] - w.end[other[has]]) if binds else 0
+            begin = (w.start[whole[has]] - self._end[other[has]]) if binds else 0
             self._arcs.add(
                 end_of[other[has]],
                 enters[has],
