@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.readers.flight_recorder.test_read import dump, entry
 
 from alltrace.readers.flight_recorder.read import read_recording
@@ -43,6 +44,22 @@ def test_old_entries_that_one_rank_has_lost_are_not_missing(tmp_path):
     found = answer(recordings(tmp_path, {0: [entry(1), entry(2)], 1: [entry(2)]}, "[0, 1]"), "hangs")
     assert found.table.num_rows == 0
     assert "issued by all" in found.notes[-1]
+
+
+@pytest.mark.parametrize(("size", "missing"), [(4, [[1, 3]]), (2, [[1]]), (1, []), (1 << 40, [])])
+def test_ranks_of_a_communicator_without_a_file_of_inspector(tmp_path, size, missing):
+    def written(rank, number):
+        work = {"coll": "AllReduce", "coll_sn": number, "coll_msg_size_bytes": 64, "coll_exec_time_us": 1.0}
+        return json.dumps({"header": {"id": "0x9f", "rank": rank, "n_ranks": size}, "coll_perf": work})
+
+    out = []
+    for rank in (0, 2) if size == 4 else (0,):
+        path = tmp_path / f"h-pid{rank}.log"
+        path.write_text("\n".join(written(rank, n) for n in range(3)))
+        out.append(read_recording(str(path)))
+    rows = answer(out, "hangs").table.to_pylist()
+    assert [(r["group"], r["kind"]) for r in rows] == [("0x9f", "no dump")] * len(missing)
+    assert [r["missing_ranks"] for r in rows] == missing
 
 
 def test_times_and_entries(tmp_path):

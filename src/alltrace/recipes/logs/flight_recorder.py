@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 VIEWS = ("hangs", "entries", "times")
 _MOST_ROWS_A_GROUP = 20
+_MOST_RANKS = 1 << 20
 COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
     "hangs": (
         AnswerColumn("group", None, "The process group, or the communicator's id"),
@@ -165,6 +166,8 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
         base = {"group": group, "description": descriptions.get(group, "")}
         rows += [{**base, **row} for row in _of_group(by_rank, members[group], present)]
         unseen = sorted(members[group] - present)
+        if 0 < sizes.get(group, 0) <= _MOST_RANKS:  # Inspector tells the number of a communicator's ranks, not who they are
+            unseen = sorted(set(range(sizes[group])) - set(by_rank))
         if unseen:
             rows.append({**base, "kind": "no dump", "missing_ranks": unseen})
     return rows
