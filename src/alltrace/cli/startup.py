@@ -30,10 +30,12 @@ class _Without:
 
     def __init__(self, *names: str) -> None:
         self._names = names
+        self.refused = 0
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
         """Refuse them."""
         if fullname in self._names:
+            self.refused += 1
             raise ModuleNotFoundError(fullname, name=fullname)
         return None
 
@@ -147,5 +149,15 @@ def keep_pandas_out() -> None:
     sys.meta_path[:] = [finder, *(f for f in sys.meta_path if not isinstance(f, _WhilePyarrowLoads))]
     try:
         pa.scalar(0)  # pyarrow looks once and remembers
+        refused = finder.refused
+        pa.array([0])
     finally:
         sys.meta_path.remove(finder)
+    if finder.refused > refused:  # an older one's compiled part, which looks again until it has found one
+        from types import ModuleType
+
+        sys.modules["pandas"] = ModuleType("pandas")
+        try:
+            pa.array([0])
+        finally:
+            del sys.modules["pandas"]
