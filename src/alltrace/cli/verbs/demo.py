@@ -32,6 +32,9 @@ class DemoCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Simulate, import, ask, and say where to look next."""
+        from alltrace.cli.startup import keep_pandas_out
+
+        keep_pandas_out()
         from alltrace.api import OpenRun
         from alltrace.cli.progress import watching
         from alltrace.run.importer import import_reports
