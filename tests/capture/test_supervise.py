@@ -137,3 +137,14 @@ def test_control_c_reaches_the_program_once_also_in_a_session_of_its_own(bare_en
             break
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
     assert shown.count(b"got") == 1
+
+
+def test_a_program_whose_name_the_kernel_cuts_within_a_letter_is_told_of_signals(capture, fake_nsys, tmp_path):
+    program = tmp_path / ("ä" * 10)  # the kernel keeps 15 bytes
+    program.write_text('#!/bin/sh\ntrap "exit 7" USR1\necho ready\nwhile :; do sleep 0.1; done\n')
+    program.chmod(0o755)
+    started = capture("exec", "--nsys", fake_nsys, "--", program, wait=False, **WORLD)
+    assert started.stdout.readline() == "ready\n"
+    started.send_signal(signal.SIGUSR1)
+    _, err = started.communicate(timeout=60)
+    assert (started.returncode, err) == (7, "")

@@ -344,7 +344,8 @@ def _become_subreaper() -> None:
 def _started_at(pid: int) -> str | None:
     """When a process was started, in the kernel's ticks; None where it is gone or has ended."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # the name in it may be cut within a letter
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] in ("Z", "X") else fields[19]
