@@ -200,6 +200,15 @@ def test_the_command_line_says_which_steps_are_traced(torch_stub, monkeypatch, t
     assert [Path(p).name for p in profile.exports] == ["a-b_rank3-of-8_cycle0.pt.trace.json.gz"]
 
 
+def test_workers_that_are_started_again_keep_the_traces_of_before(torch_stub, monkeypatch, tmp_path):
+    monkeypatch.setenv("ALLTRACE_JOB", "j")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    profile = torch_profile(str(tmp_path), wait=0, warmup=0, active=1)
+    profile.step()
+    profile.step()
+    assert Path(profile.exports[0]).name == "j-restart1_rank3-of-8_cycle0.pt.trace.json.gz"
+
+
 def test_it_is_light_to_import():
     script = "import sys, alltrace.instrument; print(sorted({'numpy', 'pyarrow', 'torch', 'nvtx', 'asyncio'} & set(sys.modules)))"
     bare = {k: v for k, v in os.environ.items() if k not in (instrument.MARK, *instrument._UNDER_NSYS)}

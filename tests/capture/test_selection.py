@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from alltrace.capture.exec import records_node
-from alltrace.capture.identity import Identity
+from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.selection import expand, parse_selection
 from alltrace.trace.errors import UsageError
 
@@ -80,6 +80,9 @@ def test_names_are_filled_in():
     assert name("{local_rank}-{world_size}-{node}-%h-100%%") == "1-128-2-n1-100%"
     assert name("%q{TAG}", TAG="a/b\n") == "a-b-"
     assert expand("out/{job}", "--output", place(9), {}, "mine", folder=True) == "out/mine"
+    again = find_identity({"SLURM_PROCID": "9", "SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": "2"}, "n1")
+    for given, job in ((None, "77"), ("mine", "mine")):  # it would find its reports of before
+        assert expand("{job}_rank{rank}", "--name", again, {}, given) == f"{job}-restart2_rank9"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ class Identity(NamedTuple):
         job: The job's name, fit for a file's name; None where nothing tells.
         host: The node's name, fit for a file's name.
         notes: What a reader must know: sources that disagree, or none at all.
+        restart: What a job's name ends with where the job, or its workers, were started again; part of `job`.
     """
 
     launcher: str | None
@@ -39,6 +40,7 @@ class Identity(NamedTuple):
     job: str | None
     host: str
     notes: tuple[str, ...] = ()
+    restart: str = ""
 
     @property
     def first_local(self) -> bool:
@@ -55,10 +57,11 @@ def find_identity(environment: Mapping[str, str], host: str) -> Identity:
     """
     present = [source for launcher in LAUNCHERS if (source := _ask(launcher, environment)) is not None]
     host = _safe(environment.get("SLURMD_NODENAME") or host.split(".")[0]) or "host"
-    job = _job(environment)
+    restart = _restart(environment)
+    job = _job(environment, restart)
     if not present:
         note = "no launcher's variables are set, so this is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
-        return Identity(None, 0, 0, 1, 1, 0, job, host, (note,))
+        return Identity(None, 0, 0, 1, 1, 0, job, host, (note,), restart)
     won = present[0]
     notes = [
         f"{won.launcher} says {_place(won)} and {other.launcher} says {_place(other)}; {won.launcher} is believed"
@@ -67,7 +70,7 @@ def find_identity(environment: Mapping[str, str], host: str) -> Identity:
     ]
     if won.world_size is not None and won.rank >= won.world_size:
         notes.append(f"{won.launcher} says rank {won.rank} in a world of {won.world_size}, which cannot be; the rank is believed")
-    return Identity(won.launcher, won.rank, won.local_rank, won.world_size, won.local_size, won.node, job, host, tuple(notes))
+    return won._replace(job=job, host=host, notes=tuple(notes), restart=restart)
 
 
 def _place(source: Identity) -> str:
@@ -98,7 +101,7 @@ def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | Non
     return None
 
 
-def _job(environment: Mapping[str, str]) -> str | None:
+def _job(environment: Mapping[str, str], restart: str) -> str | None:
     for name in JOB_VARIABLES:
         value = _safe(environment.get(name, ""))
         if value and value != "none":  # what torchrun calls a run without --rdzv-id
@@ -108,11 +111,12 @@ def _job(environment: Mapping[str, str]) -> str | None:
     step = environment.get("SLURM_STEP_ID", "")
     if name == "SLURM_JOB_ID" and _NUMBER.fullmatch(step) and int(step) and "SLURM_STEP_NUM_TASKS" in environment:
         value += f"-step{step}"  # a batch script may run several steps
-    for restart in RESTART_VARIABLES:
-        count = environment.get(restart, "")
-        if _NUMBER.fullmatch(count) and int(count):
-            value += f"-restart{int(count)}"
-    return value
+    return value + restart
+
+
+def _restart(environment: Mapping[str, str]) -> str:
+    counts = (environment.get(name, "") for name in RESTART_VARIABLES)
+    return "".join(f"-restart{int(n)}" for n in counts if _NUMBER.fullmatch(n) and int(n))
 
 
 def _safe(text: str) -> str:

@@ -240,7 +240,8 @@ def torch_profile(
     except ImportError as error:
         raise UsageError("torch_profile needs PyTorch, which cannot be imported") from error
     who = find_identity(os.environ, os.uname().nodename)
-    job = os.environ.get(JOB, "").replace("/", "-") or who.job or "job"
+    named = os.environ.get(JOB, "").replace("/", "-")
+    job = f"{named}{who.restart}" if named else who.job or "job"
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103  pathlib would be a further import
     target = folder
     cycles = 0

@@ -131,7 +131,8 @@ def expand(
         UsageError: A field is unknown, a variable is not set, or the result is no name.
     """
     fields = {
-        "job": job or who.job or "job",
+        # else what is started again would find the reports of before, and stop
+        "job": f"{job}{who.restart}" if job else who.job or "job",
         "rank": who.rank,
         "local_rank": who.local_rank,
         "world_size": who.world_size,

@@ -54,6 +54,15 @@ def test_slurm_comes_last(script, tmp_path):
     assert [p.name[:9] for p in (tmp_path / "reports").iterdir()] == ["77_rank1_"]
 
 
+def test_what_is_started_again_and_steps_of_a_job_have_reports_of_their_own(script, tmp_path):
+    again = {"TORCHELASTIC_RESTART_COUNT": "1", "SLURM_RESTART_COUNT": "0"}
+    step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "2", "SLURM_STEP_NUM_TASKS": "2"}
+    for options, variables in ((["--job", "j"], {}), (["--job", "j"], again), ([], step), ([], {**step, **again})):
+        assert finish(script(*options, program=["true"], **variables)) == (0, "", "")
+    found = sorted(p.name.partition("_on_")[0] for p in (tmp_path / "reports").iterdir())
+    assert found == ["77-step2-restart1_rank1", "77-step2_rank1", "j-restart1_rank1", "j_rank1"]
+
+
 def test_a_missing_or_cut_report_is_said(script):
     code, _, err = finish(script("--strict", program=["true"], FAKE="cut"))
     assert code == 4

@@ -66,9 +66,20 @@ fi
 # Where does the report go?
 host=${SLURMD_NODENAME-$(uname -n)}
 host=${host%%.*}
-[ -n "$job" ] || for job in "${SLURM_JOB_ID-}" "${PBS_JOBID-}" "${LSB_JOBID-}" "${FLUX_JOB_ID-}" "${PALS_APID-}" \
-  "${TORCHELASTIC_RUN_ID-}" "${JOBSET_NAME-}" "${PMIX_NAMESPACE-}" job; do
-  [ -z "$job" ] || [ "$job" = none ] || break
+given=$job
+above_0() { case $1 in '' | *[!0-9]* | ??????????*) return 1 ;; esac && [ "$1" -gt 0 ]; }
+if [ -z "$job" ]; then
+  for job in "${SLURM_JOB_ID-}" "${PBS_JOBID-}" "${LSB_JOBID-}" "${FLUX_JOB_ID-}" "${PALS_APID-}" \
+    "${TORCHELASTIC_RUN_ID-}" "${JOBSET_NAME-}" "${PMIX_NAMESPACE-}" job; do
+    [ -z "$job" ] || [ "$job" = none ] || break
+  done
+  if [ "$job" = "${SLURM_JOB_ID-}" ] && above_0 "${SLURM_STEP_ID-}" && [ -n "${SLURM_STEP_NUM_TASKS-}" ]; then
+    job=$job-step$SLURM_STEP_ID # a batch script may run several steps
+  fi
+fi
+# what is started again would find the reports of before, and stop
+for again in "${SLURM_RESTART_COUNT-}" "${TORCHELASTIC_RESTART_COUNT-}"; do
+  ! above_0 "$again" || job=$job-restart$again
 done
 job=$(printf %s "$job" | tr -c 'A-Za-z0-9._-' -)
 case $profiler in nsys) ending=.nsys-rep ;; *) ending=.ncu-rep ;; esac
@@ -76,7 +87,7 @@ report=$output/${job}_rank${rank}_on_$host$ending
 mkdir -p "$output" || fail "no folder $output can be made; give another --output" 3
 [ -w "$output" ] || fail "$output cannot be written; give another --output" 3
 if [ "$profiler" = torch ]; then # alltrace.instrument.torch_profile writes the traces
-  ALLTRACE_TRACES=$(cd "$output" && pwd) ALLTRACE_JOB=$job exec "$@"
+  ALLTRACE_TRACES=$(cd "$output" && pwd) ALLTRACE_JOB=$given exec "$@"
 fi
 [ "$force" = true ] || [ ! -e "$report" ] || fail "$report exists already; give another --output or --job, or --force" 3
 case $profiler in nsys) tool=${ALLTRACE_NSYS-nsys} ;; *) tool=${ALLTRACE_NCU-ncu} ;; esac
