@@ -75,6 +75,11 @@ def test_the_profiler_of_torch_is_told_where_and_what_on_the_chosen_ranks(captur
     assert (done.returncode, done.stdout, done.stderr) == (5, said.format(tmp_path) + "\n", "")
 
 
+def test_ranks_that_the_world_has_not_are_named_also_where_rank_0_is_not_chosen(capture):
+    done = capture("exec", "--ranks", "1,9", "--", "true", **{**WORLD, "OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_LOCAL_RANK": 0})
+    assert done.stderr == "alltrace capture: rank 0: --ranks names 9, which a world of 2 does not have\n"
+
+
 def test_a_range_that_never_began_is_named(capture, fake_nsys):
     done = capture("exec", "--steps", "70:75", "--nsys", fake_nsys, "--", "true", FAKE="none", **WORLD)
     assert "the recording never began, because step 70 of `alltrace.instrument.steps` did not come" in done.stderr

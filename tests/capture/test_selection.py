@@ -42,6 +42,8 @@ def test_how_many_ranks_are_chosen(ranks, per_node, cutoff):
 def test_how_many_are_chosen_where_the_world_is_not_known():
     nowhere = Identity("PMIx", 0, None, None, None, None, None, "n1")
     assert parse_selection("0,2-4", None, None).chosen(nowhere) == 4
+    assert parse_selection("8,0-3,2", None, None).chosen(nowhere) == 5
+    assert parse_selection("8,0-3", None, 2).chosen(nowhere) == 2
     assert parse_selection(None, None, None).chosen(nowhere) is None
     assert parse_selection("first-local", None, None).chosen(nowhere) is None
 

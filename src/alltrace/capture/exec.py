@@ -94,11 +94,12 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str) -> Pl
     """
     who = find_identity(environment, host)
     notes = list(who.notes)
+    chosen = request.selection.holds(who)
     outside = request.selection.outside(who.world_size)
-    if not request.selection.holds(who):
-        return Plan(who, None, None, tuple(notes))
     if outside:
         notes.append(f"--ranks names {outside}, which a world of {who.world_size} does not have")
+    if not chosen:
+        return Plan(who, None, None, tuple(notes))
     folder = Path(expand(request.output, "--output", who, environment, request.job, folder=True)).absolute()
     if request.profiler == "torch":
         return Plan(who, None, None, tuple(notes), folder)

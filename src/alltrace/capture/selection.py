@@ -56,7 +56,12 @@ class Selection(NamedTuple):
         """How many ranks are chosen, where a node's ranks follow each other; None where nothing tells."""
         most = self._most()
         if who.world_size is None and self.spans is not None and most is None:
-            return sum(min(last + 1, self.cutoff or last + 1) - first for first, last in self.spans)
+            count = end = 0
+            for first, last in sorted(self.spans):
+                below = min(last + 1, self.cutoff or last + 1)
+                count += max(0, below - max(first, end))
+                end = max(end, below)
+            return count
         if who.world_size is None or (most is not None and not who.local_size):
             return None
         size = who.local_size or 1
