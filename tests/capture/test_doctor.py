@@ -69,6 +69,12 @@ def test_each_fault_has_its_fix(machine, monkeypatch, tmp_path):
     assert machine({})["TMPDIR"].state == "bad"
 
 
+def test_what_was_mounted_last_at_a_place_is_what_is_there(machine, tmp_path):
+    place = tmp_path / "tmp"
+    found = machine({"mounts": f"root / ext4 rw 0 0\nauto {place} autofs rw 0 0\nserver:/x {place} nfs4 rw 0 0\n"})
+    assert found["TMPDIR"].found.endswith("is on nfs4, which all nodes share")
+
+
 def test_the_command(capture, fake_nsys):
     done = capture("doctor", ALLTRACE_NSYS=fake_nsys, SLURMD_NODENAME="n7")
     assert done.stdout.startswith("n7: ok      nsys        nsys 2023.4.4 at ")

@@ -251,6 +251,7 @@ def _file_system(root: Path, folder: Path) -> str | None:
     here = str(folder.resolve())
     for line in (_read(root / "proc/mounts") or "").splitlines():
         fields = line.split()
-        if len(fields) > 2 and len(fields[1]) > len(best) and f"{here}/".startswith(fields[1].rstrip("/") + "/"):
+        # of two at one place, such as what automounts and what it mounted, the later one is seen
+        if len(fields) > 2 and len(fields[1]) >= len(best) and f"{here}/".startswith(fields[1].rstrip("/") + "/"):
             best, kind = fields[1], fields[2]
     return kind
