@@ -158,3 +158,30 @@ def test_the_plug_in_for_efa_is_that_of_the_version_once_a_node(script, tmp_path
         assert f"--enable={switch}" in (tmp_path / "record").read_text().splitlines()
     finish(script("--efa", "--force", program=["true"], **variables))
     assert "--enable" not in (tmp_path / "record").read_text()
+    if switch is not None:  # the first rank of the node that is profiled
+        finish(script("--efa", "--force", "--ranks", "1", program=["true"], **variables))
+        assert f"--enable={switch}" in (tmp_path / "record").read_text().splitlines()
+
+
+def test_the_profiler_is_the_one_that_was_named(capture, fake_nsys, tmp_path):
+    emitted = capture("exec", "--emit-sh", "--nsys", fake_nsys, "--job", "j")
+    environment = {**{k: v for k, v in os.environ.items() if k != "ALLTRACE_NSYS"}, **WORLD, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        ["sh", "-c", emitted.stdout, "sh", "true"], cwd=tmp_path, env=environment, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(list((tmp_path / "reports").iterdir())) == 1
+
+
+def test_older_reports_of_several_ranges_are_in_the_way_or_are_removed(script, tmp_path):
+    older = tmp_path / "reports" / f"j_rank1_on_{os.uname().nodename.split('.')[0]}.2.nsys-rep"
+    older.parent.mkdir()
+    older.write_text("NVIDIA Tegra Profiler Report [END]")
+    options = ["--job", "j", "--capture-range", "cuda", "--repeat", "2"]
+    code, out, err = finish(script(*options, program=["echo", "ran"]))
+    assert (code, out) == (3, "")
+    assert f"reports/{older.name} exists already" in err
+    code, _, err = finish(script(*options, "--force", "--strict", program=["true"], FAKE="none"))
+    assert code == 4
+    assert "no whole report" in err
+    assert not older.exists()

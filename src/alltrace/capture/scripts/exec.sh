@@ -43,10 +43,16 @@ fi
 
 # Is it profiled?
 chosen=1
-if [ -n "$spans" ]; then
-  chosen=0
+named() { # RANK
+  [ -n "$spans" ] || return 0
   for span in $spans; do
-    if [ "$rank" -ge "${span%-*}" ] && [ "$rank" -le "${span#*-}" ]; then chosen=1; fi
+    if [ "$1" -ge "${span%-*}" ] && [ "$1" -le "${span#*-}" ]; then return 0; fi
+  done
+  return 1
+}
+named "$rank" || chosen=0
+if [ -n "$spans" ]; then
+  for span in $spans; do
     if [ -n "$world_size" ] && [ "${span%-*}" -lt "$world_size" ]; then inside=1; fi
   done
   [ -z "$world_size" ] || [ -n "${inside-}" ] || fail "--ranks names none of the ranks 0-$((world_size - 1)); nothing would be profiled" 2
@@ -89,8 +95,10 @@ mkdir -p "$output" || fail "no folder $output can be made; give another --output
 if [ "$profiler" = torch ]; then # alltrace.instrument.torch_profile writes the traces
   ALLTRACE_TRACES=$(cd "$output" && pwd) ALLTRACE_JOB=$given exec "$@"
 fi
-[ "$force" = true ] || [ ! -e "$report" ] || fail "$report exists already; give another --output or --job, or --force" 3
-case $profiler in nsys) tool=${ALLTRACE_NSYS-nsys} ;; *) tool=${ALLTRACE_NCU-ncu} ;; esac
+for found in "$report" "${report%"$ending"}".[0-9]*"$ending"; do # nsys numbers the reports of several ranges
+  [ "$force" = true ] || [ ! -e "$found" ] || fail "$found exists already; give another --output or --job, or --force" 3
+done
+case $profiler in nsys) tool=${ALLTRACE_NSYS-${tool:-nsys}} ;; *) tool=${ALLTRACE_NCU-${tool:-ncu}} ;; esac
 [ ! -d "$tool" ] || tool=$tool/$profiler
 command -v "$tool" >/dev/null || fail "there is no $profiler; put it on PATH, or into ALLTRACE_NSYS or ALLTRACE_NCU" 2
 command -v "$1" >/dev/null || fail "$1: there is no such program" 127
@@ -99,7 +107,13 @@ command -v "$1" >/dev/null || fail "$1: there is no such program" 127
 base=${tmp:-${TMPDIR:-/tmp}}
 private=$(umask 077 && mktemp -d "$base/alltrace-$rank-XXXXXX") || fail "no temporary folder can be made in $base; give another --tmp" 3
 
-if [ "$profiler" = nsys ] && [ "${local_rank:-0}" = 0 ]; then
+# What is the node's is recorded by the first of its ranks that is profiled, where a node's ranks follow each other
+first=1 lower=$rank below=${local_rank:-0}
+while [ "$below" -gt 0 ] && [ "$lower" -gt 0 ]; do
+  lower=$((lower - 1)) below=$((below - 1))
+  ! named "$lower" || first=0
+done
+if [ "$profiler" = nsys ] && [ "$first" = 1 ]; then
   help=$("$tool" profile --help)
   case $gpu_metrics$help in
   true*--gpu-metrics-devices*) switches="$switches --gpu-metrics-devices=all" ;;
@@ -118,7 +132,8 @@ if [ "$profiler" = nsys ] && [ "${local_rank:-0}" = 0 ]; then
   fi
 fi
 
-[ "$force" = false ] || rm -f -- "$report" # what is there afterwards must be of this run
+# what is there afterwards must be of this run
+[ "$force" = false ] || rm -f -- "$report" "${report%"$ending"}".[0-9]*"$ending"
 
 # The shell around the program starts it only where it makes the file with its own process id
 # shellcheck disable=SC2016  # expanded by the shells that run it

@@ -54,6 +54,7 @@ def exec_script(request: Request) -> str:
         "kernels": kernels,
         "output": request.output,
         "job": request.job or "",
+        "tool": request.tool or "",
         "tmp": request.tmp or "",
         "spans": " ".join(f"{first}-{last}" for first, last in selection.spans or ()),
         "per_node": most,
