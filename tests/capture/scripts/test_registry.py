@@ -33,6 +33,8 @@ def test_every_target_makes_every_profiler_and_workload_but_what_cannot_be():
         ("slurm", {"profiler__kind": "ncu", "profiler__steps": ""}, "ncu needs profiler.kernels REGEX"),
         ("slurm", {"profiler__kind": "ncu", "profiler__kernels": "All"}, "profiler.kernels 'All' also matches nccl"),
         ("slurm", {"profiler__kind": "torch", "profiler__gpu_metrics": True}, "profiler.gpu_metrics is for nsys"),
+        ("slurm", {"profiler__kind": "torch", "profiler__arguments": ["--x"]}, "profiler.arguments is for nsys and ncu"),
+        ("slurm", {"profiler__kernels": "gemm"}, "profiler.kernels is for ncu, and profiler.kind is nsys"),
         ("slurm", {"profiler__delay": "3"}, "profiler.steps and profiler.delay both say when"),
         ("slurm", {"profiler__ranks": "99"}, "names none of the ranks 0-15"),
         ("slurm", {"workload__command": []}, None),

@@ -39,6 +39,10 @@ def check(job: Job) -> None:
     only_nsys += [n for n in ("sample", "gpu_metrics", "nic_metrics", "efa") if job.flag(f"profiler.{n}")]
     if kind != "nsys" and only_nsys:
         raise UsageError(f"profiler.{only_nsys[0]} is for nsys, and profiler.kind is {kind}; leave it out")
+    if kind == "torch" and job.words("profiler.arguments"):
+        raise UsageError("profiler.arguments is for nsys and ncu, and profiler.kind is torch; leave it out")
+    if kind != "ncu" and job.text("profiler.kernels"):
+        raise UsageError(f"profiler.kernels is for ncu, and profiler.kind is {kind}; leave it out")
     profiled_ranks(job)
     programs(job)
     if kind == "ncu":

@@ -22,7 +22,7 @@ _PATTERNS = {
     "name": (re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"), "up to 40 small letters, digits and hyphens"),
     "ranks": (re.compile(r"all|first-local|[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*"), "0-7,64, first-local or all"),
     "steps": (re.compile(r"([0-9]{1,9}):([0-9]{1,9})|"), "the first step and the one after the last, such as 70:75"),
-    "seconds": (re.compile(r"[0-9]{1,8}(\.[0-9]{1,6})?|"), "a number of seconds"),
+    "seconds": (re.compile(r"(?![0.]+$)[0-9]{1,8}(\.[0-9]{1,6})?|"), "a number of seconds above 0"),
     "range": (re.compile(r"cuda|nvtx:[^\x00-\x1f]+|"), "cuda, or nvtx:NAME@DOMAIN"),
     "url": (
         re.compile(r"(s3|gs|gcs|abfs|az|file|memory)://[^\s'\"\\$`]+|"),
@@ -310,7 +310,7 @@ def read_job(path: Path) -> dict[str, Any]:
             document = tomllib.load(file)
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="a job.toml") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         advice = "`alltrace capture script --show-config` writes one"
         raise InputError(path, found=f"it is no TOML ({error})", advice=advice) from error
     try:
@@ -379,7 +379,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if setting.kind in ("flag", "count", "whole", "words", "table"):
         try:
             return name, tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             return name, [value] if setting.kind == "words" else value
     return name, value
 
