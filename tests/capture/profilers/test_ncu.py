@@ -143,6 +143,10 @@ def test_launches_count_only_in_the_window(capture, ncu, window):
         (["--profiler", "torch", "--capture-range", "cuda"], "--capture-range is for nsys and ncu, and --profiler is torch"),
         (["--kernels", "gemm"], "--kernels is for ncu, and --profiler is nsys"),
         (["--lockstep", "h"], "--lockstep is for ncu"),
+        (["--set", "full"], "--set is for ncu, and --profiler is nsys"),
+        (["--launch-count", "3"], "--launch-count is for ncu, and --profiler is nsys"),
+        (["--profiler", "torch", "--trace", "mpi"], "--trace is for nsys, and --profiler is torch"),
+        (["--profiler", "ncu", "--kernels", "a", "--steps", "3:5", "--steps-by", "nvtx"], "--steps-by is for nsys"),
     ],
 )
 def test_options_of_another_profiler_are_refused(capture, options, said):

@@ -27,6 +27,14 @@ _ONLY = {
     "ncu": "kernels top lockstep",
     "nsys ncu": "capture_range profiler_arg",
 }
+# and those that have a default: profiler, argument, option, default
+_WITH_DEFAULT = (
+    ("nsys", "trace", "--trace", "cuda,nvtx"),
+    ("nsys", "steps_by", "--steps-by", "cuda"),
+    ("ncu", "metric_set", "--set", "detailed"),
+    ("ncu", "launch_skip", "--launch-skip", 0),
+    ("ncu", "launch_count", "--launch-count", 10),
+)
 
 
 class ExecCommand:
@@ -227,6 +235,9 @@ def _check_profiler(args: argparse.Namespace) -> None:
         if odd is not None:
             option = f"--{odd.replace('_', '-')}"
             raise UsageError(f"{option} is for {profilers.replace(' ', ' and ')}, and --profiler is {args.profiler}; leave it out")
+    for profiler, name, option, default in _WITH_DEFAULT:
+        if args.profiler != profiler and getattr(args, name) != default:
+            raise UsageError(f"{option} is for {profiler}, and --profiler is {args.profiler}; leave it out")
     if args.profiler == "ncu" and args.capture_range not in (None, "cuda"):
         raise UsageError("ncu knows only --capture-range cuda; for NVTX ranges give --profiler-arg=--nvtx-include=NAME/")
 
