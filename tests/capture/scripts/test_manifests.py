@@ -84,10 +84,15 @@ def scripts(document):
     for template in templates(document):
         for container in template["spec"]["containers"]:
             if container.get("command", [""])[0] == "/bin/bash":
-                yield container["command"][2]
+                yield filled_in(container["command"][2])
     command = document.get("spec", {}).get("trainer", {}).get("command")
     if command:
-        yield command[2]
+        yield filled_in(command[2])
+
+
+def filled_in(text):
+    """`text` as Kubernetes gives it to a container that has the variable ODD."""
+    return re.sub(r"\$\$|\$\(ODD\)", lambda found: "$" if found[0] == "$$" else "FILLED IN", text)
 
 
 def test_every_manifest_holds_by_its_schemas():
@@ -137,14 +142,18 @@ def test_shellcheck_finds_nothing_in_the_scripts_of_containers(shellcheck, tmp_p
 @pytest.mark.parametrize("profiler", PROFILERS)
 @pytest.mark.parametrize("target", MANIFESTS)
 def test_the_words_of_the_program_come_through(target, profiler):
-    job = Job(settings(profiler))
+    words = [*ODD, "a$$b$$$c", "$(ODD)", "$$$(ODD)"]
+    job = Job(settings(profiler, workload__arguments=words, environment={"ODD": words[-1]}))
     for document in documents(render(target, job)):
+        for template in templates(document):
+            for container in template["spec"]["containers"]:
+                assert {"name": "ODD", "value": words[-1]} in [{**v, "value": filled_in(v["value"])} for v in container["env"]]
         for script in scripts(document):
             array = re.search(r"^program=\(\n.*?^\)$", script, re.DOTALL | re.MULTILINE)[0]
             done = subprocess.run(
                 ["bash", "-c", array + "\nprintf '%s\\0' \"${program[@]}\""], capture_output=True, text=True, check=True
             )
-            assert done.stdout.split("\0")[:-1] == ["python", "train.py", *ODD]
+            assert done.stdout.split("\0")[:-1] == ["python", "train.py", *words]
 
 
 def test_labels_and_rights_and_volumes_are_the_pods():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from alltrace.capture.scripts import parts
@@ -75,7 +76,7 @@ def container(
     if command is not None:
         made["command"] = list(command)
     found = {**parts.variables(job, reports_folder(job)), **_wrapper_variables(job), **(variables or {})}
-    made["env"] = [{"name": n, "value": str(v)} for n, v in found.items()]
+    made["env"] = [{"name": n, "value": _literal(v)} for n, v in found.items()]
     if job.text("kubernetes.secret"):
         made["envFrom"] = [{"secretRef": {"name": job.text("kubernetes.secret")}}]
     if gpus:
@@ -162,7 +163,12 @@ def script(job: Job, launch: Callable[[str], list[str]], *, source: str = "$repo
 
 def shell(job: Job, launch: Callable[[str], list[str]]) -> list[str]:
     """A container's command around `script`."""
-    return ["/bin/bash", "-c", script(job, launch)]
+    return ["/bin/bash", "-c", _literal(script(job, launch))]
+
+
+def _literal(text: str) -> str:
+    """`text` for a container's command or variable, where Kubernetes fills in `$(NAME)` and makes one dollar of two."""
+    return re.sub(r"\$\$|\$(?=\()", lambda found: found[0] * 2, text)
 
 
 def extras(job: Job) -> list[dict[str, Any]]:
