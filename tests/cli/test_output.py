@@ -230,6 +230,20 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     assert pipe.is_fifo()
 
 
+def test_a_pipe_without_a_name_of_its_own_is_written_to():
+    read, write = os.pipe()
+    write_answer("v", ANSWER, FACTS, arguments(format="csv", output=Path(f"/dev/fd/{write}")))
+    os.close(write)
+    with os.fdopen(read, "rb") as file:
+        assert file.read() == to_csv(TABLE).encode()
+
+
+def test_a_link_to_itself_is_replaced(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    write_answer("v", ANSWER, FACTS, arguments(format="csv", output=tmp_path / "loop"))
+    assert (tmp_path / "loop").read_bytes() == to_csv(TABLE).encode()
+
+
 def test_a_name_that_is_no_unicode_is_escaped(tmp_path, capsys):
     answer = Answer(TABLE.slice(0, 1), COLUMNS, (os.fsdecode(b"bad-\xff: no report"),))
     write_answer("v", answer, FACTS, arguments(format="json", output=tmp_path / "a.json"))

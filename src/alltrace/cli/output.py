@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import sys
 from decimal import Decimal
@@ -473,9 +474,11 @@ def save(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         InputError: The file cannot be written.
     """
-    path = path.resolve()  # the target of a link is replaced, not the link
-    draft = path if path.exists() and not path.is_file() else path.with_name(f".{path.name}.tmp")
+    draft = path
     try:
+        if not path.exists() or path.is_file():  # a pipe behind /dev/stdout has no other name
+            path = type(path)(os.path.realpath(path))  # the target of a link is replaced, not the link
+            draft = path.with_name(f".{path.name}.tmp")
         write(draft)
         if draft != path:
             draft.replace(path)
