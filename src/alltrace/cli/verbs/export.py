@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("paraver", "perfetto", "chrome", "talp", "parquet", "csv", "arrow")
 _MEGABYTE = 1_000_000
+# the formats that know an option
+_ONLY = {"paraver": "ids fold_streams details demangled base_pcf cfgs", "perfetto chrome": "max_mb"}
 
 
 class ExportCommand:
@@ -65,6 +67,7 @@ class ExportCommand:
 
         keep_freed_memory()
         keep_pandas_out()
+        _check_options(args)
         if args.what == "check":
             return _check(args)
         if args.output is None:
@@ -74,11 +77,13 @@ class ExportCommand:
         ranks, steps, window = parse_ranks(args.ranks), _pair("--steps", args.steps, "-"), _pair("--window", args.window, ":")
         if steps and window:
             raise UsageError("--steps and --window were both given; expected one of them")
-        if args.max_mb is not None and not args.max_mb > 0:
+        if args.max_mb is not None and not 0 < args.max_mb < float("inf"):
             raise UsageError(f"--max-mb is {args.max_mb}; expected a number above 0")
         if args.by_host and (args.what != "perfetto" or args.max_mb is not None):
             raise UsageError("--by-host is for perfetto, and without --max-mb")
         only = None if args.only is None else {t.strip() for t in args.only.split(",") if t.strip()}
+        if only is not None and not only:
+            raise UsageError("--only names no table; expected names such as kernels,copies")
         run = open_from(args, None if only is None else _with_sources(only))
         from alltrace.export.selection import select
 
@@ -88,6 +93,15 @@ class ExportCommand:
         for note in aligned.notes:
             print(f"note: {printable(note)}", file=sys.stderr)  # noqa: T201
         return EXIT_DONE
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise for an option that the format would pass over in silence."""
+    for formats, names in _ONLY.items():
+        odd = next((n for n in names.split() if getattr(args, n) not in (None, False, "extrae")), None)
+        if odd is not None and args.what not in formats.split():
+            option = f"--{odd.replace('_', '-')}"
+            raise UsageError(f"{option} is for {formats.replace(' ', ' and ')}, and the format is {args.what}; leave it out")
 
 
 def _with_sources(only: set[str]) -> set[str]:
