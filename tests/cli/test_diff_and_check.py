@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from xml.etree import ElementTree as ET
 
 import pytest
 from tests.making import kernel, make_run
 
+import alltrace.engine.cluster
 from alltrace.cli.main import main
+from alltrace.engine import local
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m&"
 
@@ -78,3 +81,22 @@ def test_a_budget_that_cannot_be_read_is_told(runs, tmp_path, capsys):
     (tmp_path / "base.toml").write_text("limits = ['compute_ns.median <= baseline']")
     assert main(["check", runs[0], "--budget", str(tmp_path / "base.toml")]) == 2
     assert "--baseline RUN" in capsys.readouterr().err
+
+
+def test_two_runs_are_read_by_one_cluster(runs, monkeypatch):
+    class Workers:
+        def run_tasks(self, function, items, progress=None):
+            return local.run_tasks(function, items, jobs=1, progress=progress)
+
+    started = []
+
+    @contextmanager
+    def queue_engine(*asked):
+        started.append(asked[:2])
+        yield Workers()
+
+    monkeypatch.setattr(alltrace.engine.cluster, "queue_engine", queue_engine)
+    assert main(["diff", *runs, "--slurm", "2"]) == 0
+    assert started == [("slurm", 2)]
+    assert main(["info", runs[0], "--slurm", "3"]) == 0
+    assert started == [("slurm", 2), ("slurm", 3)]

@@ -47,8 +47,10 @@ def start_engine(args: argparse.Namespace) -> None:
         return
     if getattr(args, "jobs", None) is not None:
         raise UsageError("--jobs counts processes of this machine; expected either it or a cluster")
-    from alltrace.engine.tasks import using
+    from alltrace.engine.tasks import remote, using
 
+    if remote():  # a command that opens two runs has started it already
+        return
     if system is None:
         from alltrace.engine.cluster import dask_engine
 
