@@ -100,6 +100,14 @@ def test_two_reports_are_compared(tmp_path, capsys):
     assert main(["ncu", one, "--table", "unmatched"]) == 2
 
 
+def test_reports_of_one_name_are_told_apart_by_their_folders(tmp_path, capsys):
+    paths = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        paths.append(page(tmp_path / folder, "gemm.csv", ("0", "f(int)", "(8, 1, 1)", "(64, 1, 1)", "900", "20", "80")))
+    assert [row["report"] for row in answered(capsys, *paths)["rows"]] == paths
+
+
 def test_a_report_is_weighed_by_a_run(tmp_path, capsys):
     sizes = {"grid_x": 8, "grid_y": 1, "grid_z": 1, "block_x": 64, "block_y": 1, "block_z": 1}
     make_run(tmp_path / "run", {rank: {"kernels": [{**kernel(0, 100 + rank, "f(int)"), **sizes}]} for rank in range(2)})

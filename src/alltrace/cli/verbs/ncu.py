@@ -49,6 +49,7 @@ class NcuCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Read the reports and write the answer."""
+        from alltrace.cli.kernel_reports import read_reports
         from alltrace.cli.output import check_drawable, check_output, write_answer
         from alltrace.cli.startup import keep_pandas_out
 
@@ -61,26 +62,12 @@ class NcuCommand:
         check_output(args)
         chart = None if args.table else import_module(VIEWS.get(view, f"alltrace.recipes.ncu.{view}")).CHART
         check_drawable(f"the view {view} of ncu" if args.table is None else f"the table {args.table}", chart, args)
-        reports, notes = _read(args.reports)
+        reports, notes = read_reports(args.reports)
         answer = _asked(view, reports, notes, args)
         if args.table is not None:
             answer = answer.only(args.table)
         write_answer("ncu", answer, {"reports": len(reports), "launches": sum(map(len, reports))}, args)
         return EXIT_DONE
-
-
-def _read(paths: list[Path]) -> tuple[list[list[Profiled]], list[str]]:
-    from alltrace.readers.ncu.read import read_report
-    from alltrace.recipes.ncu.tables import Profiled
-    from alltrace.trace.errors import printable
-
-    reports = []
-    notes = []
-    for path in paths:
-        report = read_report(path)
-        reports.append([Profiled(path.name, launch) for launch in report.launches])
-        notes += [f"{printable(path.name)}: {warning}" for warning in report.warnings]
-    return reports, notes
 
 
 def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: argparse.Namespace) -> Answer:
