@@ -177,13 +177,14 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
     report = plan.report
     if request.force:  # what is there afterwards must be of this run
         _remove(report)
+    plain = dict(variables)
     variables.update({"TMPDIR": str(private), MARK: request.profiler, **_window(request)})
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     outcome = _profiled(request, plan, program, variables, private, mask, say)
     if not outcome.started and request.on_error == "run" and not outcome.asked_to_end:
         say(f"{me}: {_unstarted(outcome)}, which now runs unprofiled")
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        _become(program, environment)
+        _become(program, plain)
     problems = list(outcome.notes) if outcome.started else [_unstarted(outcome)]
     lost = _account(request, report, private, me, problems, say)
     return EXIT_STRICT if lost and request.strict and outcome.code == EXIT_DONE else outcome.code

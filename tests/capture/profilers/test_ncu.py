@@ -127,6 +127,16 @@ def test_several_ranks_are_measured_only_where_they_are_named_and_that_is_said(c
     assert sorted(p.name.partition("_on_")[0] for p in (tmp_path / "reports").iterdir())[1][-5:] == "rank2"
 
 
+def test_a_rank_that_cannot_be_measured_waits_as_long_as_the_others(capture, ncu, tmp_path):
+    failing = tmp_path / "failing"
+    failing.write_text(f'#!/bin/sh\ncase "$1" in --*) [ "$#" -gt 1 ] || exec "{ncu}" "$1" ;; esac\nexit 1\n')
+    failing.chmod(0o755)
+    options = ["--profiler", "ncu", "--ncu", failing, "--kernels", "gemm", "--on-error", "run"]
+    done = capture("exec", *options, "--", "sh", "-c", 'echo "$TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"', **rank(0))
+    assert "which now runs unprofiled" in done.stderr
+    assert done.stdout == "7200\n"
+
+
 @pytest.mark.parametrize("window", [["--steps", "3:5"], ["--capture-range", "cuda"]])
 def test_launches_count_only_in_the_window(capture, ncu, window):
     options = ["--profiler", "ncu", "--ncu", ncu, "--kernels", "gemm", *window]
