@@ -26,6 +26,7 @@ def export(tmp_path):
         rows = [
             ("PROCESS_0:COMMAND", "python"),
             ("PROCESS_0:ARGUMENT_1", f"--password={SECRET}"),
+            ("PROCESS_0:WORKING_DIR", f"/home/{SECRET}"),
             ("PROCESS_0:ENVIRONMENT_VARIABLE", f"AWS_KEY={SECRET}"),
             ("PROCESS_0:ENVIRONMENT_VARIABLE", 'SLURM_PROCID="3"'),
             ("RATE_HZ", "0"),
@@ -62,7 +63,7 @@ def test_nothing_secret_is_left_anywhere_in_the_file(export, tmp_path):
     assert found.variables == (
         *("ALONE", "AWS_KEY", "EMPTY", "HF_TOKEN", "HOME", "NAMED", "OF_ANOTHER", "PMI_SIZE", "RANK", "TWICE"),
     )
-    assert (found.command_words, found.streams, found.environments) == (2, 2, 3)
+    assert (found.command_words, found.streams, found.environments) == (3, 2, 3)
     assert export.read_bytes() == before
     assert b"hunter2" in before
     assert b"hunter2" not in (tmp_path / "b.sqlite").read_bytes()
@@ -72,7 +73,7 @@ def test_nothing_secret_is_left_anywhere_in_the_file(export, tmp_path):
             ("CpuInfo", "{}"),
         ]
         values = [v for (v,) in db.execute("SELECT value FROM META_DATA_CAPTURE")]
-        assert values == ["", "", "", 'SLURM_PROCID="3"', "0"]
+        assert values == ["", "", "", "", 'SLURM_PROCID="3"', "0"]
         values = [v for (v,) in db.execute("SELECT value FROM StringIds ORDER BY id")]
         assert values == ["ncclKernel", "", "stdout.log", "", "", "", "lr=0.1", "", "a == b"]
 
@@ -113,7 +114,7 @@ def test_an_export_of_the_real_nsys_has_nothing_of_any_process_of_the_host(captu
 def test_the_command_lists_names_and_warns_of_the_report(capture, export, tmp_path):
     done = capture("scrub", export, "-o", tmp_path / "b.sqlite")
     assert done.stdout.splitlines()[:2] == [
-        "removed 10 variables, 2 words of command lines, 2 outputs, 3 environments of processes of the host",
+        "removed 10 variables, 3 words of command lines, 2 outputs, 3 environments of processes of the host",
         "ALONE AWS_KEY EMPTY HF_TOKEN HOME NAMED OF_ANOTHER PMI_SIZE RANK TWICE",
     ]
     assert "cannot be scrubbed; do not share it" in done.stdout
@@ -188,7 +189,7 @@ def test_a_real_export_answers_the_same_and_has_no_variable_left(name, corpus, t
     with closing(sqlite3.connect(clean)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         streams = db.execute("SELECT value FROM StringIds WHERE id IN (SELECT contentId FROM ProcessStreams)").fetchall()
-        words = "name GLOB '*:ARGUMENT_*' OR name GLOB '*:COMMAND'"
+        words = "name GLOB '*:ARGUMENT_*' OR name GLOB '*:COMMAND' OR name GLOB '*:WORKING_DIR'"
         commands = db.execute(f"SELECT value FROM META_DATA_CAPTURE WHERE {words}").fetchall()
     assert {*streams, *commands} <= {("",)}
     assert answers(clean, capsys) == answers(before, capsys)

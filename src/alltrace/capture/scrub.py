@@ -1,7 +1,7 @@
 """Removes environments, command lines and program output from an export before it is shared.
 
 nsys keeps them in four places: the row `DeviceEnvironment` of `TARGET_INFO_SYSTEM_ENV`; the rows `PROCESS_n:COMMAND`,
-`ARGUMENT_n` and `ENVIRONMENT_VARIABLE` of `META_DATA_CAPTURE`; the strings that `ProcessStreams` and, from 2024 on,
+`ARGUMENT_n`, `WORKING_DIR` and `ENVIRONMENT_VARIABLE` of `META_DATA_CAPTURE`; the strings that `ProcessStreams` and, from 2024 on,
 `ANALYSIS_FILE` refer to: the output of every process, and nsys' own configuration; and strings that no table refers to: the
 environment of each process of the host that it could read, whoever started it, as assignments with a zero byte between them.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HEAD = b"SQLite format 3\0"
 _KEPT = {n for la in LAUNCHERS for n in (*la.rank, *la.local_rank, *la.world_size, *la.local_size, *la.node)}
-_COMMAND = re.compile(r".*:(COMMAND|ARGUMENT_[0-9]+|WORKING_DIRECTORY)")
+_COMMAND = re.compile(r".*:(COMMAND|ARGUMENT_[0-9]+|WORKING_DIR(ECTORY)?)")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _REFERS = re.compile(r"^\s*[\"'`\[]?(\w+).*--\s*REFERENCES StringIds", re.MULTILINE)
 _MAY_REFER = re.compile(r"\w*(id|name|text|string|symbol|module)", re.IGNORECASE)
