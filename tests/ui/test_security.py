@@ -36,6 +36,18 @@ def test_the_token_is_shown_once_and_then_is_a_cookie_that_scripts_cannot_read(c
     assert client.get("/api/run", params={"token": TOKEN}).status_code == 200
 
 
+@pytest.mark.parametrize("other", ['state={"a":1}', "plain", "list[0]=1", "words=a b", 'open="', "path=1", "=", "x=\u00fc"])
+def test_cookies_of_other_servers_of_the_host_do_not_hide_the_token(client, other):
+    del client.headers["authorization"]
+    for cookies in (
+        f"{other}; alltrace-8000={TOKEN}",
+        f"alltrace-8000={TOKEN}; {other}",
+        f"{other};alltrace-8000={TOKEN} ;{other}",
+    ):
+        assert client.get("/api/runs", headers={"cookie": cookies.encode()}).status_code == 200
+    assert client.get("/api/runs", headers={"cookie": f"{other}; alltrace-8001={TOKEN}".encode()}).status_code == 403
+
+
 @pytest.mark.parametrize("name", ["evil.example", "127.0.0.1.evil.example", "", "localhost.evil:8000", "[::2]"])
 def test_a_name_that_is_not_the_servers_is_refused(client, name):
     found = client.get("/api/run", headers={"host": name})
