@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.making import copy, make_run
 from tests.tiles.conftest import busy_run
 
 from alltrace.tiles.build import pyramid
@@ -50,6 +51,16 @@ def test_events_come_in_order_with_name_track_and_row(view):
     assert found["table"] == ["kernels", "kernels", "kernels", "copies"]
     assert found["track"] == ["gpu/0/0/7", "gpu/0/0/20", "gpu/0/0/7", "gpu/0/0/30"]
     assert (found["row"], found["complete"]) == ([0, 2, 1, 0], True)
+
+
+def test_copies_and_graphs_are_found_by_name_before_anybody_looked_at_them(tmp_path):
+    rows = {"copies": [copy(0, 10), copy(20, 30, "memset")], "graphs": [{"start": 40, "end": 50, "graph": 3}]}
+    run = make_run(tmp_path / "run", {0: rows, 1: rows})
+    for name in ("memset", "graph 3"):
+        pattern = f"^{name}$"
+        found = search(EventReader(run), pattern, [0, 1])
+        assert (found["names"], found["events"]["name"], found["complete"]) == ([name], [name] * 2, True)
+        assert events_between(EventReader(run), [0, 1], ["copies", "graphs"], 0, 99, pattern=pattern)["name"] == [name] * 2
 
 
 def test_events_are_filtered_by_name_track_and_length(view):

@@ -199,6 +199,11 @@ class EventReader:
         """Texts that are shown as names but are none of the run's, as far as they were met: directions of copies, graphs."""
         return dict(self._words)
 
+    @property
+    def words_met(self) -> int:
+        """How many `words` there are by now."""
+        return len(self._words)
+
     def _piece(self, stored: StoredRank, table: str, group: int, first_row: int) -> list[Events]:
         def make() -> tuple[list[Events], int]:
             found = list(self._decoded(stored, SOURCES[table], group, first_row))

@@ -159,7 +159,7 @@ def events_between(
         UsageError: There is no such table or rank, or the expression is none.
     """
     zero = reader.run.span_ns[0]
-    wanted = None if not pattern else names_like(reader, pattern)
+    wanted = None if not pattern else _Wanted(reader, pattern)
     found: list[tuple[int, str, Events]] = []
     count, complete = 0, True
     for table in tables:
@@ -173,7 +173,7 @@ def events_between(
                     continue
                 kept = events.end - events.start >= least_ns
                 if wanted is not None:
-                    kept &= np.isin(events.name, wanted)
+                    kept &= np.isin(events.name, wanted.ids())
                 if not kept.any():
                     continue
                 chosen = events.take(np.flatnonzero(kept)[: MOST_EVENTS - count])
@@ -207,27 +207,46 @@ def _as_columns(reader: EventReader, found: list[tuple[int, str, Events]], zero:
 
 
 def names_like(reader: EventReader, pattern: str) -> Any:
-    """The ids of the names that a regular expression finds, as an int64 array.
+    """The ids of the names that a regular expression finds, as an int64 array; of `EventReader.words` those that were met.
 
     The expressions are RE2's, whose time is linear in the text, so that none can hold the server up.
 
     Raises:
         UsageError: It is no regular expression.
     """
-    import pyarrow as pa
+    return _Wanted(reader, pattern).ids()
 
-    if len(pattern) > 1000:
-        raise UsageError("the regular expression is longer than 1,000 characters")
-    names = reader.run.name_table()
-    words = reader.words()
-    try:
-        hit = pc.match_substring_regex(names.column("value"), pattern)
-        more = pc.match_substring_regex(pa.array(list(words.values()), pa.string()), pattern).to_pylist()
-    except (pa.ArrowInvalid, UnicodeEncodeError) as error:
-        why = str(error).splitlines()[0] if isinstance(error, pa.ArrowInvalid) else "it is no text"
-        raise UsageError(f"{pattern!r} is no regular expression: {why}") from error
-    own = names.column("id").filter(hit).to_numpy()
-    return np.concatenate([own, np.array([i for i, ok in zip(words, more, strict=True) if ok], np.int64)])
+
+class _Wanted:
+    """The ids of names that an expression finds, as `names_like`, while events are read: words are known once they were met."""
+
+    def __init__(self, reader: EventReader, pattern: str) -> None:
+        if len(pattern) > 1000:
+            raise UsageError("the regular expression is longer than 1,000 characters")
+        self._reader, self._pattern = reader, pattern
+        names = reader.run.name_table()
+        self._own = names.column("id").filter(self._hit(names.column("value"))).to_numpy()
+        self._met, self._ids = -1, self._own
+
+    def _hit(self, texts: Any) -> Any:
+        import pyarrow as pa
+
+        try:
+            return pc.match_substring_regex(texts, self._pattern)
+        except (pa.ArrowInvalid, UnicodeEncodeError) as error:
+            why = str(error).splitlines()[0] if isinstance(error, pa.ArrowInvalid) else "it is no text"
+            raise UsageError(f"{self._pattern!r} is no regular expression: {why}") from error
+
+    def ids(self) -> Any:
+        """The ids, with those of words that were met by now."""
+        import pyarrow as pa
+
+        if self._reader.words_met != self._met:
+            words = self._reader.words()
+            hit = self._hit(pa.array(list(words.values()), pa.string())).to_pylist()
+            own = np.array([i for i, ok in zip(words, hit, strict=True) if ok], np.int64)
+            self._met, self._ids = len(words), np.concatenate([self._own, own])
+        return self._ids
 
 
 def search(
@@ -242,8 +261,7 @@ def search(
 
     Ranks are looked at in turn until there are `most` events.
     """
-    ids = names_like(reader, pattern)
-    texts = reader.texts(ids)
+    wanted = _Wanted(reader, pattern)
     hits: list[tuple[int, str, Events]] = []
     count = 0
     done = 0
@@ -251,7 +269,7 @@ def search(
     for rank in list(ranks)[:MOST_RANKS]:
         for table in SOURCES:
             for events in reader.window(rank, table, -(1 << 62), 1 << 62, token):
-                kept = np.flatnonzero(np.isin(events.name, ids))[: max(most - count, 0)]
+                kept = np.flatnonzero(np.isin(events.name, wanted.ids()))[: max(most - count, 0)]
                 if len(kept):
                     hits.append((rank, table, events.take(kept)))
                     count += len(kept)
@@ -259,6 +277,8 @@ def search(
         if count >= most or time.monotonic() > deadline:
             break
     rows = _as_columns(reader, hits, reader.run.span_ns[0])
+    ids = wanted.ids()
+    texts = reader.texts(ids)
     return {
         "names": [texts[int(i)] for i in ids[:MOST_NAMES].tolist() if int(i) in texts],
         "events": rows,
