@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 from tests.making import make_run
-from tests.tiles.conftest import rank_rows
+from tests.tiles.conftest import ranges, rank_rows
 
 from alltrace.tiles.details import event_details, instance_of, neighbour
+from alltrace.tiles.events import EventReader
 from alltrace.trace.errors import UsageError
 
 US = 1000
@@ -77,6 +78,25 @@ def test_the_next_and_previous_event_of_a_name(waiting):
     assert back["start"] == 30 * US
     assert neighbour(reader, 1, "kernels", first, forward=False) is None
     assert neighbour(reader, 1, "kernels", starts.index(0), forward=True) is None
+
+
+def test_neighbours_that_start_together_are_passed_one_by_one(tmp_path):
+    rows = [{"start": s, "end": e, "name": "f", "kind": "pushpop"} for s, e in ((0, 5), (10, 99), (10, 50), (10, 20), (60, 90))]
+    reader = EventReader(make_run(tmp_path / "run", {0: {"ranges": rows}}))
+    for forward, first in ((True, 0), (False, 4)):
+        row, met = {"row": first}, []
+        while row is not None and len(met) < 9:
+            met.append(row["row"])
+            row = neighbour(reader, 0, "ranges", row["row"], forward=forward)
+        assert met == (list(range(5)) if forward else list(range(4, -1, -1)))
+
+
+def test_only_what_lies_on_a_track_has_neighbours(tmp_path):
+    rows = {"syncs": [{"start": 0, "end": 5, "kind": "event"}], "ranges": ranges([(0, 5, "f", 0)])}
+    reader = EventReader(make_run(tmp_path / "run", {0: rows}))
+    assert event_details(reader, 0, "syncs", 0)["columns"]["kind"] == "event"
+    with pytest.raises(UsageError, match="no table with events"):
+        neighbour(reader, 0, "syncs", 0, forward=True)
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,8 @@ def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: 
     Raises:
         UsageError: There is no such rank, table or row.
     """
+    if table not in SOURCES:
+        raise UsageError.unknown("table with events", table, SOURCES)
     stored = reader.rank(rank)
     values = _row(stored, table, row)
     key, zero = _track(table, values), reader.run.span_ns[0]
@@ -279,7 +281,9 @@ def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: 
     for events in reader.window(rank, table, start, end):
         if events.key != key or name is None:
             continue
-        same = (events.name == name) & (events.row != row) & (events.start >= here if forward else events.start <= here)
+        # of those that start together the rows tell the order, or one would lead to the next and back
+        equal = (events.start == here) & (events.row > row if forward else events.row < row)
+        same = (events.name == name) & (equal | (events.start > here if forward else events.start < here))
         if not same.any():
             continue
         chosen = events.take(same)
