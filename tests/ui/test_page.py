@@ -423,6 +423,27 @@ def test_it_is_accessible(page, scheme):
         assert told == [], view
 
 
+def test_the_keys_go_from_event_to_event_where_several_start_together(browser, tmp_path):
+    spans = ((0, 9000), (10, 5000), (10, 3000), (10, 2000), (6000, 7000))
+    rows = [{"start": s, "end": e, "name": f"r{i}", "kind": "pushpop", "depth": i} for i, (s, e) in enumerate(spans)]
+    make_run(tmp_path / "run", {0: {"ranges": rows}})
+    base, stop = served([tmp_path / "run"], tmp_path / "scratch")
+    try:
+        page = browser.new_page()
+        page.goto(f"{base}?token={TOKEN}")
+        page.wait_for_selector("body[data-shown]")
+        page.goto(f"{base}#timeline?ranks=0&open=0&event=0/ranges/0")
+        page.wait_for_selector("body[data-shown=timeline]")
+        for key, names in (("]", "01234"), ("[", "43210")):
+            for number in names:
+                page.locator(f".details strong:text-is('r{number}')").wait_for(timeout=5000)
+                if number != names[-1]:
+                    page.keyboard.press(key)
+        page.close()
+    finally:
+        stop()
+
+
 def test_a_hostile_name_is_shown_and_does_nothing(browser, tmp_path):
     rows = rank_rows()
     rows["kernels"][0] |= {"name": HOSTILE, "short_name": HOSTILE}

@@ -481,8 +481,8 @@ export class Timeline {
   async onTrack(forward) {
     const rows = this.rows.filter((r) => !r.head);
     this.trackChosen = rows.some((r) => r.id === this.trackChosen) ? this.trackChosen : rows[0]?.id ?? "";
-    const at = this.trackChosen.indexOf("/");
-    const [rank, key] = [Number(this.trackChosen.slice(0, at)), this.trackChosen.slice(at + 1)];
+    const slash = this.trackChosen.indexOf("/");
+    const [rank, key] = [Number(this.trackChosen.slice(0, slash)), this.trackChosen.slice(slash + 1)];
     const tables = { gpu: TABLES.slice(0, 3) }[key.split("/")[0]] ?? [key.split("/")[0]];
     if (!TABLES.includes(tables[0])) return;
     const from = this.facts && this.chosen ? this.facts.columns.start : forward ? this.span.start : this.span.end;
@@ -493,8 +493,10 @@ export class Timeline {
       const found = await this.ctx.api.post("events", { ranks: [rank], tables, track: key, ...bounds }).catch(this.ctx.failed);
       if (!found) return;
       const places = found.start.map((/** @type {number} */ s, /** @type {number} */ i) => ({ s, i }));
-      const own = this.chosen ? this.chosen.row : -1;
-      const good = places.filter((/** @type {{s: number, i: number}} */ p) => found.row[p.i] !== own && (forward ? p.s >= from : p.s <= from));
+      // several may start together: their order is that of the answer
+      const own = this.chosen?.rank === rank ? this.chosen : null;
+      const at = places.findIndex((/** @type {{i: number}} */ p) => own && found.row[p.i] === own.row && found.table[p.i] === own.table);
+      const good = places.filter((/** @type {{s: number, i: number}} */ p) => (at >= 0 ? (forward ? p.i > at : p.i < at) : forward ? p.s >= from : p.s <= from));
       const pick = forward ? good[0] : good[good.length - 1];
       if (pick) return this.choose({ rank, table: found.table[pick.i], row: found.row[pick.i] }, true);
     }
