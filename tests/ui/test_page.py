@@ -285,6 +285,26 @@ def test_events_are_sorted_filtered_and_shown_with_their_neighbours(page):
     shot(page, "events")
 
 
+def test_what_lies_around_an_event_is_told_where_there_are_more_than_are_told_at_once(page):
+    """The answer for the whole run is cut before the event: its first events are not those after it."""
+    cut = {c: [v] for c, v in {"rank": 1, "table": "kernels", "row": 0, "name": "first of all"}.items()}
+    cut |= {"track": [""], "start": [0], "duration_ns": [5], "complete": False}
+
+    def answer(route):
+        asked = route.request.post_data_json
+        whole = asked["track"] and asked["start"] <= 0
+        route.fulfill(json=cut) if whole else route.continue_()
+
+    page.route(re.compile("/api/events"), answer)
+    go(page, "#events?ranks=1&tables=kernels&sort=-start", "events")
+    page.wait_for_selector("text=A row shows what came before")
+    page.locator("tbody tr td").first.click()
+    page.locator("h2:text-is('Before and after')").wait_for()
+    told = page.locator("section[aria-label='before and after']").inner_text()
+    assert "this" in told
+    assert "first of all" not in told
+
+
 def test_an_empty_selection_says_so(page):
     go(page, "#events?ranks=99", "events")
     page.wait_for_selector("text=The selection is empty")

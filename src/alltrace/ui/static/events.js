@@ -105,18 +105,24 @@ export function show(ctx, values) {
   async function neighbours(row) {
     const [rank, table, track, name, start, length, number] = row;
     const gpu = track.startsWith("gpu/");
+    /** @type {any[][]} */
+    let part = [];
     for (const room of [Math.max(length * 20, 1_000_000), ctx.run.grid.span_ns]) {
       const body = { ranks: [rank], tables: gpu ? TABLES.slice(0, 3) : [table], track, start: Math.round(start - room), end: Math.round(start + length + room) };
       const found = await ctx.api.post("events", body).catch(ctx.failed);
       if (!found) return;
       const at = found.row.findIndex((/** @type {number} */ r, /** @type {number} */ i) => r === number && found.table[i] === table);
+      if (at < 0) break; // it is not among the first events, which is all that is told of so many: what was found nearer stays
       const rows = found.row.map((/** @type {number} */ _, /** @type {number} */ i) => [i < at ? "before" : i > at ? "after" : "this", found.name[i], found.start[i], found.duration_ns[i], found.start[i] - (i ? found.start[i - 1] + found.duration_ns[i - 1] : found.start[i])]);
-      const part = rows.slice(Math.max(0, at - 6), at + 7);
-      if (part.length < 13 && room < ctx.run.grid.span_ns) continue;
-      const columns = [{ name: "when", unit: null }, { name: "name", unit: null }, { name: "start", unit: "ns" }, { name: "duration_ns", unit: "ns" }, { name: "gap_before_ns", unit: "ns" }];
-      near.replaceChildren(h("h2", {}, "Before and after"), h("p", {}, `${name}, rank ${rank}, ${duration(length)} from ${exact(start)}, on ${track}: `, h("a", { href: link("timeline", around(row)) }, "on the timeline")), tableOf(columns, part, { name: "before and after", filter: false }));
-      return;
+      part = rows.slice(Math.max(0, at - 6), at + 7);
+      if (part.length >= 13) break;
     }
+    const columns = [{ name: "when", unit: null }, { name: "name", unit: null }, { name: "start", unit: "ns" }, { name: "duration_ns", unit: "ns" }, { name: "gap_before_ns", unit: "ns" }];
+    near.replaceChildren(
+      h("h2", {}, "Before and after"),
+      h("p", {}, `${name}, rank ${rank}, ${duration(length)} from ${exact(start)}, on ${track}: `, h("a", { href: link("timeline", around(row)) }, "on the timeline")),
+      part.length ? tableOf(columns, part, { name: "before and after", filter: false }) : h("p", { class: "muted" }, "More events lie around it than are told at once."),
+    );
   }
 
   void load();
