@@ -51,6 +51,14 @@ def test_groups_are_summed_by_thing_and_the_smallest_are_one():
     assert drawing.series[-1].y == (6, 6)  # 1 + 2 + 3 of each rank
 
 
+@pytest.mark.parametrize("kind", ["stacked_bars", "lines", "scatter"])
+def test_names_with_digits_that_are_no_numbers_are_sorted_too(kind):
+    names = ["b\u00b2", "\u00b2", "a10", "a9", "\u0663"]  # superscripts, and a digit that is not ASCII
+    columns = {"rank": (None, [0] * 5), "op": (None, names), "calls": (None, [1] * 5)}
+    drawing = draw(answer(Chart(kind, "rank", ("calls",), "op"), columns))
+    assert [s.name.removeprefix("op ") for s in drawing.series] == ["a9", "a10", "b\u00b2", "\u00b2", "\u0663"]
+
+
 def test_a_histogram_names_its_classes_by_where_they_begin():
     drawing = draw(every_kind()["histogram"])
     assert (drawing.x.title, drawing.x.labels) == ("size, from", ("0 bytes", "1 kB", "1 MB"))

@@ -145,7 +145,7 @@ def color(name: str, position: int) -> str:
 
 def natural(name: str) -> tuple[object, ...]:
     """A key that sorts names as people do: `node9` before `node10`."""
-    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)
+    return tuple((0, int(p), "") if "0" <= p[0] <= "9" else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)
 
 
 def amount(value: object, unit: str | None) -> str:
