@@ -272,6 +272,13 @@ def test_a_window_has_what_starts_in_it(tmp_path):
     assert [r for r in records if ":63000006:1" in r] == ["2:1:1:1:1:0:63000006:1", "2:1:1:1:1:100:63000006:1:63000220:150"]
 
 
+def test_a_range_that_is_still_open_ends_within_the_trace_of_a_window(tmp_path):
+    rows = [{"start": 0, "end": 900, "name": "a", "kind": "pushpop"}, {"start": 50, "end": None, "name": "b", "kind": "pushpop"}]
+    _, header, records = exported(tmp_path, {0: {"ranges": rows}}, window_ns=(40, 60))
+    assert header.split(":")[1] == "860_ns"
+    assert records[-1].split(":")[5] == "860"
+
+
 def test_another_name_or_no_rank_is_refused(tmp_path):
     run = make_run(tmp_path / "run", {0: {}})
     with pytest.raises(UsageError, match=r"ends in \.prv"):

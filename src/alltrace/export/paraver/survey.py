@@ -190,4 +190,6 @@ class Survey:
                     for column in {"start", "end", "time"} & set(TABLES[table].column_names):
                         for batch in selection.batches(rank, table, [column]):
                             last = max(last, pc.max(batch.column(column)).as_py() or 0)
+                            if column == "end" and batch.column(column).null_count:  # what is still open ends with the run
+                                last = max(last, selection.run.span_ns[1])
         return max(1, last - selection.zero_ns)
