@@ -77,6 +77,28 @@ def test_hosts(tmp_path):
     ]
 
 
+def test_what_reaches_into_a_window_counts_with_its_part(tmp_path):
+    rows = {
+        "kernels": [kernel(0, 130), kernel(180, 400, stream=8)],
+        "copies": [copy(120, 140)],
+        "mpi": [{"start": 50, "end": 110, "name": "MPI_Wait", "kind": "start-wait"}],
+        "api": [
+            {"start": 90, "end": 120, "name": "cudaDeviceSynchronize", "kind": "runtime"},
+            {"start": 150, "end": 160, "name": "cudaMalloc", "kind": "runtime"},
+        ],
+    }
+    run = make_run(tmp_path / "run", {0: rows})
+    found = export_talp(select(run, window_ns=(100, 200)), tmp_path / "talp.json")["Application"]["Global"]
+    assert (found["elapsedTime"], found["gpuUsefulTime"], found["gpuCommunicationTime"], found["gpuInactiveTime"]) == (
+        100,
+        50,
+        10,
+        40,
+    )
+    assert (found["mpiTime"], found["gpuRuntimeTime"], found["usefulTime"]) == (10, 20, 70)
+    assert (found["numMpiCalls"], found["numGpuRuntimeCalls"]) == (0, 1)
+
+
 @pytest.mark.parametrize("ranks", [{}, {0: {}}])
 def test_an_empty_run_has_no_efficiency(tmp_path, ranks):
     found = one_run(tmp_path, ranks)["Application"]["Global"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,8 +42,8 @@ class RankTimes:
         communication: Time of its devices in copies alone.
         mpi: Time of the host in MPI.
         runtime: Time of the host in CUDA calls outside of MPI.
-        mpi_calls: MPI calls.
-        runtime_calls: CUDA calls.
+        mpi_calls: MPI calls that start in the time.
+        runtime_calls: CUDA calls that do.
     """
 
     gpus: int
@@ -171,16 +171,18 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def rank_times(selection: Selection, rank: Rank, start: int, end: int) -> RankTimes:
-    """What one rank spent between two times, ns on the run's aligned clock."""
+    """What one rank spent between two times, ns on the run's aligned clock; what reaches into that time counts with its part."""
     useful = communication = 0
-    kernels, copies = (_by_device(selection, rank, tables) for tables in (("kernels", "graphs"), ("copies",)))
+    whole = replace(selection, window_ns=None)  # which takes also what began before
+    kernels, copies = (_by_device(whole, rank, tables) for tables in (("kernels", "graphs"), ("copies",)))
     for device in {*kernels, *copies}:
         work, moves = (_cut(t.get(device, []), start, end) for t in (kernels, copies))
         useful += _length(work)
         communication += _length(moves) - _length(intersection(work, moves))
-    calls, mpi = (_by_device(selection, rank, (t,), None) for t in ("api", "mpi"))
+    calls, mpi = (_by_device(whole, rank, (t,), None) for t in ("api", "mpi"))
     in_calls, in_mpi = (_cut(t.get(0, []), start, end) for t in (calls, mpi))
-    counts = [sum(len(p[0]) for p in t.get(0, [])) for t in (mpi, calls)]
+    bounds = selection.window_ns or (-(1 << 63), (1 << 63) - 1)
+    counts = [sum(int(((p[0] >= bounds[0]) & (p[0] < bounds[1])).sum()) for p in t.get(0, [])) for t in (mpi, calls)]
     runtime = _length(in_calls) - _length(intersection(in_mpi, in_calls))
     gpus = max(len(rank.devices), len({*kernels, *copies}))
     return RankTimes(gpus, useful, communication, _length(in_mpi), runtime, *counts)
