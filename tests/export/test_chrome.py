@@ -7,6 +7,7 @@ import pytest
 from tests.making import HOSTILE, collective, copy, kernel, make_run
 
 from alltrace.export.chrome import export_chrome
+from alltrace.export.perfetto import export_perfetto
 from alltrace.export.selection import select
 
 CALL = {"name": "cudaLaunchKernel", "kind": "runtime"}
@@ -98,3 +99,19 @@ def test_files_of_a_greatest_size_hold_all_events_once(tmp_path, monkeypatch):
     times = [e["ts"] for p in parts for e in of_phase(p["traceEvents"], "X")]
     assert times == [i / 1000 for i in range(500)]
     assert {len(of_phase(p["traceEvents"], "M")) for p in parts} == {4}
+
+
+@pytest.mark.parametrize("write", [export_chrome, export_perfetto])
+@pytest.mark.parametrize("most", [1, 3000, 20_000])
+def test_no_file_is_larger_than_asked_for_however_few_records_there_are(tmp_path, write, most):
+    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(i, i + 1) for i in range(500)]}})
+    whole, _ = write(select(run), tmp_path / "whole")
+    files, slices = write(select(run), tmp_path / "t", most_bytes=most)
+    sizes = [f.stat().st_size for f in files]
+    assert slices == 500
+    if most == 1:  # a record is never cut
+        assert len(files) >= 500
+    else:
+        assert max(sizes) <= most
+        assert min(sizes[:-1]) > 0.8 * most
+    assert sum(sizes) >= whole[0].stat().st_size

@@ -14,7 +14,7 @@ from alltrace.export.drafts import Draft
 from alltrace.export.lines import INT, MICROSECONDS, TEXT, Pool, Template
 from alltrace.export.merge import Sorter
 from alltrace.export.names import NameCodes
-from alltrace.export.parts import write_parts
+from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.slices import counters_of, flows_across, slices_of, track_labels
 from alltrace.export.tracks import launches_of, tracks_of
 
@@ -57,7 +57,8 @@ def export_chrome(
         if aligned is not None:
             writer.across(aligned, known)
         head = _HEAD + ",".join("\n" + json.dumps(h, separators=(",", ":")) for h in heads).encode()
-        return write_parts(draft, path, sorter.blocks(), head=head, tail=_TAIL, most_bytes=most_bytes), writer.slices
+        blocks = sorter.blocks(piece_of(most_bytes))
+        return write_parts(draft, path, blocks, head=head, tail=_TAIL, most_bytes=most_bytes), writer.slices
 
 
 def _metadata(tracks: Tracks) -> list[dict[str, Any]]:

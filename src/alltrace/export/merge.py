@@ -70,22 +70,35 @@ class Sorter:
             self._level(0).add(*self._taken())
             self._merge_runs(0)
 
-    def blocks(self) -> Iterator[memoryview]:
-        """The bytes of all records, in order, in blocks of whole records."""
-        for _, data in self.sorted():
-            yield data.data
+    def blocks(self, most_bytes: int | None = None) -> Iterator[memoryview]:
+        """The bytes of all records, in order, in blocks of whole records.
 
-    def sorted(self) -> Iterator[tuple[Int64, NDArray[np.uint8]]]:
-        """Keys and bytes of all records, in order, in blocks of whole records; equal keys are in one block."""
+        Args:
+            most_bytes: The greatest size of a block of more than one record; None for as many as come at once.
+        """
+        for lengths, data in self._sorted():
+            if most_bytes is None or len(data) <= most_bytes:
+                yield data.data
+                continue
+            ends = np.cumsum(lengths, dtype=np.int64)
+            first = 0
+            while first < len(data):
+                one, fitting = np.searchsorted(ends, (first, first + most_bytes), "right").tolist()
+                end = int(ends[max(one, fitting - 1)])
+                yield data[first:end].data
+                first = end
+
+    def _sorted(self) -> Iterator[tuple[Int32, Bytes]]:
+        """Lengths and bytes of all records, in order, in blocks."""
         keys, lengths, data = self._taken()
         if not self._levels:
             if len(keys):
-                yield keys, data
+                yield lengths, data
             return
         if len(keys):
             self._level(0).add(keys, lengths, data)
-        for keys, _, data in merged([run for level in reversed(self._levels) for run in level.runs()], _ordered):
-            yield keys, data
+        for _, lengths, data in merged([run for level in reversed(self._levels) for run in level.runs()], _ordered):
+            yield lengths, data
 
     def _taken(self) -> tuple[Int64, Int32, Bytes]:
         """What is held, in order; nothing is held then."""

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from alltrace.export.drafts import Draft
 
 
+_PIECES = 16
+
+
+def piece_of(most_bytes: int | None) -> int | None:
+    """How large blocks for `write_parts` may be: so small that parts of this size become nearly full."""
+    return None if most_bytes is None else max(most_bytes // _PIECES, 1)
+
+
 def write_parts(
     draft: Draft,
     path: Path,
@@ -42,7 +50,7 @@ def write_parts(
         output.write(head)
         size = len(head)
         for block in blocks:
-            if most_bytes is not None and size > len(head) and size + len(block) > most_bytes:
+            if most_bytes is not None and size > len(head) and size + len(block) + len(tail) > most_bytes:
                 output.write(tail)
                 output.close()
                 places.append(path.with_name(_numbered(path.name, len(places) + 1)))

@@ -20,7 +20,7 @@ from alltrace.export.drafts import Draft
 from alltrace.export.lines import FIXED64, TEXT, VARINT, Pool, Template
 from alltrace.export.merge import Sorter
 from alltrace.export.names import NameCodes
-from alltrace.export.parts import write_parts
+from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.slices import COUNTER_SCALE, counters_of, flows_across, slices_of, track_labels
 from alltrace.export.tracks import Launches, Tracks, launches_of, tracks_of
 from alltrace.trace.errors import UsageError, printable
@@ -110,7 +110,7 @@ def _export(
         for rank, own in tracks.items():
             writer.rank(own, flows.get(rank))
             head += _descriptors(own, writer.counters(rank))
-        return write_parts(draft, path, sorter.blocks(), head=head, most_bytes=most_bytes), writer.slices
+        return write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, most_bytes=most_bytes), writer.slices
 
 
 def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None = None) -> tuple[list[Path], int]:
