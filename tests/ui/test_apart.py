@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import tempfile
+import threading
+import time
+from pathlib import Path
+
 import pytest
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 
+from alltrace.tiles.cancel import CancelledError, Token
 from alltrace.trace.errors import UsageError
 from alltrace.ui.apart import Question, answer, comparison
 from alltrace.ui.session import Session
@@ -36,3 +42,28 @@ def test_large_runs_are_compared_in_a_process_of_their_own_with_the_same_answer(
     found = {(r["what"], r["verdict"], r["count_a"], r["count_b"], r["total_change_ns"]) for r in here.table.to_pylist()}
     assert ("kernel", "same", 1, 2, 60_000) in found
     assert ("copy", "only_a", 1, 0, -10_000) in found
+
+
+def test_a_question_that_nobody_waits_for_is_ended_with_all_that_it_wrote(tmp_path, monkeypatch):
+    make_run(tmp_path / "run", {0: rank_rows()})
+    session = Session(tmp_path / "run", tmp_path / "scratch", 1)
+    monkeypatch.setattr("alltrace.ui.apart.LARGE_ROWS", 0)
+    monkeypatch.setattr("alltrace.ui.apart._ask_there", _write_and_go_on)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    token = Token()
+
+    def leave():
+        while not list((tmp_path / "tmp").glob("alltrace-ui-*/alltrace-parts-*/part")):
+            time.sleep(0.02)
+        token.cancel()
+
+    threading.Thread(target=leave, daemon=True).start()
+    with pytest.raises(CancelledError):
+        answer(session, Question("breakdown"), token)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def _write_and_go_on(*_):
+    Path(tempfile.mkdtemp(prefix="alltrace-parts-"), "part").write_bytes(bytes(1000))
+    time.sleep(600)

@@ -3,9 +3,13 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import threading
 
 import pytest
 from tests.ui.conftest import HOSTILE
+
+from alltrace.tiles.cancel import CancelledError, Token
+from alltrace.ui.api import _alone
 
 US = 1000
 
@@ -132,6 +136,19 @@ def test_what_is_no_request_is_refused(client, body):
 )
 def test_sql_reads_the_run_and_nothing_else(client, query):
     assert client.post("/api/sql", json={"query": query}).status_code == 400
+
+
+def test_who_no_longer_wants_an_answer_does_not_wait_for_the_turn():
+    turn, token = threading.Lock(), Token()
+    with turn:
+        threading.Timer(0.1, token.cancel).start()
+        with pytest.raises(CancelledError), _alone(turn, token):
+            pass
+    with pytest.raises(CancelledError), _alone(turn, token):
+        pass
+    with _alone(turn, Token()):
+        assert turn.locked()
+    assert not turn.locked()
 
 
 def test_sql_has_limits(client, monkeypatch):

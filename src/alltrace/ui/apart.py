@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.recipes.base import Answer
+    from alltrace.tiles.cancel import Token
     from alltrace.ui.session import Session
 
 _pools: set[Any] = set()
+_LOOK_SECONDS = 0.25
 
 LARGE_ROWS = 20_000_000
 """From so many rows on starting a process costs little beside the question."""
@@ -36,29 +39,42 @@ class Question:
     jobs: int | None = None
 
 
-def answer(session: Session, question: Question) -> Answer:
+def answer(session: Session, question: Question, token: Token | None = None) -> Answer:
     """The answer to a question.
+
+    Args:
+        session: The run.
+        question: The question.
+        token: Asked while a process of its own answers whether that is still wanted; the process is ended where it is not.
 
     Raises:
         UsageError: There is no such recipe, option, rank or step.
         AlltraceError: The run cannot be read, or memory ran out.
+        CancelledError: The answer is no longer wanted.
     """
     run = session.run
     if session.partial or _rows(session) < LARGE_ROWS:
         return _ask(run, question)
-    return _there(_ask_there, _source(session), question)
+    return _there(token, _ask_there, _source(session), question)
 
 
-def comparison(first: Session, second: Session, question: Question) -> Answer:
+def comparison(first: Session, second: Session, question: Question, token: Token | None = None) -> Answer:
     """What differs between two runs, see `alltrace.recipes.comparing.compare`; the question's name is not looked at.
+
+    Args:
+        first: One run.
+        second: The other.
+        question: The question.
+        token: As that of `answer`.
 
     Raises:
         UsageError: There is no such thing, rank or step.
         AlltraceError: A run cannot be read, or memory ran out.
+        CancelledError: The answer is no longer wanted.
     """
     if first.partial or second.partial or _rows(first) + _rows(second) < LARGE_ROWS:
         return _compare(first.run, second.run, question)
-    return _there(_compare_there, _source(first), _source(second), question)
+    return _there(token, _compare_there, _source(first), _source(second), question)
 
 
 def _rows(session: Session) -> int:
@@ -71,14 +87,24 @@ def _source(session: Session) -> tuple[Path, Path | None]:
     return session.path, None if overlay is None else overlay.folder
 
 
-def _there(function: Callable[..., Answer], *arguments: Any) -> Answer:
+def _there(token: Token | None, function: Callable[..., Answer], *arguments: Any) -> Answer:
+    from concurrent.futures import wait
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_start) as pool:
+    # the process may be ended at any time, and what it has on disk then goes with this folder
+    with (
+        tempfile.TemporaryDirectory(prefix="alltrace-ui-", ignore_cleanup_errors=True) as scratch,
+        ProcessPoolExecutor(1, get_context("spawn"), initializer=_start, initargs=(scratch,)) as pool,
+    ):
         _pools.add(pool)
         try:
-            return pool.submit(function, *arguments).result()
+            asked = pool.submit(function, *arguments)
+            while token is not None and wait([asked], _LOOK_SECONDS).not_done:
+                if token.cancelled:
+                    _end(pool)
+                    token.check()
+            return asked.result()
         except BrokenProcessPool as error:
             why = "the process that was asked was killed, most often because memory ran out"
             raise AlltraceError(f"{why}; ask fewer ranks") from error
@@ -89,11 +115,16 @@ def _there(function: Callable[..., Answer], *arguments: Any) -> Answer:
 def stop() -> None:
     """End what is still being asked; nobody waits for it any more."""
     for pool in list(_pools):
-        for process in list((pool._processes or {}).values()):  # noqa: SLF001  an executor has no other way to end a task
-            process.terminate()
+        _end(pool)
 
 
-def _start() -> None:
+def _end(pool: Any) -> None:
+    for process in list((pool._processes or {}).values()):  # noqa: SLF001  an executor has no other way to end a task
+        process.terminate()
+
+
+def _start(scratch: str) -> None:
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch  # also for the processes that this one starts
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends this
     threading.Thread(target=_end_with_server, daemon=True).start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from alltrace.ui.plain import plain, plain_answer
 from alltrace.ui.session import GoneError, NotReadyError, Session, understandable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from starlette.requests import Request
 
@@ -33,6 +34,7 @@ SQL_ROWS = 5000
 
 _BINARY = "application/octet-stream"
 _NOBODY_WAITS = 499
+_LOOK_SECONDS = 0.25
 _one_recipe = threading.Lock()
 _one_query = threading.Lock()
 
@@ -213,6 +215,18 @@ def _chosen(session: Session, asked: Asked) -> list[int]:
     return [r.rank for r in session.run.ranks] if ranks is None else ranks
 
 
+@contextmanager
+def _alone(lock: threading.Lock, token: Token) -> Iterator[None]:
+    """Holds the lock; one who no longer wants the answer does not wait for it, as all who wait share some threads."""
+    while not lock.acquire(timeout=_LOOK_SECONDS):
+        token.check()
+    try:
+        token.check()
+        yield
+    finally:
+        lock.release()
+
+
 def _recipe(session: Session, asked: Asked, token: Token) -> Response:
     _ = session.view
     ranks = asked.ranks()
@@ -224,9 +238,8 @@ def _recipe(session: Session, asked: Asked, token: Token) -> Response:
         asked.flag("skip_warmup"),
         session.jobs,
     )
-    with _one_recipe:  # each uses all processors
-        token.check()
-        found = answer(session, question)
+    with _alone(_one_recipe, token):  # each uses all processors
+        found = answer(session, question, token)
     told = plain_answer(found)
     if found.chart is not None:
         from alltrace.charts import draw, figure
@@ -243,9 +256,8 @@ def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Respo
     chosen({"what": what})
     known = None if ranks is None else tuple(ranks)
     question = Question("diff", {"what": what}, known, asked.maybe("steps", 50), asked.flag("skip_warmup"), session.jobs)
-    with _one_recipe:
-        token.check()
-        found = comparison(session, other, question)
+    with _alone(_one_recipe, token):
+        found = comparison(session, other, question, token)
     return JSONResponse(plain_answer(found))
 
 
@@ -255,8 +267,7 @@ def _roofline(session: Session, asked: Asked, token: Token) -> Response:  # noqa
 
 def _weighed(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
     kernels, _ = _kernels(session), session.view
-    with _one_recipe:
-        token.check()
+    with _alone(_one_recipe, token):
         return JSONResponse(session.kept("weighed", lambda: kernels.weighed(answer(session, Question("launch-configurations")))))
 
 
@@ -270,8 +281,7 @@ def _sql(session: Session, asked: Asked, token: Token) -> Response:
     from alltrace.recipes.sql import Limits, query
 
     _ = session.view
-    with _one_query:
-        token.check()
+    with _alone(_one_query, token):
         found = query(session.run, asked.text("query", most=100_000), Limits(SQL_SECONDS, SQL_MEMORY_BYTES, SQL_ROWS))
     return JSONResponse(plain_answer(found))
 
