@@ -28,6 +28,10 @@ def test_edges_lie_on_the_grid_and_never_overflow():
     assert grid.edges(2, 2, 4).tolist() == [-68, -52, -36]
     assert grid.tile_span(0, 1) == (-100 + TILE_BINS, -100 + 2 * TILE_BINS)
     assert grid.edges(5, 1, 62).tolist() == [MOST_SPAN_NS - 100] * 2
+    for level in (0, 20, 54, 62):
+        for first in (0, 1, 1 << 30, 1 << 62, 1 << 71):
+            edges = grid.edges(first, TILE_BINS, level).tolist()
+            assert edges == [min(first + n << level, MOST_SPAN_NS) - 100 for n in range(TILE_BINS + 1)]
     assert grid.tile_span(62, 7) == (MOST_SPAN_NS - 100, MOST_SPAN_NS - 100)
 
 
