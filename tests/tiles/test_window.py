@@ -63,6 +63,13 @@ def test_copies_and_graphs_are_found_by_name_before_anybody_looked_at_them(tmp_p
         assert events_between(EventReader(run), [0, 1], ["copies", "graphs"], 0, 99, pattern=pattern)["name"] == [name] * 2
 
 
+def test_events_of_more_ranks_than_are_looked_at_are_not_all(view, monkeypatch):
+    monkeypatch.setattr("alltrace.tiles.window.MOST_RANKS", 1)
+    assert events_between(view.events, [0], ["kernels"], 0, 10**9)["complete"]
+    found = events_between(view.events, [0, 1], ["kernels"], 0, 10**9)
+    assert (set(found["rank"]), found["complete"]) == ({0}, False)
+
+
 def test_events_are_filtered_by_name_track_and_length(view):
     ask = (view.events, [0, 1], ["kernels"], 0, 10**9)
     assert set(events_between(*ask, pattern="soft.*kernel$")["name"]) == {"softmax_kernel"}

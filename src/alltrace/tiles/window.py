@@ -153,7 +153,7 @@ def events_between(
 
     Returns:
         `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False where there
-        are more than 200,000, of which the first found are given.
+        are more than 200,000, of which the first found are given, or more ranks than were looked at.
 
     Raises:
         UsageError: There is no such table or rank, or the expression is none.
@@ -161,7 +161,7 @@ def events_between(
     zero = reader.run.span_ns[0]
     wanted = None if not pattern else _Wanted(reader, pattern)
     found: list[tuple[int, str, Events]] = []
-    count, complete = 0, True
+    count, complete = 0, len(ranks) <= MOST_RANKS
     for table in tables:
         if table not in SOURCES:
             raise UsageError.unknown("table with events", table, SOURCES)
