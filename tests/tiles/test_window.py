@@ -33,6 +33,13 @@ def test_a_range_is_divided_exactly(view):
     assert (found["ranks_asked"], found["ranks_done"]) == (2, 2)
 
 
+def test_devices_that_did_nothing_in_a_range_are_idle(view):
+    rows = summary(view.events, [0, 1], 5 * US, 15 * US, gpus=view.gpus)["breakdown"]
+    nothing = {"compute_ns": 0, "exposed_communication_ns": 0, "exposed_copy_ns": 0, "idle_ns": 10 * US}
+    assert rows == [{"rank": r, "device": 0, **nothing} for r in (0, 1)]
+    assert summary(view.events, [0, 1], 60 * US, 115 * US, gpus=view.gpus) == summary(view.events, [0, 1], 60 * US, 115 * US)
+
+
 def test_an_empty_range_is_refused_and_no_ranks_answer_nothing(view):
     with pytest.raises(UsageError, match="from 5 to 5 ns is empty"):
         summary(view.events, [0], 5, 5)

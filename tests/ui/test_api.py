@@ -62,6 +62,8 @@ def test_tracks_have_names(client):
 def test_a_range_events_and_a_search(client):
     found = client.post("/api/window", json={"ranks": None, "start": 0, "end": 130 * US}).json()
     assert found["ranks_done"] == 3
+    idle = client.post("/api/window", json={"ranks": None, "start": 5 * US, "end": 15 * US}).json()["breakdown"]
+    assert [(r["rank"], r["idle_ns"]) for r in idle] == [(0, 10 * US), (1, 10 * US)]
     assert found["breakdown"][0]["compute_ns"] == 50 * US
     assert client.post("/api/window", json={"ranks": [], "start": 0, "end": 9}).json()["breakdown"] == []
     events = client.post(

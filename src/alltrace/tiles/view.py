@@ -157,6 +157,10 @@ class View:
         tracks = self._tracks(rank)
         return int(tracks[f"{SUMMARY}/devices"].values[0][0]) if tracks else 0
 
+    def gpus(self, rank: int) -> list[int]:
+        """The devices of a rank that did anything, rows of its `devices`, -1 for one not known; none where it cannot be read."""
+        return sorted({parse_key(key)[1][1] for key in self._tracks(rank) if key.startswith("gpu/")})
+
     @cached_property
     def waits(self) -> dict[int, Merged]:
         """When each rank waits for others at matched operations, aligned ns; empty without an alignment."""

@@ -14,7 +14,7 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import classify_ns, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -63,8 +63,24 @@ class Totals:
         ]
 
 
-def summary(reader: EventReader, ranks: Sequence[int], start_ns: int, end_ns: int, token: Token | None = None) -> dict[str, Any]:
+def summary(
+    reader: EventReader,
+    ranks: Sequence[int],
+    start_ns: int,
+    end_ns: int,
+    token: Token | None = None,
+    *,
+    gpus: Callable[[int], Sequence[int]] | None = None,
+) -> dict[str, Any]:
     """The breakdown, kernels and operations in [start_ns, end_ns), ns from the run's first event.
+
+    Args:
+        reader: The run's events.
+        ranks: The ranks.
+        start_ns: From.
+        end_ns: To.
+        token: Asked whether the answer is still wanted.
+        gpus: The devices of a rank, which have a row even where they did nothing; None for those that did something.
 
     Returns:
         `breakdown` (a row per rank and device: the exact ns of compute, exposed communication, exposed copies and idle, which sum
@@ -88,7 +104,7 @@ def summary(reader: EventReader, ranks: Sequence[int], start_ns: int, end_ns: in
             token.check()
         if done and time.monotonic() > deadline:
             break
-        devices: dict[str, list[Events]] = {}
+        devices: dict[str, list[Events]] = {str(d): [] for d in (gpus(rank) if gpus is not None else ())}
         for table in ("kernels", "copies", "graphs"):
             for events in reader.window(rank, table, start, end, token):
                 devices.setdefault(events.key.split("/")[2], []).append(events)

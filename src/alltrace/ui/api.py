@@ -188,8 +188,8 @@ def _search(session: Session, asked: Asked, token: Token) -> Response:
 def _window(session: Session, asked: Asked, token: Token) -> Response:
     from alltrace.tiles.window import summary
 
-    reader = session.view.events
-    found = summary(reader, _chosen(session, asked), asked.number("start"), asked.number("end"), token)
+    view = session.view
+    found = summary(view.events, _chosen(session, asked), asked.number("start"), asked.number("end"), token, gpus=view.gpus)
     return JSONResponse(plain(found))
 
 

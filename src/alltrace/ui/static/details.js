@@ -182,7 +182,7 @@ export class Details {
     this.element.replaceChildren(
       h("div", { class: "bar" }, h("strong", {}, title), share, ...classes.map((c, i) => h("span", {}, hue(c), `${c} ${((100 * totals[i]) / all).toFixed(1)} %`)), h("span", { class: "muted" }, of)),
       h("div", { class: "bar" }, h("a", { href: link("events", { start: range.start, end: range.end, ranks: rankText(ranks), tables: "kernels" }) }, "its events"), h("button", { type: "button", on: { click: () => this.timeline.look(range.start, range.end) } }, "zoom to it")),
-      ...(found.breakdown.length ? [] : [h("p", {}, "Nothing ran on any device of these ranks in this time.")]),
+      ...(totals.slice(0, 3).some((t) => t > 0) ? [] : [h("p", {}, "Nothing ran on any device of these ranks in this time.")]),
       h(
         "div",
         { class: "columns" },
