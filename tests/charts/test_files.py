@@ -50,6 +50,22 @@ def test_nothing_to_show_is_said_in_the_picture():
     assert b"nothing to show" in made
 
 
+def test_series_without_a_value_are_nothing_to_show():
+    columns = {"rank": (None, [0, 1]), "a_percent": ("%", [float("nan")] * 2), "b_percent": ("%", [float("nan")] * 2)}
+    made = picture_bytes(draw(answer(Chart("bars", "rank", ("a_percent", "b_percent")), columns)), "svg")
+    assert b"nothing to show" in made
+
+
+@pytest.mark.parametrize("names", [["_Z4gemmv", "a", "z"], ["_Z4gemmv", "_z"]])
+@pytest.mark.parametrize("kind", ["stacked_bars", "lines", "scatter"])
+def test_names_with_an_underscore_in_front_are_in_the_legend(kind, names):
+    columns = {"rank": (None, [0] * len(names)), "op": (None, names), "calls": (None, [1] * len(names))}
+    tree = ET.fromstring(picture_bytes(draw(answer(Chart(kind, "rank", ("calls",), "op"), columns)), "svg"))
+    legend = next(g for g in tree.iter("{http://www.w3.org/2000/svg}g") if g.get("id", "").startswith("legend"))
+    found = ["".join(t.itertext()).strip() for t in legend.iter("{http://www.w3.org/2000/svg}text")]
+    assert found == names
+
+
 def test_what_cannot_be_drawn_is_refused_before_the_work(tmp_path, monkeypatch):
     for name in ("a.jpg", "a", "png"):
         with pytest.raises(UsageError, match=r"ends in \.png or \.svg"):

@@ -112,7 +112,7 @@ def _paint(drawing: Drawing, made: Any, axes: Any) -> None:
 
 
 def _paint_series(series: Series, number: int, drawing: Drawing, made: Any, axes: Any) -> None:
-    name = series.name or None
+    name = _called(series)
     y = [float("nan") if v is None else v for v in series.y]
     if series.mark in ("bars", "stacked"):
         _paint_bars(series, number, drawing, axes)
@@ -142,6 +142,11 @@ def _paint_series(series: Series, number: int, drawing: Drawing, made: Any, axes
         axes.plot(series.x, y, color=series.color, linewidth=1.6, marker="o" if few else None, markersize=3, label=name)
 
 
+def _called(series: Series) -> str | None:
+    """What a series is called in the legend; matplotlib leaves out what begins with an underscore, as mangled names do."""
+    return f" {series.name}" if series.name.startswith("_") else series.name or None
+
+
 def _paint_bars(series: Series, number: int, drawing: Drawing, axes: Any) -> None:
     heights = [v or 0.0 for v in series.y]
     gaps = sorted({b - a for a, b in zip(series.x, series.x[1:], strict=False)} - {0.0})
@@ -160,11 +165,11 @@ def _paint_bars(series: Series, number: int, drawing: Drawing, axes: Any) -> Non
     if many and series.mark == "stacked":
         edges = [at[0] - step / 2, *(x + step / 2 for x in at)]
         axes.stairs([b + h for b, h in zip(bottoms, heights, strict=True)], edges, baseline=bottoms, fill=True,
-                    color=series.color, linewidth=0, label=series.name or None)  # fmt: skip
+                    color=series.color, linewidth=0, label=_called(series))  # fmt: skip
     elif drawing.lying:
-        axes.barh(at, heights, width, left=bottoms, color=series.color, linewidth=0, label=series.name or None)
+        axes.barh(at, heights, width, left=bottoms, color=series.color, linewidth=0, label=_called(series))
     else:
-        axes.bar(at, heights, width, bottom=bottoms, color=series.color, linewidth=0, label=series.name or None)
+        axes.bar(at, heights, width, bottom=bottoms, color=series.color, linewidth=0, label=_called(series))
 
 
 def _paint_boxes(series: Series, drawing: Drawing, axes: Any) -> None:
@@ -239,7 +244,8 @@ def _words(drawing: Drawing, axes: Any, across: Any, up: Any) -> None:
     """Titles, legend and notes."""
     across.set_label_text(drawing.x.title, color=_INK)
     up.set_label_text(drawing.y.title, color=_INK)
-    named = [shortened(s.name, _LEGEND_NAME) for s in drawing.series if s.name and not s.tag]
+    drawn = () if drawing.empty else drawing.series
+    named = [shortened(name, _LEGEND_NAME) for s in drawn if not s.tag and (name := _called(s))]
     columns = max(1, min(_LEGEND_ROW, _LEGEND_WIDTH // (max(map(len, named), default=0) + 6)))
     pad = 8 if not named else 10 + 15 * -(-len(named) // columns)
     axes.set_title(drawing.title, loc="left", fontsize=11, color=_INK, pad=pad)
