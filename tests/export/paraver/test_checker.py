@@ -39,6 +39,14 @@ def test_a_trace_alone_has_no_fault(tmp_path):
     assert checked(tmp_path, pcf=None, row=None).faults == []
 
 
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 5000, "9" * 20])
+def test_numbers_beside_the_trace_that_are_none_or_too_long_are_not_read(tmp_path, number):
+    pcf = f"{PCF}PRECISION {number}\n\nEVENT_TYPE\n0    {number}    odd\nVALUES\n0    End\n{number}    one\n"
+    assert checked(tmp_path, pcf=pcf).faults == []
+    report = checked(tmp_path, row=f"LEVEL CPU SIZE {number}\n{ROW}")
+    assert report.faults == ["t.row: line 1 is no level and belongs to none"]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -100,7 +100,7 @@ def _check_row(path: Path, header: Header, report: Report) -> None:
     sizes = header.sizes()
     at = 0
     while at < len(lines):
-        found = re.fullmatch(r"LEVEL ([A-Z]+) SIZE ([0-9]+)\s*", lines[at])
+        found = re.fullmatch(r"LEVEL ([A-Z]+) SIZE ([0-9]{1,18})\s*", lines[at])
         at += 1
         if found is None:
             if lines[at - 1].strip() and not lines[at - 1].startswith("#"):
@@ -122,7 +122,6 @@ class _Records:
         self._first = np.cumsum([0, *(len(a) for a in header.tasks)])
         flat = [t for a in header.tasks for t in a]
         self._threads = np.array([n for n, _ in flat], np.int64)
-        self._first_thread = np.cumsum([0, *self._threads])
         self._nodes = np.array([n for _, n in flat], np.int64)
         self._cpu_ends = np.cumsum([0, *header.cpus])
         self._balanced = np.array(sorted(balanced), np.int64)
