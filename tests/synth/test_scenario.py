@@ -20,6 +20,11 @@ def test_override_reaches_every_part_and_leaves_the_original():
     assert (healthy.layout.ranks, healthy.steps) == (16, 8)
 
 
+def test_a_whole_number_may_be_written_as_a_float():
+    changed = SCENARIOS["healthy"].override(gradient_bytes=8e8, ranks=4.0)
+    assert (repr(changed.work.gradient_bytes), repr(changed.layout.ranks)) == ("800000000", "4")
+
+
 def test_faults_move_to_ranks_that_exist():
     assert SCENARIOS["straggler"].override(ranks=4).faults == (SlowRank(ranks=(3,), factor=1.25),)
     assert SCENARIOS["straggler"].override(steps=1).faults == (SlowRank(ranks=(11,), factor=1.25),)
@@ -41,6 +46,21 @@ def test_faults_move_to_ranks_that_exist():
         ({"kind": "pipe"}, "there is no layout 'pipe'"),
         ({"host_gap_ns": 5}, "host_gap_ns must be at least 1000"),
         ({"page_bytes": 1000}, "page_bytes must be a power of two"),
+        ({"steps": "abc"}, "steps must be a whole number; 'abc' was given"),
+        ({"hosts": 1.5}, "hosts must be a whole number; 1.5 was given"),
+        ({"ranks": "x"}, "ranks must be a whole number; 'x' was given"),
+        ({"nvtx": 7}, "nvtx must be true or false; 7 was given"),
+        ({"schema": 3.25}, "schema must be text; 3.25 was given"),
+        ({"latency_ns": True}, "latency_ns must be a whole number; True was given"),
+        ({"jitter": float("nan")}, "jitter must be 0 to 10; nan was given"),
+        ({"extra_calls": -1}, "extra_calls must be 0 to 1e+15; -1 was given"),
+        ({"copy_gb_per_s": 0}, "copy_gb_per_s must be 0.001 to 1e+15; 0 was given"),
+        ({"drift_ppm": -1}, "drift_ppm must be 0 to 100000; -1 was given"),
+        ({"gpu_metrics_hz": 2_000_000_000}, "gpu_metrics_hz must be 0 to 1e+09; 2000000000 was given"),
+        ({"name": "../x"}, "because files are called by it; '../x' was given"),
+        ({"layout": 3}, "layout must be a Layout"),
+        ({"faults": "sync"}, "faults must be a list of faults"),
+        ({"faults": (SlowRank(ranks=(0,), factor=float("inf")),)}, "factor of fault 'slow-rank' must be a number up to 1e+15"),
         ({"faults": (SlowRank(ranks=(16,)),)}, "fault 'slow-rank' names rank 16, but the run has ranks 0 to 15"),
     ],
 )

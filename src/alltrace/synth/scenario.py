@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from alltrace.synth.kernels import VARIED_KERNELS
@@ -15,6 +17,27 @@ if TYPE_CHECKING:
 RANK_SOURCES = ("environment", "file", "mpi")
 _PAGE_SIZES = tuple(1 << power for power in range(9, 17))
 SCHEMAS = ("3.7.2", "3.25.0")
+_KINDS: dict[str, tuple[type, str]] = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "true or false"),
+    "str": (str, "text"),
+}
+_LARGEST = 1e15
+_BOUNDS = {
+    "within_host_gb_per_s": (1e-3, _LARGEST),
+    "between_hosts_gb_per_s": (1e-3, _LARGEST),
+    "copy_gb_per_s": (1e-3, _LARGEST),
+    "jitter": (0.0, 10.0),
+    "host_jitter": (0.0, 10.0),
+    "offset_ms": (0.0, 1e9),
+    "stamp_error_ms": (0.0, 1e9),
+    "outlier_ms": (0.0, 1e9),
+    "start_spread_s": (1.0, 1e9),
+    "drift_ppm": (0.0, 1e5),
+    "gpu_metrics_hz": (0.0, 1e9),
+}
+"""Bounds of numbers for which 0 to `_LARGEST` will not do."""
 STEP_NAMES = {"step": "step {}", "profiler": "ProfilerStep#{}", "iteration": "iteration {}", "none": ""}
 """How a step's range is named, by the name of the choice."""
 
@@ -224,8 +247,10 @@ class Scenario:
             UsageError: There is no such field, or the values do not fit together.
         """
         if "ranks" in changes:
-            hosts = changes.get("hosts", self.layout.hosts)
-            ranks = changes.pop("ranks")
+            hosts = _whole(changes.get("hosts", self.layout.hosts))
+            ranks = _whole(changes.pop("ranks"))
+            for name, value in (("hosts", hosts), ("ranks", ranks)):
+                _check_kind_of(name, value, "int")
             if hosts < 1 or ranks % hosts:
                 raise UsageError(f"{ranks} ranks cannot be spread evenly over {hosts} hosts; give a multiple of the hosts")
             changes["ranks_per_host"] = ranks // hosts
@@ -234,16 +259,23 @@ class Scenario:
         own = {f.name for f in dataclasses.fields(self)}
         inner: dict[str, dict[str, Any]] = {}
         outer: dict[str, Any] = {}
-        for name, value in changes.items():
+        whole = {f.name for part in (self, *parts.values()) for f in dataclasses.fields(part) if f.type == "int"}
+        for name, given in changes.items():
+            value = _whole(given) if name in whole else given
             if name in own:
                 outer[name] = value
             elif name in homes:
                 inner.setdefault(homes[name], {})[name] = value
             else:
                 raise UsageError.unknown("scenario value", name, [*own, *homes, "ranks"])
+        for part, value in parts.items():
+            if not isinstance(outer.get(part, value), type(value)):
+                raise UsageError(f"{part} must be a {type(value).__name__}; its values are set by their own names")
         for part, values in inner.items():
             outer[part] = dataclasses.replace(outer.get(part, parts[part]), **values)
         if "faults" in outer:
+            if not isinstance(outer["faults"], (tuple, list)):
+                raise UsageError("faults must be a list of faults; on the command line they are planted with --fault")
             outer["faults"] = tuple(_fault(fault) for fault in outer["faults"])
         changed = dataclasses.replace(self, **outer)
         if changed.layout.ranks > 0 and "faults" not in outer:
@@ -260,6 +292,12 @@ class Scenario:
         layout, work, environment = self.layout, self.work, self.environment
         from alltrace.synth.layouts import LAYOUTS
 
+        for part in (self, layout, work, self.links, self.clocks, environment):
+            _check_kinds(part)
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            raise UsageError(
+                f"name must be letters, digits, '.', '_' and '-', because files are called by it; {self.name!r} was given"
+            )
         if layout.kind not in LAYOUTS:
             raise UsageError.unknown("layout", layout.kind, LAYOUTS)
         _at_least("hosts", layout.hosts, 1)
@@ -289,6 +327,8 @@ class Scenario:
             raise UsageError.unknown("rank source", environment.rank_source, RANK_SOURCES)
         if environment.step_names not in STEP_NAMES:
             raise UsageError.unknown("step name", environment.step_names, STEP_NAMES)
+        for part in (layout, work, self.links, self.clocks, environment):
+            _check_bounds(part)
         for fault in self.faults:
             fault.check(self)
 
@@ -316,6 +356,40 @@ def _fault(fault: Fault | str) -> Fault:
     from alltrace.synth.faults.parse import parse_fault
 
     return parse_fault(fault) if isinstance(fault, str) else fault
+
+
+def is_text(name: str) -> bool:
+    """Whether the value of this name, of a scenario or one of its parts, is a text."""
+    return any(f.name == name and f.type == "str" for part in _PARTS for f in dataclasses.fields(part))
+
+
+_PARTS = (Scenario, Layout, Work, Links, Clocks, Environment)
+
+
+def _whole(value: Any) -> Any:
+    """The same number as an integer if it is whole, such as `8e8`."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _check_kinds(part: Any) -> None:
+    for one in dataclasses.fields(part):
+        _check_kind_of(one.name, getattr(part, one.name), str(one.type))
+
+
+def _check_kind_of(name: str, value: Any, kind: str) -> None:
+    if kind not in _KINDS:
+        return
+    accepted, expected = _KINDS[kind]
+    if not isinstance(value, accepted) or isinstance(value, bool) != (kind == "bool"):
+        raise UsageError(f"{name} must be {expected}; {value!r} was given")
+
+
+def _check_bounds(part: Any) -> None:
+    for one in dataclasses.fields(part):
+        if one.type in ("int", "float"):
+            value, (least, most) = getattr(part, one.name), _BOUNDS.get(one.name, (0.0, _LARGEST))
+            if not least <= value <= most:
+                raise UsageError(f"{one.name} must be {least:g} to {most:g}; {value} was given")
 
 
 def _at_least(name: str, value: float, least: float) -> None:

@@ -37,6 +37,27 @@ def test_faults_that_cannot_be_planted_leave_nothing(tmp_path, capsys, arguments
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("steps=abc", "steps must be a whole number"),
+        ("schema=3.25", "there is no schema '3.25'"),
+        ("layout=3", "layout must be a Layout"),
+        ("name=../x", "because files are called by it"),
+        ("between_hosts_gb_per_s=0", "between_hosts_gb_per_s must be 0.001 to"),
+    ],
+)
+def test_values_that_cannot_be_set_are_one_sentence(tmp_path, capsys, value, words):
+    assert main(["synth", "tiny", "-o", str(tmp_path / "out"), "--set", value]) == 2
+    assert words in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_of_digits_is_a_name(tmp_path):
+    assert main(["synth", "tiny", "-o", str(tmp_path), "--set", "name=2026"]) == 0
+    assert (tmp_path / "2026_rank0.sqlite").is_file()
+
+
 def test_all_faults_are_listed(capsys):
     assert main(["synth", "--list-faults"]) == 0
     out = capsys.readouterr().out

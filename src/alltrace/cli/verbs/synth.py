@@ -82,6 +82,10 @@ def _field(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise UsageError(f"--set is {text!r}; expected FIELD=VALUE")
+    from alltrace.synth.scenario import is_text
+
+    if is_text(name):
+        return name, value
     if value in ("true", "false"):
         return name, value == "true"
     for kind in (int, float):

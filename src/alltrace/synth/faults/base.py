@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from alltrace.synth.scenario import Layout, Scenario
     from alltrace.synth.timeline import Timeline
 
+_LARGEST = 1e15
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -120,6 +122,8 @@ class Fault:
             raise UsageError(f"fault {self.kind!r} begins at step {self.steps[0]}, but the run has steps 0 to {scenario.steps - 1}")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if isinstance(value, (int, float)) and not abs(value) <= _LARGEST:
+                raise UsageError(f"{field.name} of fault {self.kind!r} must be a number up to {_LARGEST:g}; {value} was given")
             least = field.metadata.get("least")
             if least is not None and value < least:
                 raise UsageError(f"{field.name} of fault {self.kind!r} must be at least {least:g}; {value:g} was given")
