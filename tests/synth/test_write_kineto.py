@@ -295,6 +295,23 @@ def test_times_are_written_to_the_nanosecond_and_the_file_is_json(tmp_path):
     assert f'"ts": {kernels[0]["ts"]:.3f}' in text
 
 
+@pytest.mark.parametrize(
+    ("scenario", "values"),
+    [
+        ("pipeline", {"ranks": 4, "hosts": 1, "steps": 1}),
+        ("experts", {"ranks": 2, "hosts": 1, "steps": 1, "expert_parallel": 2, "grouped_all_to_all": True}),
+    ],
+)
+def test_events_in_no_order_are_the_same_events(tmp_path, scenario, values):
+    found = []
+    for unordered in (False, True):
+        truth = write_run(scenario, tmp_path, "kineto", unordered=unordered, **values)
+        events = [json.dumps(e) for path in truth.reports for e in json.loads(path.read_text())["traceEvents"]]
+        found.append(events)
+    assert found[0] != found[1]
+    assert sorted(found[0]) == sorted(found[1])
+
+
 def test_a_second_run_takes_the_place_of_the_first(tmp_path):
     write_run("tiny", tmp_path, "kineto", ranks=2)
     write_run("tiny", tmp_path, "sqlite", ranks=2)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from alltrace.synth.nsys_facts import Report
     from alltrace.synth.program import Group
     from alltrace.synth.timeline import Rows
@@ -112,7 +114,8 @@ def _events(report: Report) -> Iterator[tuple[str, str]]:
         named = {"name": f"thread {tid} ({name})"}
         about = {"ph": "M", "name": "thread_name", "pid": identity.pid, "tid": tid, "args": named}
         yield "metadata", json.dumps(about)
-    yield from _calls_of_groups(report)
+    calls = list(_calls_of_groups(report))
+    yield from (calls[place] for place in _order(report, len(calls)).tolist())
     if report.environment.operators:
         yield from _operators(report)
     names = line.names.texts
@@ -166,7 +169,8 @@ def _calls_of_groups(report: Report) -> Iterator[tuple[str, str]]:
     names, payloads = line.names.texts, line.payloads.texts
     grouped: list[tuple[int, int, dict[str, Any]]] | None = None
     begin = 0
-    for row, start, end in _placed(report, rows):
+    # a group's messages are told by what stands between its start and its end
+    for row, start, end in _placed(report, rows, in_order=True):
         name, thread = names[rows["name"][row]], int(rows["thread"][row])
         payload = json.loads(payloads[rows["payload"][row]]) if rows["payload"][row] >= 0 else {}
         if name == "ncclGroupStart":
@@ -241,15 +245,20 @@ def _numbers(report: Report) -> dict[tuple[int, str], int]:
     return found
 
 
-def _placed(report: Report, rows: Rows) -> Iterator[tuple[int, int, int]]:
-    """The rows, with their times since the base."""
+def _order(report: Report, count: int) -> NDArray[np.int64]:
+    """The order in which so many events of a kind are written."""
+    if report.environment.unordered:
+        return np.random.default_rng((report.scenario.seed, 7, report.rank)).permutation(count)
+    return np.arange(count)
+
+
+def _placed(report: Report, rows: Rows, in_order: bool = False) -> Iterator[tuple[int, int, int]]:
+    """The rows, with their times since the base, in the order in which they are written or by start."""
     if not len(rows):
         return
     shift = report.identity.utc_stamp_ns - _base_ns(report)
     starts, ends = (report.identity.stamps(rows[c]) + shift for c in ("start", "end"))
-    order = np.arange(len(rows))
-    if report.environment.unordered:
-        order = np.random.default_rng((report.scenario.seed, 7, report.rank)).permutation(len(rows))
+    order = np.arange(len(rows)) if in_order else _order(report, len(rows))
     yield from zip(order.tolist(), starts[order].tolist(), ends[order].tolist(), strict=True)
 
 
