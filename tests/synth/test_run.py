@@ -105,6 +105,16 @@ def test_a_smaller_run_replaces_a_larger_one(tmp_path):
     assert not (tmp_path / "tiny_rank1_pqtdir").exists()
 
 
+def test_logs_of_a_former_run_do_not_lie_among_those_of_the_next(tmp_path):
+    write_run("tiny", tmp_path, logs=True)
+    (tmp_path / "logs" / "mine.log").write_text("kept")
+    truth = write_run("tiny", tmp_path, logs=True, seed=2)
+    logs = {f"nccl.{rank['host']}.{rank['pid']}.log" for rank in truth.ranks}
+    assert {path.name for path in (tmp_path / "logs").iterdir()} == {*logs, "train.log", "mine.log"}
+    write_run("tiny", tmp_path)
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["mine.log"]
+
+
 @pytest.mark.parametrize("name", ["../keep_rank0.sqlite", "notes.txt", "others/keep_rank0.sqlite", "/keep_rank0.sqlite"])
 def test_a_strangers_truth_removes_nothing_else(tmp_path, name):
     folder = tmp_path / "run"

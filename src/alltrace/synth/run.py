@@ -19,7 +19,7 @@ from alltrace.synth.simulate import simulate
 from alltrace.synth.truth import TRUTH_FILE, Truth, describe, write_collectives
 from alltrace.synth.write_kineto import file_name as kineto_name
 from alltrace.synth.write_kineto import write_kineto
-from alltrace.synth.write_logs import write_logs
+from alltrace.synth.write_logs import TRAINING_LOG, write_logs
 from alltrace.synth.write_nsys import write_parquetdir, write_sqlite
 from alltrace.trace.errors import UsageError
 
@@ -33,6 +33,7 @@ FORMATS = {"sqlite": ".sqlite", "parquetdir": "_pqtdir", "kineto": ".pt.trace.js
 """How reports of each format are named at the end."""
 
 _REPORT_NAME = re.compile(r"[\w.-]+_rank\d+(\.sqlite|_pqtdir)|[\w.-]+_\d+\.\d+\.pt\.trace\.json")
+_LOG_NAME = re.compile(r"nccl\.node\d+\.\d+\.log")
 
 
 def write_run(
@@ -46,7 +47,8 @@ def write_run(
 
     Args:
         scenario: A scenario or the name of one in `SCENARIOS`.
-        folder: Where to write; made if missing. The reports of a run that was written there before are removed.
+        folder: Where to write; made if missing. The reports and logs of a run that was written there before are
+            removed.
         format: `sqlite` for `<scenario>_rank<r>.sqlite`, `parquetdir` for `<scenario>_rank<r>_pqtdir/`,
             `kineto` for `<host>_<process>.<time>.pt.trace.json` as the PyTorch profiler writes it.
         logs: Whether to write what the job prints too, into `logs/`: a log of NCCL for each rank, `nccl.<host>.<process>.log`,
@@ -116,9 +118,11 @@ def _write_report(report: Report, target: Path, format: str) -> dict[str, int]: 
 
 
 def _remove_former(target: Path) -> None:
-    """Removes the reports that a truth file in the folder lists, so that a smaller run does not lie among a larger one's."""
+    """Removes the reports and logs of the run that a truth file in the folder tells of, so that two runs do not lie together."""
     try:
-        former = Truth.read(target).reports
+        truth = Truth.read(target)
+        former = truth.reports
+        logs = [f"nccl.{rank['host']}.{rank['pid']}.log" for rank in truth.ranks]
     except (OSError, ValueError, TypeError, KeyError):
         return
     (target / TRUTH_FILE).unlink()
@@ -129,6 +133,9 @@ def _remove_former(target: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+    found = [target / "logs" / name for name in logs if _LOG_NAME.fullmatch(name) and (target / "logs" / name).is_file()]
+    for path in [*found, target / "logs" / TRAINING_LOG] if found else ():
+        path.unlink(missing_ok=True)
 
 
 def _lost_ns(run: SimulatedRun, number: int) -> int:
