@@ -12,6 +12,8 @@ import pytest
 from tools import make_docs
 
 from alltrace.cli.registry import VERBS
+from alltrace.cli.verbs.check import _budget as read_budget
+from alltrace.recipes.budget import read_limits
 from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
 from alltrace.recipes.registry import RECIPES, find
 from alltrace.recipes.stats import REPORTS, find_report
@@ -51,6 +53,18 @@ def test_every_verb_is_described_with_its_options_and_an_example(verb):
     importlib.import_module(next(v.module for v in VERBS if v.name == verb)).COMMAND.configure(parser)
     for action in parser._actions:
         assert all(re.search(rf"[`\s]{flag}[`\s,]", whole) for flag in action.option_strings), action.option_strings
+
+
+def test_every_verb_is_described_once():
+    titles = re.findall(r"^### `alltrace (.+)`$", text_of("cli.md"), re.MULTILINE)
+    assert sorted(titles) == sorted(v.name for v in VERBS)
+
+
+def test_the_budget_that_is_shown_is_one_that_check_takes(tmp_path):
+    (text,) = re.findall(r"^```toml\n(.*?)^```", section(text_of("cli.md"), "### `alltrace check`"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "budget.toml").write_text(text, encoding="utf-8")
+    limits = read_limits(read_budget(tmp_path / "budget.toml"), "budget.toml")
+    assert [limit.name for limit in limits[-1:]] == ["the gemm"]
 
 
 @pytest.mark.parametrize("name", [*RECIPES, *(f"stats:{r}" for r in REPORTS)])
