@@ -70,8 +70,10 @@ def made_run(folder: Path, ranks: int, steps: int, *, keep: bool) -> tuple[Path,
         if not keep:
             shutil.rmtree(run / "tiles", ignore_errors=True)
         return run, float(json.loads(facts.read_text())["import_cpu_s"])
-    shutil.rmtree(folder, ignore_errors=True)
-    reports, base = folder / "reports", folder / "base"
+    making = folder / f"{run.name}.making"
+    for left in (making, run):  # by one that was stopped; what else lies in the folder is somebody's
+        shutil.rmtree(left, ignore_errors=True)
+    reports, base = making / "reports", making / "base"
     write_run("straggler", reports, ranks=BASE, steps=steps)
     before = cpu_s()
     import_reports([str(reports)], base, jobs=2)
@@ -92,7 +94,7 @@ def made_run(folder: Path, ranks: int, steps: int, *, keep: bool) -> tuple[Path,
     first = {c.host: c for c in manifest.clocks}
     clocks = [Clock(h, first.get(h, Clock(h)).offset_ns) for h in dict.fromkeys(r.host for r in records)]
     write_manifest(run, manifest.with_ranks(records)._replace(clocks=tuple(clocks)))
-    shutil.rmtree(base)
+    shutil.rmtree(making)
     facts.write_text(json.dumps({"import_cpu_s": took}))
     return run, took
 
