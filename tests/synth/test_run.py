@@ -151,3 +151,11 @@ def test_importing_the_package_loads_no_numpy():
     code = "import sys, alltrace.synth; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ))
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("values", [{"dropped_share": 1}, {"nvtx": False, "faults": ["cut-short:ranks=0,1:share=0"]}])
+def test_a_report_without_events_has_no_samples_of_metrics(tmp_path, values):
+    truth = write_run("tiny", tmp_path, gpu_metrics_hz=10_000, **values)
+    for rank, path in zip(truth.ranks, truth.reports, strict=True):
+        assert path.is_file()
+        assert "GPU_METRICS" not in rank["rows"]
