@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from tests.synth.faults.planting import LAYOUTS, lost_ns, run
 
+from alltrace.synth import SCENARIOS
 from alltrace.synth.truth import _device_times
+from alltrace.trace.errors import UsageError
 
 
 def _transfers(simulated, name):
@@ -71,3 +73,10 @@ def test_serialized_collectives_share_a_stream(name):
         streams.append(len(np.unique(rows["stream"][communication])))
     assert streams[0] == 1 < streams[1]
     assert lost_ns(name, "serialized-communication") > 5_000_000
+
+
+def test_two_stages_of_one_rank_have_nothing_to_serialize():
+    pair = SCENARIOS["pipeline"].override(hosts=1, ranks=2, pipeline_stages=2)
+    with pytest.raises(UsageError, match="needs a layout in which a rank has several communicators"):
+        pair.override(faults=["serialized-communication"])
+    SCENARIOS["pipeline"].override(hosts=1, ranks=4, pipeline_stages=2).override(faults=["serialized-communication"])

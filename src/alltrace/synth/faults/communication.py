@@ -108,7 +108,8 @@ class SerializedCommunication(Fault):
         """Nothing, if a rank has more than one communicator."""
         super().check(scenario)
         layout = scenario.layout
-        if layout.kind == "data" and layout.tensor_parallel in {1, layout.ranks}:
+        pair = layout.kind == "pipeline" and layout.ranks == layout.pipeline_stages == 2
+        if pair or (layout.kind == "data" and layout.tensor_parallel in {1, layout.ranks}):
             raise UsageError(
                 f"fault {self.kind!r} needs a layout in which a rank has several communicators, such as tensor_parallel=4"
             )
