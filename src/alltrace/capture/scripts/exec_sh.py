@@ -30,6 +30,7 @@ def exec_script(request: Request) -> str:
         "--lockstep": request.ncu.lockstep is not None,
         "--name": request.name != NAME,
         "--on-error run": request.on_error == "run",
+        "--verbose": request.verbose,
         "fields in --output": bool(re.search(r"[{%]", request.output)),
     }
     met = [option for option, asked in only_python.items() if asked]
