@@ -32,6 +32,8 @@ class DemoCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Simulate, import, ask, and say where to look next."""
+        from shlex import quote
+
         from alltrace.cli.startup import keep_pandas_out
 
         keep_pandas_out()
@@ -40,13 +42,14 @@ class DemoCommand:
         from alltrace.run.importer import import_reports
         from alltrace.synth import SCENARIOS, write_run
 
-        reports, run = args.output / "reports", args.output / "run"
-        _say(f"simulating: {SCENARIOS[_SCENARIO].about}")
+        reports, place = args.output / "reports", args.output / "run"
+        run = quote(str(place))  # as a shell takes it
+        _say(f"simulating: {SCENARIOS[_SCENARIO].about.replace('16 ranks', f'{args.ranks} ranks')}")
         write_run(_SCENARIO, reports, ranks=args.ranks)
-        _say(f"importing the {args.ranks} reports in {reports} into {run}")
+        _say(f"importing the {args.ranks} reports in {reports} into {place}")
         with watching() as watcher:
-            import_reports([str(reports)], run, watcher=watcher)
-        opened = OpenRun(run)
+            import_reports([str(reports)], place, watcher=watcher)
+        opened = OpenRun(place)
         _show("who ran where", f"alltrace info {run}", opened.recipe("info").answer, _HIDDEN["info"])
         _show(
             "what costs time, and who is to blame",
@@ -59,7 +62,7 @@ class DemoCommand:
         _show("what the devices ran", f"alltrace kernels {run} --names short --limit 5", kernels, set(), 5)
         page = args.output / "report.html"
         _write_report(opened, page)
-        _say(f"\na page with all of this and more, to open in a browser or to send:  $ alltrace report {run} -o {page}")
+        _say(f"\na page with all of this and more, to open in a browser or to send:  $ alltrace report {run} -o {quote(str(page))}")
         _say(f"""
 One rank computes longer than all others, and they wait for it: the first finding names it.
 {reports / "truth.json"} tells which rank was made slow.
