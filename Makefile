@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-NSIGHT ?= .cache/nsight
 DATA   ?= $(abspath ../shared/data)
 SHELL  := /bin/bash
 
