@@ -103,6 +103,15 @@ def test_every_exit_code_scenario_and_variable_is_described():
     assert all(f"`{v}`" in variables for v in set(re.findall(r'"(ALLTRACE_[A-Z_]+)"', source)))
 
 
+@pytest.mark.parametrize("view", ["overview", "timeline", "events", "recipes", "compare", "roofline"])
+def test_every_value_of_an_address_is_described(view):
+    line = next(ln for ln in section(text_of("ui.md"), "## Addresses").splitlines() if ln.startswith(f"| `{view}` |"))
+    module = (ROOT / "src" / "alltrace" / "ui" / "static" / f"{view}.js").read_text(encoding="utf-8")
+    read = set(re.findall(r"\bvalues\.([a-z_]+)\b(?!\()", module))
+    assert read
+    assert all(f"`{name}`" in line for name in read)
+
+
 @EVERY_PAGE
 def test_every_link_leads_somewhere(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
