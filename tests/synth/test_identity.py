@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from alltrace.synth import SCENARIOS
 from alltrace.synth.identity import JOB_START_UTC_NS, identities
@@ -35,6 +36,12 @@ def test_the_system_clock_is_one_clock_for_a_host():
     for host in (people[:8], people[8:]):
         boots = {p.system_clock_ns - p.host_clock_ns(p.session_start_ns) for p in host}
         assert len(boots) == 1
+
+
+@pytest.mark.parametrize("seed", [1111, 4573, 631, 1289])
+def test_no_two_threads_of_a_host_have_one_number(seed):
+    people = identities(SCENARIOS["healthy"].override(hosts=1, ranks=64, seed=seed))
+    assert len({p.pid for p in people} | {p.autograd_tid for p in people}) == 128
 
 
 def test_containers_share_pids_and_renumber_devices():

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 JOB_START_UTC_NS = 1_767_272_400_000_000_000
 """UTC at true time 0 of every simulated job."""
 
+_AUTOGRAD = 41
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -95,9 +97,13 @@ def identities(scenario: Scenario) -> list[Identity]:
         tuple(str(uuid.UUID(bytes=rng.bytes(16), version=4)) for _ in range(layout.ranks_per_host)) for _ in range(layout.hosts)
     ]
     found = []
+    taken: set[tuple[int, int]] = set()
     for rank in range(layout.ranks):
         host, local = layout.host_of(rank), layout.local_rank(rank)
         pid = 100 + 7 * local if environment.shared_pids else int(pids[rank])
+        while not environment.shared_pids and taken & {(host, pid), (host, pid + _AUTOGRAD)}:
+            pid += 1  # no two threads of a host have one number
+        taken |= {(host, pid), (host, pid + _AUTOGRAD)}
         drift, start_ns, offset_ns = float(drifts[host]), int(starts_ns[rank]), int(offsets[host])
         found.append(
             Identity(
@@ -106,7 +112,7 @@ def identities(scenario: Scenario) -> list[Identity]:
                 host=host,
                 host_name=f"node{host + 1:03d}",
                 pid=pid,
-                autograd_tid=pid + 41,
+                autograd_tid=pid + _AUTOGRAD,
                 device=local,
                 ordinal=0 if environment.visible_devices else local,
                 device_uuids=devices[host],
