@@ -14,6 +14,7 @@ from tools import make_docs
 from alltrace.cli.registry import VERBS
 from alltrace.cli.verbs.check import _budget as read_budget
 from alltrace.recipes.budget import read_limits
+from alltrace.recipes.diagnose.finding import EVIDENCE, KINDS
 from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
 from alltrace.recipes.registry import RECIPES, find
 from alltrace.recipes.stats import REPORTS, find_report
@@ -101,6 +102,15 @@ def test_every_exit_code_scenario_and_variable_is_described():
     source = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "src").rglob("*.py"))
     variables = section(text_of("cli.md"), "## Environment variables")
     assert all(f"`{v}`" in variables for v in set(re.findall(r'"(ALLTRACE_[A-Z_]+)"', source)))
+
+
+def test_every_kind_of_finding_is_described_with_its_evidence():
+    own = section(text_of("diagnose.md"), "## The kinds")
+    assert all(f"| `{kind}`" in own or f", `{kind}`" in own for kind in KINDS)
+    # what the evidence of a capture-fault counts follows from its place
+    counted = {"missing", "reports", "without_ranges", "graph_launches", "components", "first_step", "first_missing_step"}
+    told = {name for name in EVIDENCE if f"`{name}`" in text_of("diagnose.md")}
+    assert set(EVIDENCE) - told == {*counted, "steps", "communicators"}
 
 
 @pytest.mark.parametrize("view", ["overview", "timeline", "events", "recipes", "compare", "roofline"])
