@@ -35,6 +35,11 @@ def main() -> None:
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; default: all")
     parser.add_argument("--runs", type=int, default=5, help="runs of each command; the medians are printed")
     args = parser.parse_args()
+    for name in args.suites:
+        if name not in SUITES:
+            parser.error(f"there is no suite {name!r}; there are: {', '.join(SUITES)}")
+    if args.runs < 1:
+        parser.error(f"--runs must be at least 1; {args.runs} was given")
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
     print("| what | against | ratio | figures |\n|---|---|---|---|")
     for name in args.suites or [s for s in SUITES if s not in ("align", "sum")]:  # which others have
