@@ -129,8 +129,9 @@ def test_a_strangers_truth_removes_nothing_else(tmp_path, name):
         assert path.read_text() == "mine"
 
 
-def test_a_truth_of_something_else_is_replaced(tmp_path):
-    (tmp_path / "truth.json").write_text("[1, 2]")
+@pytest.mark.parametrize("text", ["[1, 2]", "[" * 200_000])
+def test_a_truth_of_something_else_is_replaced(tmp_path, text):
+    (tmp_path / "truth.json").write_text(text)
     assert write_run("tiny", tmp_path).scenario == "tiny"
 
 
@@ -159,3 +160,14 @@ def test_a_report_without_events_has_no_samples_of_metrics(tmp_path, values):
     for rank, path in zip(truth.ranks, truth.reports, strict=True):
         assert path.is_file()
         assert "GPU_METRICS" not in rank["rows"]
+
+
+def test_what_stands_in_a_reports_place_is_named_and_leaves_nothing_beside_it(tmp_path):
+    (tmp_path / "tiny_rank0.sqlite").mkdir()
+    (tmp_path / "tiny_rank0_pqtdir").write_text("mine")
+    kineto = write_run("tiny", tmp_path / "other", "kineto").ranks[0]["report"]
+    (tmp_path / kineto).mkdir()
+    for form in ("sqlite", "parquetdir", "kineto"):
+        with pytest.raises(UsageError, match="the run cannot be written to"):
+            write_run("tiny", tmp_path, form)
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny_rank0.sqlite", "tiny_rank0_pqtdir", kineto, "other"}

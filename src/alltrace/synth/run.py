@@ -123,7 +123,7 @@ def _remove_former(target: Path) -> None:
         truth = Truth.read(target)
         former = truth.reports
         logs = [f"nccl.{rank['host']}.{rank['pid']}.log" for rank in truth.ranks]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return
     (target / TRUTH_FILE).unlink()
     for path in former:

@@ -89,10 +89,10 @@ def write_kineto(report: Report, path: Path) -> dict[str, int]:
                 first = False
                 counts[category] = counts.get(category, 0) + 1
             file.write(f'\n], "traceName": {json.dumps(path.name)}}}\n')
+        partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    partial.replace(path)
     return counts
 
 

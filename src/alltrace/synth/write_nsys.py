@@ -54,12 +54,12 @@ def write_sqlite(tables: Mapping[str, Table], path: Path, version: str, page_byt
         for name, table in tables.items():
             _insert(connection, name, table, columns[name])
         connection.execute("COMMIT")
+        connection.close()
+        partial.replace(path)
     except BaseException:
         connection.close()
         partial.unlink(missing_ok=True)
         raise
-    connection.close()
-    partial.replace(path)
 
 
 def _insert(connection: sqlite3.Connection, name: str, table: Table, columns: tuple[Column, ...]) -> None:
@@ -107,11 +107,11 @@ def write_parquetdir(tables: Mapping[str, Table], folder: Path, version: str) ->
         for name, table in tables.items():
             if name != _ONLY_IN_SQLITE:
                 _write_parquet(partial / f"{name}.parquet", table, columns[name])
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
 
 
 def _write_parquet(path: Path, table: Table, columns: tuple[Column, ...]) -> None:
