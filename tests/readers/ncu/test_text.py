@@ -104,6 +104,19 @@ def test_pages_behind_each_other_are_one(read):
     assert [x.number for x in read(f"{RAW}\n{RAW}").launches] == [0, 1, 2, 3]
 
 
+def test_pages_of_one_launch_behind_each_other_are_two_launches(read):
+    page, other = (DETAILS[: DETAILS.index(LAUNCH % 1) - 1].replace('"1.6"', f'"{time}"') for time in ("1.6", "3.2"))
+    assert [x.metrics["gpu__time_duration.sum"] for x in read(f"{page}\n{other}").launches] == [1600, 3200]
+
+
+def test_pages_behind_each_other_may_have_other_columns(read):
+    other = RAW.replace("dram__bytes.sum.per_second", "dram__bytes.sum").replace("Gbyte/second", "Kbyte")
+    found = read(f"{RAW}\n{other}\n{DETAILS}").launches
+    assert [x.number for x in found] == list(range(6))
+    assert [x.metrics.get("dram__bytes.sum.per_second") for x in found] == [2.5e9, None, None, None, None, 3e6]
+    assert found[2].metrics["dram__bytes.sum"] == 2500
+
+
 def test_a_page_that_is_cut_short_gives_what_is_whole(read):
     within_a_cell = read(RAW[:-2])
     assert len(within_a_cell.launches) == 1

@@ -98,16 +98,20 @@ def _table(path: Path, lines: list[str], warnings: list[str]) -> list[_Draft]:
         full.pop()
         warnings.append("the last line of the page is cut short: what is whole was read")
     rows = _rows(path, full)
-    columns = next(rows)
-    of = {name: n for n, name in reversed(list(enumerate(columns)))}
-    if "Metric Name" in of:
-        needed = [n for n in ("Metric Unit", "Metric Value") if n not in of]
-        if needed:
-            raise InputError(path, found=f"it has no column {needed[0]!r}", expected=_EXPECTED)
-        return _details(rows, columns, of, warnings)
-    if not any("__" in name for name in columns):
-        raise InputError(path, found="it has neither a column 'Metric Name' nor a column of a metric", expected=_EXPECTED)
-    return _raw(rows, columns, of, warnings)
+    drafts: list[_Draft] = []
+    columns: list[str] | None = next(rows)
+    while columns is not None:  # pages that were put behind each other, each with its own columns
+        of = {name: n for n, name in reversed(list(enumerate(columns)))}
+        if "Metric Name" in of:
+            needed = [n for n in ("Metric Unit", "Metric Value") if n not in of]
+            if needed:
+                raise InputError(path, found=f"it has no column {needed[0]!r}", expected=_EXPECTED)
+            columns = _details(rows, columns, of, drafts, warnings)
+        elif any("__" in name for name in columns):
+            columns = _raw(rows, columns, of, drafts, warnings)
+        else:
+            raise InputError(path, found="it has neither a column 'Metric Name' nor a column of a metric", expected=_EXPECTED)
+    return drafts
 
 
 def _rows(path: Path, lines: Iterable[str]) -> Iterator[list[str]]:
@@ -120,14 +124,15 @@ def _rows(path: Path, lines: Iterable[str]) -> Iterator[list[str]]:
         csv.field_size_limit(before)
 
 
-def _raw(rows: Iterator[list[str]], columns: Sequence[str], of: dict[str, int], warnings: list[str]) -> list[_Draft]:
-    """A row per launch, the units in a row above them."""
+def _raw(
+    rows: Iterator[list[str]], columns: Sequence[str], of: dict[str, int], drafts: list[_Draft], warnings: list[str]
+) -> list[str] | None:
+    """A row per launch, the units in a row above them; the columns of the next page, or None."""
     units: Sequence[str] = [""] * len(columns)
     metrics = [(n, name) for n, name in enumerate(columns) if name not in _FACTS and not name.startswith("thread Domain")]
-    drafts: list[_Draft] = []
     for row in rows:
         if _is_repeat(row, columns):
-            continue
+            return row
         if not row[of["ID"]]:
             units = row
             continue
@@ -138,16 +143,17 @@ def _raw(rows: Iterator[list[str]], columns: Sequence[str], of: dict[str, int], 
         for n, name in metrics:
             draft.add(name, units[n] if n < len(units) else "", row[n])
         drafts.append(draft)
-    return drafts
+    return None
 
 
-def _details(rows: Iterator[list[str]], columns: Sequence[str], of: dict[str, int], warnings: list[str]) -> list[_Draft]:
-    """A row per launch and metric; what rules say stands in rows without a metric."""
-    drafts: list[_Draft] = []
+def _details(
+    rows: Iterator[list[str]], columns: Sequence[str], of: dict[str, int], drafts: list[_Draft], warnings: list[str]
+) -> list[str] | None:
+    """A row per launch and metric; what rules say stands in rows without a metric. The columns of the next page, or None."""
     last = None
     for row in rows:
         if _is_repeat(row, columns):
-            continue
+            return row
         if len(row) <= of["Metric Value"]:
             _cut(warnings, len(drafts))
             break
@@ -158,7 +164,7 @@ def _details(rows: Iterator[list[str]], columns: Sequence[str], of: dict[str, in
         name = row[of["Metric Name"]]
         if name:
             drafts[-1].add(metric_of(section, name), row[of["Metric Unit"]], row[of["Metric Value"]])
-    return drafts
+    return None
 
 
 def _plain(lines: Iterable[str]) -> list[_Draft]:
