@@ -458,18 +458,18 @@ def _tasks(
     for rank in plan.ranks:
         for source in rank.sources:
             owners.setdefault(source.report, []).append((rank.rank, source.processes))
-    groups: list[tuple[set[int], list[RankPlan]]] = []
-    for rank in todo:
+    together: dict[int, tuple[set[int], list[RankPlan]]] = {}
+    group_of: dict[int, int] = {}  # of each report
+    for number, rank in enumerate(todo):
         reports = {s.report for s in rank.sources}
         members = [rank]
-        apart = []
-        for other_reports, other_members in groups:
-            if other_reports & reports:
-                reports |= other_reports
-                members = [*other_members, *members]
-            else:
-                apart.append((other_reports, other_members))
-        groups = [*apart, (reports, members)]
+        for other in sorted({group_of[i] for i in reports if i in group_of}):
+            other_reports, other_members = together.pop(other)
+            reports |= other_reports
+            members = [*other_members, *members]
+        together[number] = (reports, members)
+        group_of.update(dict.fromkeys(reports, number))
+    groups = list(together.values())
     groups.sort(key=lambda g: -sum(probes[i].rows for i in g[0]))
     return [
         RankTask(
