@@ -60,6 +60,15 @@ def test_a_report_that_is_named_twice_is_one(tmp_path, monkeypatch):
     make(tmp_path, "a.sqlite", "b.sqlite")
     monkeypatch.chdir(tmp_path)
     assert len(find_reports(["a.sqlite", "./a.sqlite", str(tmp_path / "a.sqlite"), ".", "*.sqlite"])) == 2
+    assert len(find_reports(["a.sqlite", f"../{tmp_path.name}/a.sqlite"])) == 1
+
+
+def test_a_report_and_its_export_are_one_however_they_are_spelled(reports, tmp_path, monkeypatch):
+    make(tmp_path, "a.nsys-rep")
+    shutil.copy(reports / "tiny_rank0.sqlite", tmp_path / "a.sqlite")
+    monkeypatch.chdir(tmp_path)
+    for spelled in (".", str(tmp_path), f"../{tmp_path.name}"):
+        assert [p.name for p in find_reports(["a.nsys-rep", f"{spelled}/a.sqlite"])] == ["a.sqlite"]
 
 
 def test_patterns(tmp_path):

@@ -40,7 +40,7 @@ def find_reports(inputs: Sequence[str], fetch: Callable[[str], Path] | None = No
         for path in _expand(text, fetch):
             found.update(dict.fromkeys(_reports_at(path)))
     # one report may be named twice, as itself and by its folder, or from here and from the root
-    distinct = {path.absolute(): path for path in reversed(found)}
+    distinct = {_place(path): path for path in reversed(found)}
     reports = _without_twins(list(distinct.values()))
     if not reports:
         raise InputError(inputs[0] if inputs else ".", found="no report in it", expected=KNOWN)
@@ -66,6 +66,11 @@ def _expand(text: str, fetch: Callable[[str], Path] | None) -> list[Path]:
             return matches
         raise InputError(text, found="nothing matches this pattern", expected=KNOWN)
     raise InputError(text, found="there is no such file or folder", expected=KNOWN)
+
+
+def _place(path: Path) -> Path:
+    """Where a path lies, however its folder is spelled."""
+    return path.parent.resolve() / path.name
 
 
 def _exists(path: Path) -> bool:
@@ -103,7 +108,7 @@ def _without_twins(paths: list[Path]) -> list[Path]:
     """`paths` less the reports whose whole export is there too, less broken exports whose report is there, less second exports."""
     by_stem: dict[tuple[Path, str], list[Path]] = {}
     for path in paths:
-        by_stem.setdefault((path.parent, _stem(path.name)), []).append(path)
+        by_stem.setdefault((_place(path).parent, _stem(path.name)), []).append(path)
     return [_best(twins) if len(twins) > 1 else twins[0] for twins in by_stem.values()]
 
 
