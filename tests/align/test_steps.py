@@ -53,6 +53,26 @@ def _named(number):
     return {"start": 1000 * number, "end": 1000 * number + 900, "name": f"step {number}"}
 
 
+def _repeated(numbers):
+    return [{"start": 1000 * n, "end": 1000 * n + 900, "name": "train_step"} for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "wanted"),
+    [
+        (range(100, 106), range(100, 106), list(range(100, 106))),
+        (range(100, 104), range(98, 106), list(range(98, 106))),
+        ((100, 101, 105, 106), (100, 101, 105), [100, 101, 105]),
+        (range(2), range(-1, 2), [0, 1, 2]),
+    ],
+)
+def test_ranks_without_numbers_have_those_of_the_others(tmp_path, own, others, wanted):
+    ranks = {0: {"ranges": [_named(n) for n in own]}, 1: {"ranges": _repeated(others)}}
+    steps = find_steps(make_run(tmp_path, ranks))[0].to_pylist()
+    assert [s["step"] for s in steps if s["rank"] == 1] == wanted
+    assert [s["step"] for s in steps if s["rank"] == 0] == [n - min(0, *others) for n in own]
+
+
 def _launch(start, correlation, process=0):
     return {"start": start, "end": start + 5, "correlation": correlation, "process": process, "kind": "runtime"}
 

@@ -310,15 +310,19 @@ def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64
 
 
 def _numbers(run: Run, found: Sequence[_Found]) -> dict[int, Int64]:
-    """The number of each rank's steps: the program's own, else by lining the ranks up on the aligned clock."""
-    if found and all(f.numbers is not None for f in found):
-        return {f.rank: f.numbers for f in found if f.numbers is not None}
+    """The number of each rank's steps: the program's own, else by lining the ranks up on the aligned clock, from 0.
+
+    Where the program numbers the steps of some ranks only, the others are lined up with these.
+    """
+    told = {f.rank: f.numbers for f in found if f.numbers is not None}
+    if len(told) == len(found):
+        return told
     middles = {f.rank: run.rank(f.rank).clock.apply((f.starts + f.ends) // 2) for f in found}
     if not middles:
         return {}
     component = {c.host: c.component for c in run.manifest.clocks}
     of = {r.rank: component.get(r.host) for r in run.ranks}
-    leader = max(middles, key=lambda r: len(middles[r]))
+    leader = max(told or middles, key=lambda r: len(middles[r]))
     reference = middles[leader]
     numbers = {}
     for rank, own in middles.items():
@@ -330,8 +334,17 @@ def _numbers(run: Run, found: Sequence[_Found]) -> dict[int, Int64]:
         nearest -= (own - reference[nearest - 1]) < (reference[nearest] - own)
         shift = int(np.median(nearest - np.arange(len(own))))
         numbers[rank] = np.arange(len(own)) + shift
+    if told:
+        numbers = {rank: told.get(rank, _continued(told[leader], n)) for rank, n in numbers.items()}
     lowest = min(int(n[0]) for n in numbers.values())
+    lowest = min(lowest, 0) if told else lowest
     return {rank: n - lowest for rank, n in numbers.items()}
+
+
+def _continued(numbers: Int64, places: Int64) -> Int64:
+    """The numbers at some places of a sequence, which goes on by one before its beginning and behind its end."""
+    inside = np.clip(places, 0, len(numbers) - 1)
+    return numbers[inside] + places - inside
 
 
 def _kinds(found: Sequence[_Found], numbers: dict[int, Int64]) -> dict[int, str]:
