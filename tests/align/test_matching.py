@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from time import process_time
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from tests.align.collectives import Made, collected, pipeline, quality, simulated, table_of
 
+from alltrace.align import matching
 from alltrace.align.matching import match, step_anchors
 from alltrace.align.schema import MEMBERS
 from alltrace.api import open_run
@@ -330,3 +334,18 @@ def test_the_order_of_the_ranks_does_not_matter():
     made = simulated(6, ranks=6, tensor=2).dropped(0.05, 3, {4: 0.3})
     turned = {r: made.tables[r] for r in sorted(made.tables, reverse=True)}
     assert match(turned, made.texts, made.shifts_ns).members.equals(matched(made).members)
+
+
+def test_what_is_told_of_a_thousand_ranks_looks_at_each_operation_a_few_times():
+    """As many looks at all operations as there are ranks took minutes for some thousands of them."""
+    ranks, each = 1_024, 1_000
+    rank = np.repeat(np.arange(ranks), each)
+    end = np.tile(np.arange(each, dtype=np.float64), ranks)
+    operations = SimpleNamespace(rank=rank, communicator=rank // 8, group_size=np.full(len(rank), -1), names=["c"] * (ranks // 8))
+    begin = process_time()
+    timing = SimpleNamespace(end=end, component=np.zeros(len(rank), np.int64))
+    lacking = matching._lacking(operations, timing, (rank == 3) & (end < 500))
+    groups = matching._groups(operations, np.arange(ranks // 8))
+    assert process_time() - begin < 4
+    assert lacking == {**dict.fromkeys(range(ranks), 0.0), 3: 0.5}
+    assert [g.ranks for g in groups] == [tuple(range(first, first + 8)) for first in range(0, ranks, 8)]

@@ -309,8 +309,10 @@ def _result(
 
 def _groups(operations: Operations, used: NDArray[np.int64]) -> tuple[Group, ...]:
     groups = []
-    for place, communicator in enumerate(used.tolist()):
-        mine = operations.communicator == communicator
+    order = np.argsort(operations.communicator, kind="stable")
+    bounds = [np.searchsorted(operations.communicator[order], used, side).tolist() for side in ("left", "right")]
+    for place, (communicator, low, high) in enumerate(zip(used.tolist(), *bounds, strict=True)):
+        mine = order[low:high]
         ranks = tuple(np.unique(operations.rank[mine]).tolist())
         size = max(int(operations.group_size[mine].max()), len(ranks))
         groups.append(Group(place, operations.names[communicator], ranks, size))
@@ -319,18 +321,21 @@ def _groups(operations: Operations, used: NDArray[np.int64]) -> tuple[Group, ...
 
 def _lacking(operations: Operations, timing: Timing, alone: NDArray[np.bool_]) -> dict[int, float]:
     """For each rank the share of its operations without a partner, while every rank of its component was captured."""
+    ranks, low = np.unique(operations.rank, return_index=True)
+    if len(ranks) < 2:
+        return {}
     found = {}
-    for component in np.unique(timing.component).tolist():
-        of = timing.component == component
-        ranks = np.unique(operations.rank[of]).tolist()
-        first = max(float(timing.end[of & (operations.rank == r)].min()) for r in ranks)
-        last = min(float(timing.end[of & (operations.rank == r)].max()) for r in ranks)
-        within = of & (timing.end >= first) & (timing.end <= last) if len(ranks) > 1 else of
-        for rank in ranks:
-            mine = within & (operations.rank == rank)
+    high = np.append(low[1:], len(operations.rank))
+    first, last = np.minimum.reduceat(timing.end, low), np.maximum.reduceat(timing.end, low)
+    for component in np.unique(timing.component[low]).tolist():
+        its = np.flatnonzero(timing.component[low] == component)
+        begin, stop = (first[its].max(), last[its].min()) if len(its) > 1 else (-np.inf, np.inf)
+        for i in its.tolist():
+            part = slice(int(low[i]), int(high[i]))
+            mine = (timing.end[part] >= begin) & (timing.end[part] <= stop)
             if mine.sum() > _FEW:
-                found[rank] = float(alone[mine].mean())
-    return found if len(np.unique(operations.rank)) > 1 else {}
+                found[int(ranks[i])] = float(alone[part][mine].mean())
+    return found
 
 
 def _notes(
