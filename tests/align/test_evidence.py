@@ -304,6 +304,12 @@ def test_a_payload_with_numbers_that_fit_no_column_does_not_say_them(tmp_path, n
     assert picked(rows, "communicator", "bytes", "peer", "root", "group_rank", "group_size") == [("0x1", *[None] * 5)]
 
 
+@pytest.mark.parametrize("more", [{}, {"seq": 1}])
+def test_half_of_a_character_in_a_payload_is_no_traceback(tmp_path, more):
+    rows = rows_of(tmp_path, ranges=[call(0, 10, "ncclAllReduce", {"comm": "group \ud800", **more})])
+    assert picked(rows, "op", "communicator") == [("AllReduce", "group ?")]
+
+
 def test_an_exchange_of_more_bytes_than_a_number_holds_has_no_size(tmp_path):
     told = {"comm": "0x1", "bytes": 2**62, "nranks": 3}
     sides = ((1, "ncclSend"), (10, "ncclRecv"))

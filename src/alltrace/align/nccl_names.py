@@ -149,7 +149,7 @@ def _identity(value: object) -> str | None:
                 return f"{int(value, base) % 2**64:#x}"
             except ValueError:
                 continue
-        return value
+        return value.encode("utf-8", "replace").decode()  # JSON can write half of a character, which is no text
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             return f"{int(value) % 2**64:#x}"
