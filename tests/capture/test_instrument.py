@@ -6,6 +6,7 @@ import subprocess
 import sys
 import timeit
 import types
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,27 @@ def test_workers_that_are_started_again_keep_the_traces_of_before(torch_stub, mo
     profile.step()
     profile.step()
     assert Path(profile.exports[0]).name == "j-restart1_rank3-of-8_cycle0.pt.trace.json.gz"
+
+
+@pytest.mark.parametrize("cuda", ["13.2", None])
+def test_ranges_by_pytorch_have_any_name_and_none_are_made_where_it_has_no_cuda(monkeypatch, cuda):
+    opened = []
+
+    @contextmanager
+    def nvtx_range(text, *arguments):  # as torch.cuda.nvtx has it
+        opened.append(text.format(*arguments))
+        yield
+
+    nvtx = types.SimpleNamespace(range=nvtx_range)
+    version = types.SimpleNamespace(cuda=cuda)
+    monkeypatch.setitem(sys.modules, "nvtx", None)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(version=version))
+    monkeypatch.setitem(sys.modules, "torch.cuda", types.SimpleNamespace(nvtx=nvtx))
+    make = instrument._nvtx()
+    monkeypatch.setattr(instrument, "_makers", [make] if make else [])
+    with annotate("loss {x} {"):
+        pass
+    assert opened == (["loss {x} {"] if cuda else [])
 
 
 def test_it_is_light_to_import():
