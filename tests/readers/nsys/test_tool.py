@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 
 from alltrace.readers.base import open_report
 from alltrace.readers.nsys import tool
+from alltrace.readers.nsys.read import NsysReader
+from alltrace.readers.nsys.sqlite import open_sqlite
 from alltrace.run import importer
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
@@ -204,3 +207,37 @@ def test_a_cut_report_of_the_real_tool(nsys, tmp_path, monkeypatch):
     path.write_bytes(HEAD + bytes(1000))
     with pytest.raises(InputError, match=r"written by Nsight Systems 2099\.1\.2\.3"):
         open_report(path)
+
+
+def test_every_table_that_is_read_is_exported(export):
+    path = export(
+        {
+            "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, globalPid)": [(1, 2, 0, 1 << 48)],
+            "MPI_OTHER_EVENTS(start, end, globalTid)": [],
+            "NVTX_EVENTS(start, end, eventType, text TEXT, globalTid, domainId, binaryData BLOB)": [
+                (1, 2, 59, "r", 1, 1, bytes(64))
+            ],
+            "GPU_METRICS(timestamp, typeId, metricId, value)": [(1, 1, 1, 1)],
+            "NET_NIC_METRIC(start, end, globalId, metricsListId, metricsIdx, value)": [(1, 2, 3, 4, 5, 6)],
+            "COMPOSITE_EVENTS(id, start)": [(1, 1)],
+            "GENERIC_EVENTS(timestamp, typeId, genericEventId)": [(1, 1, 1)],
+            "GENERIC_EVENT_DATA(genericEventId, fieldIdx, intVal)": [(1, 1, 1)],
+            "OSRT_FILE_ACCESS_EVENTS(startedAt, fileAccessId)": [(1, 1)],
+        }
+    )
+    asked = set()
+
+    class Asked(dict):
+        def __contains__(self, table):
+            asked.add(table)
+            return super().__contains__(table)
+
+    source = open_sqlite(path)
+    source._tables = Asked(source.tables)
+    reader = NsysReader(source, "nsys-sqlite", path)
+    assert len({name for name, _ in reader.stream(EVENT_TABLES)}) >= 6
+    reader.dictionaries()
+    reader.close()
+    patterns = [re.compile(p, re.IGNORECASE) for p in tool._TABLES]
+    assert {"ENUM_NET_DEVICE_ID", "SAMPLING_CALLCHAINS", "NIC_ID_MAP", "NVTX_PAYLOAD_ENUM_ENTRIES"} <= asked
+    assert [t for t in sorted(asked) if not any(p.fullmatch(t) for p in patterns)] == []

@@ -33,10 +33,10 @@ _PLACES = (
 _TABLES = (
     "StringIds", "ThreadNames", "PROCESSES", "META_DATA.*", "EXPORT_META_DATA.*", "ANALYSIS_DETAILS.*", "TARGET_INFO.*",
     "CUPTI.*", "CUDA_GPU_MEMORY_USAGE.*", "CUDA_UM.*", "NVTX.*", "MPI.*", "UCP.*", "OSRT_API.*", "OSRT_FILE_ACCESS.*",
-    "ENUM_OSRT.*", "SYSCALL.*", "OPENMP.*", "PROFILER_OVERHEAD.*", "SCHED_EVENTS.*", "COMPOSITE_EVENTS.*",
+    "ENUM_OSRT.*", "ENUM_NET.*", "SYSCALL.*", "OPENMP.*", "PROFILER_OVERHEAD.*", "SCHED_EVENTS.*", "COMPOSITE_EVENTS.*",
     "SAMPLING_CALLCHAINS.*", "GPU_METRICS.*", "GENERIC_EVENT.*", "NET_.*", "NIC_ID_MAP.*", "DIAGNOSTIC_EVENT.*",
 )  # fmt: skip
-"""What the reader reads, as patterns of `nsys export --tables`; call chains and graphics are left out."""
+"""What the reader reads, as patterns of `nsys export --tables`; call chains of calls and graphics are left out."""
 
 _EXPORT = "export.sqlite"
 _LIMIT_S = 4 * 3600
