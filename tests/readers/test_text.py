@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+
 import pytest
 
 from alltrace.readers.text import LONGEST_LINE, TextLog
@@ -31,3 +34,14 @@ def test_what_is_no_file(tmp_path):
         TextLog(tmp_path)
     with pytest.raises(InputError, match="no such file"):
         TextLog(tmp_path / "b")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="no regular file"):
+        TextLog(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_name_that_is_no_utf8(tmp_path, packed):
+    path = tmp_path / os.fsdecode(b"rank\xff.log")
+    path.write_bytes(gzip.compress(b"one\ntwo\n") if packed else b"one\ntwo\n")
+    with TextLog(path) as log:
+        assert list(log.lines()) == [b"one", b"two"]

@@ -36,10 +36,12 @@ class TextLog:
             raise InputError(path, found="it is a folder", expected="a log file")
         if not path.exists():
             raise InputError(path, found="there is no such file")
+        if not path.is_file():  # opening a pipe would wait for its other end
+            raise InputError(path, found="it is no regular file", expected="a log file", advice="save it to a file first")
         try:
             with path.open("rb") as file:
                 magic = file.read(4)
-            source: Any = pa.OSFile(str(path), "rb")
+            source: Any = _opened(path)
         except OSError as error:
             raise InputError(path, found=f"it cannot be opened ({error.strerror or error})") from error
         self.codec = "gzip" if magic[:2] == _GZIP else "zstd" if magic == _ZSTD else None
@@ -102,3 +104,12 @@ class TextLog:
             if self.codec is None:
                 break
         return b"".join(pieces)
+
+
+def _opened(path: Path) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.OSFile(str(path), "rb")
+    except UnicodeEncodeError:  # Arrow does not open paths that are no UTF-8
+        return pa.PythonFile(path.open("rb"), mode="r")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 
@@ -44,6 +45,13 @@ def test_types_are_those_of_sqlite(tmp_path, read, tid):
     assert got.column("threads", "source_id") == [tid(9, 9), high - (1 << 64)]
     assert got.column("threads", "tid") == [9, 9]
     assert got.column("processes", "pid") == [9, 9]
+
+
+def test_a_folder_whose_name_is_no_utf8(tmp_path):
+    folder = write(tmp_path / "x_pqtdir", {"T": {"a": [1, 2, 3]}})
+    source = ParquetFolder(folder.rename(tmp_path / os.fsdecode(b"\xff_pqtdir")))
+    assert [b.column(0).to_pylist() for b in source.batches("T", {"a": pa.int64()})] == [[1, 2, 3]]
+    source.close()
 
 
 def test_small_row_groups_become_full_batches(tmp_path):

@@ -20,7 +20,6 @@ class ParquetFolder:
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         self.path = path
         self.tables: dict[str, dict[str, str]] = {}
@@ -30,7 +29,7 @@ class ParquetFolder:
             for file in sorted(path.iterdir()):
                 if file.name.endswith(_SUFFIX) and file.is_file():
                     table = file.name[: -len(_SUFFIX)]
-                    self._files[table] = pq.ParquetFile(file)
+                    self._files[table] = _opened(file)
                     self.tables[table] = {f.name: _type(f.type) for f in self._files[table].schema_arrow}
         except (OSError, pa.ArrowException) as error:
             self.close()
@@ -95,7 +94,16 @@ class ParquetFolder:
     def close(self) -> None:
         """Close the files."""
         for file in self._files.values():
-            file.close()
+            file.close(force=True)
+
+
+def _opened(file: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(file)
+    except UnicodeEncodeError:  # Arrow does not open paths that are no UTF-8
+        return pq.ParquetFile(file.open("rb"))
 
 
 def _split(held: list[Any], rows: int, wanted: int) -> tuple[Any, list[Any], int]:
