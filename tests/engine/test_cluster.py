@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -35,6 +36,10 @@ def slow(item, advance):
     (Path(item) / f"{os.getpid()}").touch()
     time.sleep(0.5)
     return os.getpid()
+
+
+def full(item, advance):
+    raise OSError(errno.ENOSPC, "No space left on device", "/scratch/x")
 
 
 def deadly(item, advance):
@@ -85,6 +90,12 @@ def test_tasks_run_in_other_processes_and_tell_of_progress(address):
     with pytest.raises(InputError, match="a number below 0"):
         outcomes[20].get()
     assert sum(told) == 21
+
+
+def test_a_full_disk_of_a_worker_is_not_a_cluster_that_went_away(address):
+    with dask_engine(address) as engine, using(engine), pytest.raises(OSError, match="No space left") as caught:
+        list(run_tasks(full, [1]))
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_one_job_stays_here(address):

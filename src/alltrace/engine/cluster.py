@@ -85,6 +85,7 @@ class ClusterEngine:
         ready: SimpleQueue[Any] = SimpleQueue()
         left = iter(enumerate(items))
         lacking_s = 0.0
+        failed: OSError | None = None
         try:
             while True:
                 self._hand_out(function, left, waiting, ready)
@@ -104,9 +105,15 @@ class ClusterEngine:
                         f"{self._place}: task {index} was the end of several workers, most often because memory ran out; "
                         "give workers more memory, or start fewer on a node"
                     ) from error
+                except OSError as error:
+                    if future.status == "error":  # the task's own, such as that a disk is full
+                        failed = error
+                    raise
                 future.release()
                 yield outcome
         except (OSError, CancelledError) as error:
+            if error is failed:
+                raise
             raise self._gone() from error
         finally:
             if waiting:
