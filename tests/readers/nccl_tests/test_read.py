@@ -78,6 +78,17 @@ def test_extra_columns_cut_rows_and_single_halves(tmp_path):
     assert found.not_understood == 2
 
 
+def test_a_table_with_the_times_of_the_cpu(tmp_path):
+    lines = [
+        "#       size         count      type   redop    root  cputime   algbw   busbw #wrong  cputime   algbw   busbw #wrong",
+        "           8             2     float     sum      -1     6.01    0.50    0.25      0     5.99    0.00    0.00      0",
+    ]
+    (run,) = read(tmp_path, "\n".join(lines)).runs
+    assert run.cpu_time
+    assert [(r.size, r.out_of_place.time_us, r.in_place.time_us) for r in run.rows] == [(8, 6.01, 5.99)]
+    assert is_nccl_tests(tmp_path / "x.out")
+
+
 @pytest.mark.parametrize("odd", ["9" * 20, "9" * 5000, "²"])
 def test_numbers_that_are_none_end_nothing(tmp_path, odd):
     lines = [

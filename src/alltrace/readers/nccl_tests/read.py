@@ -17,7 +17,7 @@ from alltrace.readers.text import TextLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HEADER = re.compile(rb"#\s+size\s+count\b[^\n]*?\btime\s+algbw\s+busbw")
+HEADER = re.compile(rb"#\s+size\s+count\b[^\n]*?\b(?:cpu)?time\s+algbw\s+busbw")
 _START = re.compile(
     rb"#\s*(?:nccl-tests version (?P<version>\S+)|Collective test starting: (?P<program>\w+)|nThread \d+ (?P<options>nGpus .*))"
 )
