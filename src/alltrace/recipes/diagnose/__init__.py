@@ -152,10 +152,14 @@ def _limits(board: Board) -> list[str]:
     """What could not be judged, and why."""
     notes = [_basis(board)]
     if board.whole_run:
-        notes.append("no steps were found on some ranks, so their whole run is judged as one step, its start-up too")
+        notes.append("no steps were found, so the whole run is judged as one step, its start-up too")
     else:
         judged = counted(len(board.steps), "step is", "steps are")
         notes.append(f"{judged} judged; warm-up and checkpoint steps are left out")
+    if board.stepless:
+        from alltrace.run.store import number_ranges
+
+        notes.append(f"no step to judge was found on rank {number_ranges(board.stepless)}, so it is left out")
     if len(board.facts) < 2:
         notes.append("one rank alone: who waits for whom, slow ranks and uneven work could not be judged")
     elif board.members is None:

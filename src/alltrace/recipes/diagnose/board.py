@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,9 @@ class Members:
 
 
 class Board:
-    """The facts of all ranks, on the steps that at least half of them have.
+    """The facts of all ranks, on the steps that at least half of those with steps have.
+
+    Where some ranks have steps, the others, of reports that end too soon, are not judged: a whole run is no step beside them.
 
     Args:
         given: What each rank gives: its facts, and its graph.
@@ -89,19 +91,20 @@ class Board:
         join: Callable[[Sequence[RankGraph]], Replay],
     ) -> None:
         self._given = dict(sorted(given.items()))
-        self.facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
+        facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
+        self.stepless = tuple(r for r, f in facts.items() if f.whole_run)
+        self.whole_run = len(self.stepless) == len(facts)
+        """Whether the ranks' runs had to be taken for one step."""
+        if self.whole_run:
+            self.stepless = ()
+        self.facts = {r: _unjudged(f) if r in self.stepless else f for r, f in facts.items()}
         self.hosts = dict(hosts)
         self.alignment = alignment
         self.ranks = np.array(list(self.facts), np.int64)
         self._texts, self._join = texts, join
         known = np.concatenate([f.steps for f in self.facts.values()] or [np.empty(0, np.int64)])
         steps, counts = np.unique(known, return_counts=True)
-        self.steps = steps[counts >= max(len(self.facts) / 2, 1)]
-
-    @property
-    def whole_run(self) -> bool:
-        """Whether some rank's run had to be taken for one step."""
-        return any(f.whole_run for f in self.facts.values())
+        self.steps = steps[counts >= max((len(self.facts) - len(self.stepless)) / 2, 1)]
 
     def name(self, ident: int) -> str:
         """The text of a name."""
@@ -230,7 +233,7 @@ class Board:
         waited, moved = np.zeros(len(rank), np.int64), np.zeros(len(rank), np.int64)
         for number, facts in self.facts.items():
             mine = np.flatnonzero(rank == number)
-            if not len(mine) or not len(self.steps):
+            if not len(mine) or not len(self.steps) or not len(facts.steps):
                 continue
             # an operation counts for the step that its end lies in, which is where it is waited for
             at = np.searchsorted(facts.regions[:, 0], end[mine] - 1, "right") - 1
@@ -278,3 +281,8 @@ class Board:
         if all_of is not None:
             np.add.at(found, (np.searchsorted(self.ranks, all_of.rank[members]), all_of.step[members]), amounts)
         return found
+
+
+def _unjudged(facts: RankFacts) -> RankFacts:
+    """The facts of a rank without its run as a step."""
+    return replace(facts, steps=facts.steps[:0], regions=facts.regions[:0], times=facts.times[:0], paused_ns=0, kernels=0)

@@ -1,0 +1,48 @@
+"""All ranks side by side, also those whose reports end too soon."""
+
+from __future__ import annotations
+
+from tests.making import collective, kernel, make_run
+
+US = 1000
+
+
+def rank_of(steps, *, named=True):
+    """Steps of five kernels, a collective, and an allocation between the first two kernels; the first takes 20 times as long."""
+    tables = {"kernels": [], "api": [], "ranges": []}
+    begin = 0
+    for step in range(steps):
+        pace = 2000 if step == 0 else 100
+        for n in (0, 1, 2, 3, 4, 6):
+            at, number = begin + n * pace, len(tables["api"]) + 1
+            made = collective if n == 6 else kernel
+            tables["kernels"].append(made((at + 20) * US, (at + (200 if n == 6 else 70)) * US, correlation=number))
+            tables["api"].append({"start": at * US, "end": (at + 10) * US, "name": "cudaLaunchKernel", "correlation": number})
+        allocation = {"start": (begin + 12) * US, "end": (begin + pace - 2) * US, "name": "cudaMalloc", "correlation": 1000 + step}
+        tables["api"].append(allocation)
+        tables["ranges"].append({"start": begin * US, "end": (begin + 10 * pace - 10) * US, "name": f"step {step}"})
+        begin += 10 * pace
+    return tables if named else {**tables, "ranges": []}
+
+
+def found_in(run):
+    answer = run.recipe("diagnose")
+    rows = [r for r in answer.to_pylist() if r["kind"] != "capture-fault"]
+    return [(r["kind"], r["lost_ns"], r["lost_ns_per_step"], r["lost_share"]) for r in rows], answer
+
+
+def test_a_rank_without_steps_does_not_bring_the_start_up_of_all_into_what_is_judged(tmp_path):
+    whole, _ = found_in(make_run(tmp_path / "whole", {r: rank_of(10) for r in range(4)}))
+    assert [kind for kind, *_ in whole] == ["launch-bound", "allocation"]
+    one_short = {r: rank_of(10) if r < 3 else rank_of(1, named=False) for r in range(4)}
+    found, answer = found_in(make_run(tmp_path / "short", one_short))
+    assert found == whole
+    assert "9 steps are judged; warm-up and checkpoint steps are left out" in answer.notes
+    assert "no step to judge was found on rank 3, so it is left out" in answer.notes
+    assert all(3 not in r["ranks"] for r in answer.to_pylist() if r["kind"] != "capture-fault")
+
+
+def test_runs_of_which_no_rank_has_steps_are_judged_whole(tmp_path):
+    _, answer = found_in(make_run(tmp_path, {r: rank_of(1, named=False) for r in range(2)}))
+    assert "no steps were found, so the whole run is judged as one step, its start-up too" in answer.notes
+    assert all(r["lost_ns_per_step"] is None for r in answer.to_pylist())
