@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 from tests.making import kernel, make_run
@@ -17,6 +19,12 @@ from alltrace.trace.errors import UsageError
 def run(tmp_path):
     ranks = {0: {"kernels": [kernel(0, 10), kernel(20, 50, "b")]}, 1: {"kernels": [kernel(5, 6)]}}
     return make_run(tmp_path / "it's a [run]", ranks, hosts={0: "a", 1: "b"}, clocks=(Clock("a"), Clock("b", offset_ns=5)))
+
+
+def test_what_does_not_fit_in_memory_goes_to_a_temporary_folder_that_is_gone_afterwards(run):
+    (row,) = query(run, "select current_setting('temp_directory') as folder").table.to_pylist()
+    assert Path(row["folder"]).parent == Path(tempfile.gettempdir())
+    assert not Path(row["folder"]).exists()
 
 
 def test_tables_have_rank_host_names_as_text_and_aligned_times(run):

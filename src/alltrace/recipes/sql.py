@@ -45,6 +45,9 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         UsageError: The text is not one reading statement, or DuckDB refuses it; the message is DuckDB's own. Or it took too long.
         InputError: A file of the run is missing or damaged.
     """
+    import shutil
+    import tempfile
+
     import duckdb
 
     try:
@@ -58,8 +61,12 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         notes = (*notes, *aligned(run).notes)
     connection = run.connect()
     stop = None
+    scratch = None
     try:
-        if limits is not None:
+        if limits is None:
+            scratch = tempfile.mkdtemp(prefix="alltrace-sql-")  # DuckDB's own is .tmp in the folder where the command was started
+            connection.execute("SET temp_directory = ?", [scratch])
+        else:
             connection.execute(f"SET memory_limit = '{limits.memory_bytes >> 20}MiB'")
             connection.execute("SET max_temp_directory_size = '0KiB'")
             connection.execute("SET threads = 2")
@@ -82,6 +89,8 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
             stop.cancel()
             stop.join()  # it must not reach for a connection that is closed
         connection.close()
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
     if limits is not None and table.num_rows > limits.rows:
         table = table.slice(0, limits.rows)
         notes = (*notes, f"only the first {limits.rows} rows are shown")
