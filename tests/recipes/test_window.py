@@ -129,6 +129,21 @@ def test_stacks_of_ranges_begin_within_the_window(tmp_path):
     assert found.column("NameTree").to_pylist() == ["step 1", "--forward", "step 2", "--forward"]
 
 
+def test_collectives_of_mpi_count_for_the_step_of_their_call(tmp_path):
+    def rank(number):
+        ranges = [{"start": 1000 * s, "end": 1000 * s + 900, "name": f"step {s}", "kind": "pushpop"} for s in range(4)]
+        calls = [{"start": 1000 * s + 100 + 50 * number, "end": 1000 * s + 400, "name": "MPI_Allreduce"} for s in range(4)]
+        return {
+            "ranges": ranges,
+            "mpi": [{**c, "kind": "collective", "communicator": 1} for c in calls],
+            "communicators": [{"communicator": 1, "group_rank": number, "size": 2}],
+        }
+
+    run = make_run(tmp_path / "run", {r: rank(r) for r in range(2)})
+    assert ask(run, "collectives", steps="1:3").table.column("instances").to_pylist() == [2]
+    assert ask(run, "nccl_straggler", steps="1:3").table.column("Caused Wait").to_pylist() == [100, 0]
+
+
 def test_the_facts_of_the_whole_run_take_no_window(tmp_path):
     run = make_run(tmp_path / "run", {r: rows_of(6) for r in range(2)})
     with pytest.raises(UsageError, match="info tells of the whole run"):

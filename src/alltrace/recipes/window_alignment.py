@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from alltrace.align.aligned import Aligned
 from alltrace.recipes.window import NONE
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from alltrace.recipes.window import Window
@@ -32,10 +33,14 @@ class WindowedAlignment(Aligned):
         instance, rank = (found.column(c).to_numpy() for c in ("instance", "rank"))
         start = found.column("start").fill_null(NONE).to_numpy()
         first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
+        # an operation of MPI has the time of its call, on the host
+        words = pc.cast(found.column("evidence").take(pa.array(first)), pa.string())
+        called = pc.fill_null(pc.equal(words, "mpi"), False).to_numpy()
         counts = np.zeros(len(first), bool)
         for number, window in self._window.ranks.items():
-            own = rank[first] == number
-            counts[own] = window.holds(start[first[own]], device=True)
+            for on_host in (False, True):
+                own = (rank[first] == number) & (called == on_host)
+                counts[own] = window.holds(start[first[own]], device=not on_host)
         return found.filter(pa.array(np.repeat(counts, np.diff(np.append(first, len(instance))))))
 
     @cached_property
