@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from tests.making import COMMUNICATION_KERNEL, COMPUTE_KERNEL, kernel, make_run
 
+from alltrace.align.store import aligned
 from alltrace.recipes.ask import ask
-from alltrace.recipes.window import Selection, select
+from alltrace.recipes.window import Selection, WindowedRank, select, window_of
+from alltrace.recipes.window_alignment import WindowedAlignment
+from alltrace.run.importer import import_reports
+from alltrace.run.store import Run
+from alltrace.synth import write_run
 from alltrace.trace.errors import UsageError
 
 
@@ -142,6 +148,27 @@ def test_collectives_of_mpi_count_for_the_step_of_their_call(tmp_path):
     run = make_run(tmp_path / "run", {r: rank(r) for r in range(2)})
     assert ask(run, "collectives", steps="1:3").table.column("instances").to_pylist() == [2]
     assert ask(run, "nccl_straggler", steps="1:3").table.column("Caused Wait").to_pylist() == [100, 0]
+
+
+def test_operations_have_one_row_number_in_what_ranks_and_the_alignment_tell(tmp_path):
+    run = make_run(tmp_path / "run", {r: rows_of() for r in range(2)})
+    alignment = aligned(run)
+    window = window_of(select("2:4"), alignment.steps, [0, 1])
+    members = WindowedAlignment(alignment, window).members
+    for rank, of in window.ranks.items():
+        own = members.filter(pc.equal(members.column("rank"), rank)).column("row").to_pylist()
+        windowed = WindowedRank(run.rank(rank), of)
+        assert own == windowed.shared("members").column("row").to_pylist() == [0, 1]
+        assert windowed.table("collectives").num_rows == 2
+
+
+def test_a_replay_of_some_steps_has_their_collectives(tmp_path):
+    write_run("tiny", tmp_path / "in", ranks=2, hosts=1, steps=6)
+    import_reports([str(tmp_path / "in")], tmp_path / "run", jobs=1)
+    for steps in ("0:2", "3:6"):
+        answer = ask(Run(tmp_path / "run"), "critical-path", steps=steps)
+        assert "transfer" in answer.table.column("class").to_pylist()
+        assert any("an error of 0.00 %" in note for note in answer.notes)
 
 
 def test_the_facts_of_the_whole_run_take_no_window(tmp_path):

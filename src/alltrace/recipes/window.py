@@ -248,11 +248,18 @@ class WindowedRank:
 
         if table == "steps":
             return found.filter(pa.array(np.isin(found.column("step").to_numpy(), self._window.steps)))
-        own = self._inner.table("collectives", ["start", "api_start"])
-        kept = self._rows(own, ["start", "api_start"], device=True)
-        found = found.filter(pa.array(kept[found.column("row").to_numpy()]))
-        row = (np.cumsum(kept) - 1)[found.column("row").to_numpy()]
-        return found.set_column(found.column_names.index("row"), "row", pa.array(row, pa.int64()))
+        row = self.collective_rows()[found.column("row").to_numpy()]
+        found = found.filter(pa.array(row >= 0))
+        return found.set_column(found.column_names.index("row"), "row", pa.array(row[row >= 0], pa.int64()))
+
+    def collective_rows(self) -> NDArray[Any]:
+        """For each row of the rank's whole `collectives` its row among those of the chosen steps, -1 for none: int64 array."""
+        import numpy as np
+
+        times = ["start", "api_start"]
+        kept = self._rows(self._inner.table("collectives", times), times, device=True)
+        rows: NDArray[Any] = np.where(kept, np.cumsum(kept) - 1, -1)
+        return rows
 
     def texts(self, ids: Any) -> Any:
         """The strings of an Arrow array of name ids (see `RankTables.texts`)."""

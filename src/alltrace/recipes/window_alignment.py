@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.align.aligned import Aligned
-from alltrace.recipes.window import NONE
+from alltrace.recipes.window import NONE, WindowedRank
 from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ class WindowedAlignment(Aligned):
 
     @cached_property
     def members(self) -> Any:
-        """The members of the instances of the chosen steps (see `Aligned.members`)."""
+        """The members of the instances of the chosen steps (see `Aligned.members`).
+
+        As in what ranks contribute, `row` counts among the rows of the chosen steps; it is -1 where the rank's own part is in none.
+        """
         found = self._whole.members
         if not found.num_rows:
             return found
@@ -41,7 +44,14 @@ class WindowedAlignment(Aligned):
             for on_host in (False, True):
                 own = (rank[first] == number) & (called == on_host)
                 counts[own] = window.holds(start[first[own]], device=not on_host)
-        return found.filter(pa.array(np.repeat(counts, np.diff(np.append(first, len(instance))))))
+        found = found.filter(pa.array(np.repeat(counts, np.diff(np.append(first, len(instance))))))
+        rank, row = found.column("rank").to_numpy(), found.column("row").to_numpy()
+        within = np.full(len(row), -1, np.int64)
+        for number, window in self._window.ranks.items():
+            mine = np.flatnonzero(rank == number)
+            if len(mine):
+                within[mine] = WindowedRank(self.run.rank(number), window).collective_rows()[row[mine]]
+        return found.set_column(found.column_names.index("row"), "row", pa.array(within))
 
     @cached_property
     def steps(self) -> Any:
