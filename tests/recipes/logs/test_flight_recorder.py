@@ -62,6 +62,13 @@ def test_ranks_of_a_communicator_without_a_file_of_inspector(tmp_path, size, mis
     assert [r["missing_ranks"] for r in rows] == missing
 
 
+@pytest.mark.parametrize("view", ["hangs", "entries", "times"])
+def test_half_of_a_character_is_no_traceback(tmp_path, view):
+    its = [entry(1, op="nccl:\ud800é", state="started", duration_ms=1.0, frames=[{"filename": "\ud800", "line": 1}])]
+    rows = answer(recordings(tmp_path, {0: its}, "[0]"), view).table.to_pylist()
+    assert [r["op"] for r in rows] == ["?é"]
+
+
 def test_times_and_entries(tmp_path):
     its = {0: [entry(1, duration_ms=1.0), entry(2, duration_ms=3.0)], 1: [entry(1, duration_ms=8.0)]}
     rows = answer(recordings(tmp_path, its), "times").table.to_pylist()
