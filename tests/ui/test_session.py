@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import threading
 
+import pytest
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.ui.conftest import client_of
@@ -63,6 +64,23 @@ def test_the_page_is_there_before_the_levels_are(tmp_path):
     assert (found.status_code, found.json()["error"]) == (503, "opening: 0 of 1 ranks are done")
     client.sessions[0].prepare()
     assert client.get("/api/by-rank").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(MemoryError(), "memory ran out while drawing"), (KeyError("x"), "an error of alltrace while drawing")]
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_nobody_expects_does_not_leave_the_page_waiting(tmp_path, monkeypatch, error, said):
+    def fails(*_, **__):
+        raise error
+
+    make_run(tmp_path / "run", {0: rank_rows()})
+    monkeypatch.setattr("alltrace.tiles.build.pyramid", fails)
+    client = client_of([tmp_path / "run"], tmp_path / "scratch", ready=False)
+    client.sessions[0].start()
+    assert client.sessions[0].wait(30)
+    assert said in client.get("/api/run").json()["state"]["error"]
+    assert said in client.get("/api/by-rank").json()["error"]
 
 
 def test_a_run_of_which_nothing_can_be_read_says_why(tmp_path):

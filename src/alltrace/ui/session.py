@@ -92,7 +92,11 @@ class Session:
             facts_as_json(self)
         except (AlltraceError, OSError) as error:
             self._error = str(error)
+        except MemoryError:
+            self._error = f"memory ran out while {self._doing}; give fewer --jobs, or more memory"
         finally:
+            if self._view is None and self._error is None:  # the page would wait for ever
+                self._error = f"an error of alltrace while {self._doing}, which its terminal tells; please report it"
             self._ready.set()
 
     def reopen(self) -> None:
