@@ -80,6 +80,17 @@ def test_hostile_names_come_back(tmp_path):
     assert [e["name"] for e in of_phase(trace["traceEvents"], "X")] == list(HOSTILE)
 
 
+def test_gpus_that_share_an_ordinal_have_counters_of_their_own(tmp_path):
+    devices = [{"device": d, "ordinal": 0, "uuid": f"GPU-{d}"} for d in (0, 1)]
+    samples = [{"time": t, "device": d, "metric": "SM", "value": 10.0 * d} for t in (1, 2) for d in (0, 1)]
+    rows = {"devices": devices, "gpu_metrics": samples, "kernels": [kernel(0, 5, device=1)]}
+    [trace], _ = exported(make_run(tmp_path / "run", {0: rows}), tmp_path / "t.json")
+    found = {(e["name"], e["args"]["value"]) for e in of_phase(trace["traceEvents"], "C")}
+    assert found == {("GPU0 (GPU-0) SM", 0), ("GPU0 (GPU-1) SM", 10)}
+    named = {e["args"]["name"] for e in of_phase(trace["traceEvents"], "M") if e["name"] == "thread_name"}
+    assert named == {"GPU0 (GPU-1) stream 7", "GPU0 (GPU-0) metrics", "GPU0 (GPU-1) metrics"}
+
+
 @pytest.mark.parametrize("ranks", [{}, {0: {}}])
 def test_an_empty_run_is_a_trace_without_events(tmp_path, ranks):
     [trace], slices = exported(make_run(tmp_path / "run", ranks), tmp_path / "t.json")

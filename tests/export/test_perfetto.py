@@ -83,6 +83,17 @@ def test_slices_flows_marks_and_counters_parse_back(tmp_path):
     assert {p.trusted_packet_sequence_id for p in trace.packet} == {1}
 
 
+def test_gpus_that_share_an_ordinal_have_counters_of_their_own(tmp_path):
+    devices = [{"device": d, "ordinal": 0, "uuid": f"GPU-{d}"} for d in (0, 1)]
+    samples = [{"time": t, "device": d, "metric": "SM", "value": 10.0 * d} for t in (1, 2) for d in (0, 1)]
+    rows = {"devices": devices, "gpu_metrics": samples, "kernels": [kernel(0, 5, device=1)]}
+    [trace], _ = exported(make_run(tmp_path / "run", {0: rows}), tmp_path / "t.pftrace")
+    counted = [p.track_event for p in trace.packet if p.HasField("track_event") and p.track_event.type == COUNTER]
+    names = names_of(trace)
+    found = {(names[e.track_uuid][1], e.double_counter_value) for e in counted}
+    assert found == {("GPU0 (GPU-0) SM", 0), ("GPU0 (GPU-1) SM", 10)}
+
+
 def test_flows_join_the_members_of_a_collective(tmp_path):
     ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 4)]} for r in range(3)}
     [trace], _ = exported(make_run(tmp_path / "run", ranks), tmp_path / "t.pftrace")

@@ -143,6 +143,6 @@ class _Writer:
 
     def _names_of_counters(self, tracks: Tracks) -> Any:
         def code(device: int, metric: str) -> int:
-            return self._pool.add(json.dumps(f"GPU{tracks.ordinals.get(device, device)} {metric}"))
+            return self._pool.add(json.dumps(f"{tracks.gpu(device)} {metric}"))
 
         return code

@@ -212,7 +212,7 @@ class _Writer:
         own = self._counters.setdefault(tracks.rank.rank, {})
 
         def counter(device: int, metric: str) -> int:
-            label = f"GPU{tracks.ordinals.get(device, device)} {metric}"
+            label = f"{tracks.gpu(device)} {metric}"
             return own.setdefault(label, _FIRST_COUNTER + len(own))
 
         for samples in counters_of(self._selection, tracks, counter):

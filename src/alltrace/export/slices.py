@@ -59,8 +59,8 @@ def track_labels(tracks: Tracks) -> list[str]:
     streams = []
     for device, stream in tracks.streams:
         shown = "all streams" if tracks.folded else f"stream {'?' if stream == UNKNOWN else stream}"
-        streams.append(f"GPU{tracks.ordinals.get(device, device)} {shown}")
-    return threads + streams + [f"GPU{tracks.ordinals.get(d, d)} metrics" for d in tracks.metered]
+        streams.append(f"{tracks.gpu(device)} {shown}")
+    return threads + streams + [f"{tracks.gpu(d)} metrics" for d in tracks.metered]
 
 
 def slices_of(

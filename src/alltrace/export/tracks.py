@@ -98,6 +98,12 @@ class Tracks:
         found = _places(self._metered, devices)
         return np.where(found < 0, found, found + len(self.threads) + len(self.streams))
 
+    def gpu(self, row: int) -> str:
+        """What a row of `devices` is called: `GPU0`, and its UUID where others have that ordinal, as in a process that sees one."""
+        ordinal, own = self.ordinals.get(row, row), self.device(row)
+        alone = list(self.ordinals.values()).count(ordinal) == 1
+        return f"GPU{ordinal}" if alone or own is None else f"GPU{ordinal} ({own.identity[1]})"
+
     def device(self, row: int) -> Device | None:
         """The GPU of a row of `devices`."""
         return next((d for d in self.rank.devices if d.device == row), None)
