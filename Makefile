@@ -43,7 +43,7 @@ docs: env ## write the reference pages of docs/ and the outputs in README.md
 	$(BIN)/python tools/make_readme.py
 
 bench: env ## the benchmarks of docs/benchmarks.md, side by side with the peers
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 clean: ## remove the environment, caches and the demo
