@@ -20,6 +20,12 @@ def test_override_reaches_every_part_and_leaves_the_original():
     assert (healthy.layout.ranks, healthy.steps) == (16, 8)
 
 
+def test_faults_may_come_one_by_one():
+    assert SCENARIOS["healthy"].override(faults=(text for text in ["slow-rank:ranks=1:factor=1.5"])).faults == (
+        SlowRank(ranks=(1,), factor=1.5),
+    )
+
+
 def test_a_whole_number_may_be_written_as_a_float():
     changed = SCENARIOS["healthy"].override(gradient_bytes=8e8, ranks=4.0)
     assert (repr(changed.work.gradient_bytes), repr(changed.layout.ranks)) == ("800000000", "4")
@@ -60,6 +66,7 @@ def test_faults_move_to_ranks_that_exist():
         ({"name": "../x"}, "because files are called by it; '../x' was given"),
         ({"layout": 3}, "layout must be a Layout"),
         ({"faults": "sync"}, "faults must be a list of faults"),
+        ({"faults": [3]}, "a fault must be a text or a Fault; 3 was given"),
         ({"faults": (SlowRank(ranks=(0,), factor=float("inf")),)}, "factor of fault 'slow-rank' must be a number up to 1e+15"),
         ({"faults": (SlowRank(ranks=(16,)),)}, "fault 'slow-rank' names rank 16, but the run has ranks 0 to 15"),
     ],

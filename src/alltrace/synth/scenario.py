@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -274,7 +275,7 @@ class Scenario:
         for part, values in inner.items():
             outer[part] = dataclasses.replace(outer.get(part, parts[part]), **values)
         if "faults" in outer:
-            if not isinstance(outer["faults"], (tuple, list)):
+            if isinstance(outer["faults"], str) or not isinstance(outer["faults"], Iterable):
                 raise UsageError("faults must be a list of faults; on the command line they are planted with --fault")
             outer["faults"] = tuple(_fault(fault) for fault in outer["faults"])
         changed = dataclasses.replace(self, **outer)
@@ -353,8 +354,11 @@ class Scenario:
 
 
 def _fault(fault: Fault | str) -> Fault:
+    from alltrace.synth.faults import Fault
     from alltrace.synth.faults.parse import parse_fault
 
+    if not isinstance(fault, (str, Fault)):
+        raise UsageError(f"a fault must be a text or a Fault; {fault!r} was given")
     return parse_fault(fault) if isinstance(fault, str) else fault
 
 
