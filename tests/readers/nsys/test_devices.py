@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, streamId, correlationId, globalPid, demangledName)"
 GPU = "TARGET_INFO_GPU(vmId, id, name TEXT, busLocation TEXT, uuid TEXT, cuDevice, smCount, totalMemory, computeMajor)"
 MAP = "TARGET_INFO_CUDA_DEVICE(gpuId, cudaId, pid, uuid TEXT)"
@@ -36,6 +38,28 @@ def test_without_a_map_by_the_cuda_ordinal(export, read, tid):
     got = read(export({KERNEL: kernels((tid(8), 1), (tid(8), 0)), GPU: GPUS}))
     assert got.column("devices", "ordinal") == [1, 0]
     assert got.column("devices", "bus_id") == ["0000:41:00.0", "0000:03:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("1", ["bbbb", None]),  # of ordinal 1 nothing is known but that number
+        ("1,0", ["bbbb", "aaaa"]),
+        (" GPU-BB , 0", ["bbbb", "aaaa"]),
+        ("0,1", ["aaaa", "bbbb"]),
+        ("7", ["aaaa", "bbbb"]),
+        ("MIG-bbbb", ["aaaa", "bbbb"]),
+        ("GPU-", ["aaaa", "bbbb"]),
+        ("", ["aaaa", "bbbb"]),
+    ],
+)
+def test_without_a_map_by_the_devices_that_are_visible(export, read, tid, visible, expected):
+    said = {"META_DATA_CAPTURE(name TEXT, value TEXT)": [("PROCESS_0:ENVIRONMENT_VARIABLE", f'CUDA_VISIBLE_DEVICES="{visible}"')]}
+    got = read(export({KERNEL: kernels((tid(8), 0), (tid(8), 1)), GPU: GPUS, **said}))
+    uuids = dict(zip(got.column("devices", "device"), got.column("devices", "uuid"), strict=True))
+    assert [uuids[d] for d in got.column("kernels", "device")] == expected
+    mapped = read(export({KERNEL: kernels((tid(8), 0)), GPU: GPUS, MAP: [(3, 0, 8, None)], **said}))
+    assert mapped.column("devices", "uuid") == ["aaaa"]
 
 
 def test_without_any_table_by_the_ordinal_alone(export, read, tid):

@@ -47,6 +47,7 @@ class Devices:
     """The devices that rows refer to, one row for each GPU."""
 
     def __init__(self, source: RawSource) -> None:
+        self._source = source
         self._gpus = list(_gpus(source))
         self._by_id = {g.gpu: g for g in reversed(self._gpus) if g.gpu is not None}
         self._by_ordinal = {g.ordinal: g for g in reversed(self._gpus) if g.ordinal is not None}
@@ -64,14 +65,21 @@ class Devices:
                 known = _Gpu(gpu_id, ordinal, None, None, uuid, {})
             if known is not None and ordinal is not None and process is not None:
                 self._by_process.setdefault((process, ordinal), known)
+        self._visible: dict[int, _Gpu] | None = None
         self._rows: dict[tuple[str, object], int] = {}
         self._listed: list[tuple[_Gpu, int | None]] = []
 
     def row(self, pid: int | None, ordinal: int) -> int:
         """The row of a CUDA ordinal of a process."""
         gpu = self._by_process.get((pid, ordinal)) if pid is not None else None
-        gpu = gpu or self._by_ordinal.get(ordinal) or _Gpu(None, ordinal, None, None, None, {})
+        gpu = gpu or self._seen().get(ordinal) or _Gpu(None, ordinal, None, None, None, {})
         return self._list(gpu, ordinal)
+
+    def _seen(self) -> dict[int, _Gpu]:
+        """The GPU of each ordinal of a process that the export has no map of."""
+        if self._visible is None:
+            self._visible = (_visible(self._source, self._gpus) if len(self._by_ordinal) > 1 else {}) or self._by_ordinal
+        return self._visible
 
     def row_of_gpu(self, gpu_id: int) -> int:
         """The row of a GPU by the profiler's own number."""
@@ -103,6 +111,27 @@ class Devices:
             for row, (gpu, ordinal) in enumerate(self._listed)
         ]
         return pa.Table.from_pylist(rows, schema=TABLES["devices"].arrow_schema())
+
+
+def _visible(source: RawSource, gpus: list[_Gpu]) -> dict[int, _Gpu]:
+    """The GPUs of `CUDA_VISIBLE_DEVICES`, in its order; none where it names one that the host does not have.
+
+    `cuDevice` counts all GPUs of the host, whatever is visible to the program.
+    """
+    from alltrace.readers.nsys.identity import environment
+
+    found: dict[int, _Gpu] = {}
+    for place, given in enumerate(environment(source)[0].get("CUDA_VISIBLE_DEVICES", "").split(",")):
+        word = given.strip().lower()
+        if word.isascii() and word.isdigit() and len(word) < 5:
+            named = [g for g in gpus if g.ordinal == int(word)]
+        else:
+            start = word.removeprefix("gpu-")
+            named = [g for g in gpus if start != word and (g.uuid or "").lower().removeprefix("gpu-").startswith(start)]
+        if len(named) != 1:
+            return {}
+        found[place] = named[0]
+    return found
 
 
 def _gpus(source: RawSource) -> Any:
