@@ -49,3 +49,23 @@ def test_what_a_column_is_declared_as_changes_nothing(export, read, kind):
     assert [(d["name"], d["bus_id"], d["uuid"]) for d in got.rows("devices")] == [("H100", "0:1", "GPU-1")]
     assert [(s["stream"], s["name"]) for s in got.rows("streams")] == [(7, "compute")]
     assert [(g["time"], g["metric"], g["value"]) for g in got.rows("generic_metrics")] == [(8, "reads", 5.0)]
+
+
+def test_a_time_that_is_no_number_is_none(export, read):
+    got = read(
+        export(
+            {
+                "CUPTI_ACTIVITY_KIND_KERNEL(start TEXT, end TEXT)": [("x", "y"), ("5", "9")],
+                "NVTX_EVENTS(start TEXT, end, eventType, text TEXT)": [("x", 1, 59, "a"), ("3", 4, 59, "a")],
+                "GPU_METRICS(timestamp TEXT, typeId, metricId, value)": [("x", 1, 1, 1), ("7", 1, 1, 1)],
+                "OSRT_FILE_ACCESS_EVENTS(startedAt TEXT, fileAccessId)": [("x", 1), ("3", 1)],
+                "GENERIC_EVENTS(timestamp TEXT, typeId, genericEventId)": [("x", 1, 1), ("6", 1, 2)],
+                "GENERIC_EVENT_DATA(genericEventId, fieldIdx, intVal)": [(1, 1, 1), (2, 1, 1)],
+            }
+        )
+    )
+    assert got.column("kernels", "start") == [5]
+    assert got.column("ranges", "start") == [3]
+    assert got.column("gpu_metrics", "time") == [7]
+    assert got.column("file_accesses", "start") == [3]
+    assert got.column("generic_metrics", "time") == [6]

@@ -87,7 +87,7 @@ class Columns:
         target = TABLES[mapping.table]
         order = target.order or ""
         if order in mapping.fields:
-            time = next(batch.column(c) for c in mapping.fields[order].columns if c in batch.schema.names)
+            time = as_integers(next(batch.column(c) for c in mapping.fields[order].columns if c in batch.schema.names))
             if time.null_count:
                 batch = pc.filter(batch, pc.is_valid(time))
         made: dict[str, Any] = {}

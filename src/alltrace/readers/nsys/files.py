@@ -57,8 +57,8 @@ class Files:
             paths, owners = self._descriptors()
             kinds = self._kinds()
             for batch in self._source.batches(table, {c: raw_type(types[c]) for c in _COLUMNS if c in types}):
-                if batch.column(0).null_count:
-                    batch = pc.filter(batch, pc.is_valid(batch.column(0)))  # what was not timed has no place
+                if (time := as_integers(batch.column(0))).null_count:
+                    batch = pc.filter(batch, pc.is_valid(time))  # what was not timed has no place
                 if not batch.num_rows:
                     continue
                 columns = {n: as_integers(c) for n, c in zip(batch.schema.names, batch.columns, strict=True)}

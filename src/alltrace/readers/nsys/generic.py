@@ -121,7 +121,7 @@ class Generic:
         parts: list[list[Any]] = [[], [], []]
         types = self._source.tables[str(table)]
         for batch in self._source.batches(str(table), {c: raw_type(types[c]) for c in ("genericEventId", "timestamp", "typeId")}):
-            batch = pc.filter(batch, pc.is_valid(batch.column(1)))
+            batch = pc.filter(batch, pc.is_valid(as_integers(batch.column(1))))
             for i in range(3):
                 parts[i].append(unpacked(pc.fill_null(as_integers(batch.column(i)), -1))[0])
         if not parts[0]:

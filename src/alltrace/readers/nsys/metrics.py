@@ -66,7 +66,7 @@ class Metrics:
     def _batches(self, table: str, *columns: str) -> Iterator[tuple[dict[str, Any], int]]:
         types = self._source.tables[table]
         for batch in self._source.batches(table, {c: raw_type(types[c]) for c in columns if c in types}):
-            time = batch.column(0)
+            time = as_integers(batch.column(0))
             if time.null_count:
                 batch = pc.filter(batch, pc.is_valid(time))
             if batch.num_rows:

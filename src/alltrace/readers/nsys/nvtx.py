@@ -104,8 +104,8 @@ class Nvtx:
             numbers = np.arange(before + 1, before + 1 + batch.num_rows, dtype=np.int64)
             before += batch.num_rows
             for needed in ("start", "eventType"):
-                if batch.column(needed).null_count:
-                    valid = pc.is_valid(batch.column(needed))
+                if (given := as_integers(batch.column(needed))).null_count:
+                    valid = pc.is_valid(given)
                     batch, numbers = pc.filter(batch, valid), numbers[valid.to_numpy(zero_copy_only=False)]
             yield numbers, batch
 
