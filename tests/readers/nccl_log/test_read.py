@@ -99,6 +99,7 @@ def test_crlf_and_ansi(tmp_path):
 
 LONG = [
     b"a" * 300_000 + b" NCCL INFO x",
+    b"a" * 1_000_000 + b"h:1:1 [0] NCCL INFO x",
     b"h:1:1 [0] NCCL INFO NET/" + b" " * 20_000 + b"x\x00",
     b"h:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[0] via P2P" + b" " * 300_000 + b"x",
     b"h:1:1 [0] NCCL INFO NCCL_X set by environment to 1" + b" " * 300_000 + b"x",

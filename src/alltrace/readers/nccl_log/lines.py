@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_PENDING = 64
 _LEARNED = 3
+_LONGEST_HOST = 255
 _DIGITS = b"0123456789"
 _FRAGMENT_WORDS = (b"stream ", b"comm 0x", b"datatype ", b"recvbuff ", b"[nranks=")
 
@@ -133,7 +134,7 @@ class CarefulPath:
         own = self._seen.get((host, pid), 0)
         if (host, pid) in self._processes and own == 0:
             return head.start()
-        for length in range(len(host) - 1, 0, -1):
+        for length in range(min(len(host) - 1, _LONGEST_HOST), 0, -1):
             if self._seen.get((host[-length:], pid), 0) > own:
                 return head.start() + len(host) - length
         return head.start()
