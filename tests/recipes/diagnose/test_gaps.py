@@ -70,6 +70,16 @@ def test_data_is_not_named_after_a_range_that_has_nothing_to_do_with_it(tmp_path
     assert facts.call_names["data"] == "read"
 
 
+def test_a_kernel_is_launched_by_a_call_of_its_own_process(tmp_path):
+    """Another process of the rank has a call of the same correlation id, long before."""
+    processes = [{"process": n, "pid": 4000 + n, "name": "train"} for n in range(2)]
+    threads = [{"thread": n, "process": 1 - n, "tid": 4001 + n, "name": "main"} for n in range(2)]
+    own = [call(-2000, -1000, correlation=1), call(5 * MS - 10, 5 * MS, correlation=2)]
+    api = [{**call(-5000, -4000, correlation=2), "process": 1, "thread": 0}, *({**c, "process": 0, "thread": 1} for c in own)]
+    found = facts_of(tmp_path / "two", api=api, processes=processes, threads=threads)
+    assert times_of(found) == times_of(facts_of(tmp_path / "one", api=own))
+
+
 def test_a_queued_kernel_waits_for_communication_copies_or_nothing(tmp_path):
     api = [call(-2000, -1000, correlation=1), call(10, 20, correlation=2)]
     kernels = [kernel(0, MS, correlation=1), collective(MS, 3 * MS), kernel(5 * MS, 6 * MS, correlation=2)]

@@ -40,10 +40,10 @@ class Diagnose(Recipe):
     name = "diagnose"
     aligned = True
     tables: ClassVar = {
-        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation"),
-        "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation"),
-        "graphs": ("start", "end", "device", "stream", "correlation"),
-        "api": ("start", "end", "thread", "name", "correlation"),
+        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation", "process"),
+        "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation", "process"),
+        "graphs": ("start", "end", "device", "stream", "correlation", "process"),
+        "api": ("start", "end", "process", "thread", "name", "correlation"),
         "ranges": ("start", "end", "name"),
         "osrt": ("start", "end", "name"),
     }

@@ -93,7 +93,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         rank: Its tables.
         steps: Its rows of `alltrace.align.schema.STEPS`, aligned; None or empty takes the run for one step.
     """
-    api = rank.table("api", ("start", "end", "thread", "correlation", "name"))
+    api = rank.table("api", ("start", "end", "process", "thread", "correlation", "name"))
     work = activity(rank, api)
     # what took no time tells nothing
     spans = [m for m in (work.compute, work.communication, work.copies) if len(m.starts)]

@@ -38,6 +38,9 @@ _DATA_CALL = re.compile(r"^(?:p?read(?:64|v)?|fread|recv(?:from|msg)?)$", re.IGN
 SILENCE_NS = 1_000_000
 """A time without any API call that is at least this long is a pause of the host; shorter ones are the pace of launching."""
 
+_LAUNCHED = {"start": 0, "end": 0, "correlation": -1, "process": -1}
+"""What is read of work that calls launched, and what stands for null."""
+
 _RETURNING_NS = 20_000
 """A device that runs dry within this time of a blocking call's end ran dry because of the call."""
 
@@ -94,20 +97,20 @@ def coded_names(rank: RankTables, table: Any) -> tuple[Int64, list[str]]:
 
 
 def activity(rank: RankTables, api: Any) -> Activity:
-    """The work of a rank's devices; `api` has start, end and correlation."""
-    kernels = rank.table("kernels", ("start", "end", "correlation", "kind"))
-    graphs = rank.table("graphs", ("start", "end", "correlation"))
+    """The work of a rank's devices; `api` has start, end, process and correlation."""
+    kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process"))
+    graphs = rank.table("graphs", ("start", "end", "correlation", "process"))
     copies = rank.table("copies", ("start", "end"))
     codes, kinds = words(kernels, "kind")
     talks = np.isin(codes, [i for i, k in enumerate(kinds) if k in COMMUNICATION])
-    start, end, correlation = (numbers(kernels, c, -1 if c == "correlation" else 0) for c in ("start", "end", "correlation"))
+    start, end, correlation, process = (numbers(kernels, c, m) for c, m in _LAUNCHED.items())
     own = [
         np.concatenate((a[~talks], b))
-        for a, b in zip((start, end, correlation), (numbers(graphs, c) for c in ("start", "end", "correlation")), strict=True)
+        for a, b in zip((start, end, correlation, process), (numbers(graphs, c, m) for c, m in _LAUNCHED.items()), strict=True)
     ]
     order = np.argsort(own[0], kind="stable")
-    starts, ends, correlations = (c[order] for c in own)
-    launched, returned = _launches(api, correlations, starts)
+    starts, ends, correlations, processes = (c[order] for c in own)
+    launched, returned = _launches(api, processes, correlations, starts)
     return Activity(
         compute=merge(starts, ends),
         communication=merge(start[talks], end[talks]),
@@ -118,8 +121,8 @@ def activity(rank: RankTables, api: Any) -> Activity:
     )
 
 
-def _launches(api: Any, correlations: Int64, starts: Int64) -> tuple[Int64, Int64]:
-    keys = numbers(api, "correlation", -1)
+def _launches(api: Any, processes: Int64, correlations: Int64, starts: Int64) -> tuple[Int64, Int64]:
+    keys, correlations = _joined(api, processes, correlations)
     if not len(keys):
         return starts.copy(), starts.copy()
     order = np.argsort(keys, kind="stable")
@@ -129,19 +132,33 @@ def _launches(api: Any, correlations: Int64, starts: Int64) -> tuple[Int64, Int6
     return np.where(known, numbers(api, "start")[row], starts), np.where(known, numbers(api, "end")[row], starts)
 
 
+def _joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int64]:
+    """A number for each call and for each piece of work, equal where one launched the other; below 0 where none is known.
+
+    Correlation ids count within a process, and a rank may have several.
+    """
+    owner = np.concatenate((numbers(api, "process", -1), processes))
+    ids = np.concatenate((numbers(api, "correlation", -1), correlations))
+    if len(owner) and (owner != owner[0]).any():
+        distinct, codes = np.unique(ids, return_inverse=True)
+        ids = np.where(ids >= 0, (owner + 1) * len(distinct) + codes.reshape(-1), -1)
+    return ids[: api.num_rows], ids[api.num_rows :]
+
+
 def host_sets(rank: RankTables, api: Any) -> HostSets:
-    """What the host did; `api` has start, end, correlation and name."""
+    """What the host did; `api` has start, end, process, correlation and name."""
     start, end = numbers(api, "start"), numbers(api, "end")
     codes, texts = coded_names(rank, api)
-    copies = rank.table("copies", ("correlation", "src_kind", "dst_kind"))
-    pageable = np.zeros(len(numbers(copies, "correlation")), bool)
+    copies = rank.table("copies", ("correlation", "src_kind", "dst_kind", "process"))
+    pageable = np.zeros(copies.num_rows, bool)
     for column in ("src_kind", "dst_kind"):
         of, kinds = words(copies, column)
         pageable |= np.isin(of, [i for i, k in enumerate(kinds) if k == "pageable"])
     # a synchronous copy is one for its own sake, from whatever memory
     is_copy = np.isin(codes, [i for i, t in enumerate(texts) if _COPY.match(t)])
     later = np.isin(codes, [i for i, t in enumerate(texts) if "async" in t.lower()])
-    from_pageable = np.isin(numbers(api, "correlation", -1), numbers(copies, "correlation", -2)[pageable])
+    launching, launched = _joined(api, numbers(copies, "process", -1), numbers(copies, "correlation", -1))
+    from_pageable = np.isin(launching, launched[pageable]) & (launching >= 0)
     chosen = {
         "allocation": np.isin(codes, [i for i, t in enumerate(texts) if _ALLOCATION.match(t) and not _ASYNC_ALLOCATION.search(t)]),
         "pageable-copy": is_copy & later & from_pageable,
