@@ -52,3 +52,14 @@ def test_each_device_has_a_row(tmp_path):
     devices = [{"device": d, "ordinal": d, "uuid": f"GPU-{d}"} for d in range(2)]
     rows, _ = asked(tmp_path, {"kernels": kernels, "api": [call(0, 1, 1), call(1, 2, 2)], "devices": devices})
     assert [(r["gpu"], r["span_ns"], r["executing_ns"], r["held_ns"]) for r in rows] == [("GPU-0", 10, 10, 0), ("GPU-1", 24, 20, 4)]
+
+
+def test_graphs_traced_as_a_whole_are_said_not_to_count(tmp_path):
+    tables = {
+        "kernels": [kernel(0, 10, correlation=1), kernel(90, 100, correlation=3)],
+        "graphs": [{"start": 10, "end": 90, "correlation": 2}],
+        "api": [call(0, 1, 1), call(88, 89, 3)],
+    }
+    rows, notes = asked(tmp_path, tables)
+    assert [(r["kernels"], r["starved_ns"]) for r in rows] == [(2, 78)]
+    assert [n for n in notes if n.startswith("CUDA graphs traced as a whole are no kernels here")]

@@ -83,8 +83,14 @@ class InFlight(Recipe):
             for row in part.table.to_pylist()
         ]
         lost = sum(row["unmatched"] for row in rows)
-        notes = (f"the calls of {lost} of {sum(r['kernels'] for r in rows)} kernels are not known",) if lost else ()
-        return Answer(pa.Table.from_pylist(rows, _schema([c.name for c in self.columns])), self.columns, notes)
+        notes = [f"the calls of {lost} of {sum(r['kernels'] for r in rows)} kernels are not known"] if lost else []
+        asked = {part.rank for part in parts}
+        if any(r.rows.get("graphs") for r in run.ranks if r.rank in asked):
+            notes.append(
+                "CUDA graphs traced as a whole are no kernels here: while one runs, its device counts as starved or held "
+                "(capture with --cuda-graph-trace=node to see its kernels)"
+            )
+        return Answer(pa.Table.from_pylist(rows, _schema([c.name for c in self.columns])), self.columns, tuple(notes))
 
 
 def _mean(start: Any, end: Any, span: int) -> float:
