@@ -311,6 +311,7 @@ class _Work:
         from alltrace.trace.intervals import Merged, difference, union
 
         identities = {(r.rank, d.device): d.identity for r in run.ranks for d in r.devices}
+        known = {r.rank: [d.device for d in r.devices] for r in run.ranks}
         self.host: dict[int, dict[int, Any]] = {}
         sets: dict[Any, dict[int, list[Merged]]] = {}
         self._owners: dict[Any, int] = {}
@@ -319,7 +320,7 @@ class _Work:
             times = np.stack([part.table.column(c).to_numpy() for c in ("start", "end")], axis=1)
             self.host[part.rank] = {w: times[what == w] for w in (_MPI, _RUNTIME, _RANGE)}
             of_device = (what == _USEFUL) | (what == _MOVING)
-            for number in {*np.unique(device[of_device]).tolist(), *(d for r, d in identities if r == part.rank)}:
+            for number in {*np.unique(device[of_device]).tolist(), *known.get(part.rank, ())}:
                 identity = identities.get((part.rank, number), (part.rank, number))
                 self._owners.setdefault(identity, part.rank)
                 for kind in (_USEFUL, _MOVING):

@@ -80,9 +80,9 @@ def _short(board: Board, run: RunFacts) -> list[Finding]:
     rank, step = (steps.column(c).to_numpy()[named] for c in ("rank", "step"))
     if not len(rank):
         return found
-    numbers = np.unique(rank)
-    first = np.array([step[rank == r].min() for r in numbers])
-    last = np.array([step[rank == r].max() for r in numbers])
+    order = np.lexsort((step, rank))
+    numbers, begin = np.unique(rank[order], return_index=True)
+    first, last = step[order][begin], step[order][np.append(begin[1:], len(order)) - 1]
     usual = int(np.median(first)), int(np.median(last))
     for late, where, advice in (
         (first > usual[0], "late start", "These reports begin after the run did; start the capture at the same step on all ranks."),
