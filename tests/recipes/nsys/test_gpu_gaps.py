@@ -41,3 +41,8 @@ def test_no_gap_says_so_and_rows_limits_each_rank(tmp_path):
     answer = ask(make_run(tmp_path / "other", {0: {"kernels": kernels}}), "gpu_gaps")
     assert answer.table.num_rows == 0
     assert answer.notes == ("No GPU was without work for longer than the limit between its first and its last operation.",)
+
+
+def test_a_kernel_that_ends_before_it_starts_is_no_time_of_little_use(tmp_path):
+    answer = ask(make_run(tmp_path / "run", {0: {"kernels": [kernel(100, 50)]}}), "gpu_time_util")
+    assert answer.table.num_rows == 0

@@ -55,7 +55,7 @@ class GpuTimeUtil(Rule):
         for work in gpu_work(rank):
             first, last = int(work.start[0]), int(work.end.max())
             length = -(-(last - first) // options["chunks"])
-            if not length:
+            if length <= 0:  # without length, or of a kernel that ends before it starts
                 continue
             edges = np.append(np.arange(first, last, length), last)
             chunk = np.diff(edges)
