@@ -125,6 +125,13 @@ def test_a_view_of_everything_refuses_a_choice(ask, view, chosen):
         ask(view, init(0) + init(1) + coll(0) + coll(1), **chosen)
 
 
+@pytest.mark.parametrize("view", ["calls", "ops", "histogram", "sizes", "communicators"])
+def test_ranks_that_are_not_there_are_refused(ask, view):
+    with pytest.raises(UsageError, match="none of these ranks is in the logs, which have ranks 0-1"):
+        ask(view, init(0) + init(1) + coll(0) + coll(1), ranks=frozenset({7, 9}))
+    assert ask(view, init(0) + init(1) + coll(0) + coll(1), ranks=frozenset({1, 9}))[0]
+
+
 def test_histogram_presets_and_edges(ask):
     text = "".join(
         coll(0, op="Broadcast", count=n, datatype=0, k=n % 7) for n in (1, 65535, 65536, 1 << 20, (16 << 20) - 1, 16 << 20)

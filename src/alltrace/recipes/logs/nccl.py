@@ -47,6 +47,20 @@ def refuse_a_choice(view: str, options: NcclOptions) -> None:
             raise UsageError(f"{option} has no meaning for the view {view}, which is of all ranks and steps")
 
 
+def check_ranks(logs: NcclLogs, options: NcclOptions) -> None:
+    """See that some of the ranks asked for are in the logs.
+
+    Raises:
+        UsageError: None of them is.
+    """
+    there = {rank_of(logs, n) for n in range(len(logs.members))} - {None}
+    if options.ranks is not None and not options.ranks & there:
+        from alltrace.run.store import number_ranges
+
+        known = number_ranges(sorted(r for r in there if r is not None))
+        raise UsageError(f"--ranks: none of these ranks is in the logs, which have {f'ranks {known}' if known else 'none'}")
+
+
 def datatype_name(code: int) -> str:
     """The name of NCCL's datatype number; the number itself where NCCL has none."""
     return DATATYPES[code][0] if 0 <= code < len(DATATYPES) else str(code)
@@ -79,8 +93,9 @@ def size_rows(logs: NcclLogs, options: NcclOptions) -> list[SizeRow]:
     """The calls counted by member, operation, count and datatype.
 
     Raises:
-        UsageError: Steps are asked for and no log has a step's line, or none of those asked for.
+        UsageError: Steps are asked for and no log has a step's line, or none of those asked for; or none of the ranks is there.
     """
+    check_ranks(logs, options)
     totals: dict[tuple[int, int, int, int], int] = {}
     for member, op, count, datatype, calls in _grouped(logs, options):
         key = member, op, count, datatype

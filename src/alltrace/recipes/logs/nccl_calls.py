@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
-from alltrace.recipes.logs.nccl import FROM_CALL, StepFinder, datatype_bytes, datatype_name, rank_of, reduction_name
+from alltrace.recipes.logs.nccl import FROM_CALL, StepFinder, check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
 from alltrace.trace.nccl_words import OPERATIONS, PER_RANK_SHARE, POINT_TO_POINT
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
 
     if logs.calls_to is None:
         raise ValueError("the view of calls needs the calls one by one")
+    check_ranks(logs, options)
     schema = _schema()
     path = logs.calls_to / "answer.arrow"
     rows = _Rows(logs, options)
