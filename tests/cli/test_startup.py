@@ -40,6 +40,7 @@ def test_questions_load_no_pandas(run, tmp_path):
     (tmp_path / "pandas.py").write_text("class DataFrame: pass")
     (tmp_path / "budget.toml").write_text('limits = ["overlap_percent >= 0"]')
     questions = [["diff", run, run], ["check", run, "--budget", str(tmp_path / "budget.toml")]]
+    questions.append(["synth", "tiny", "-o", str(tmp_path / "simulated")])
     if int(version("duckdb").split(".")[0]) > 1:  # older ones load it by themselves
         questions.append(["sql", run, "select count(*) as n from kernels"])
     for question in questions:
