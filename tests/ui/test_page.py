@@ -464,6 +464,28 @@ def test_the_keys_go_from_event_to_event_where_several_start_together(browser, t
         stop()
 
 
+def test_a_range_that_nobody_closed_is_shown_to_the_end_of_the_run(browser, tmp_path):
+    rows = [{"start": s, "end": e, "name": n, "kind": "pushpop"} for s, e, n in ((0, 90_000, "all"), (60_000, None, "open"))]
+    make_run(tmp_path / "run", {0: {"ranges": rows}})
+    base, stop = served([tmp_path / "run"], tmp_path / "scratch")
+    try:
+        page = browser.new_page()
+        page.goto(f"{base}?token={TOKEN}")
+        page.wait_for_selector("body[data-shown]")
+        page.goto(f"{base}#timeline?ranks=0&open=0&start=0&end=1000&event=0/ranges/1")
+        page.locator(".details strong:text-is('open')").wait_for()
+        assert "30 us from" in page.locator(".details .muted").first.inner_text()
+        page.keyboard.press("f")
+        assert (state_of(page, "start"), state_of(page, "end")) == ("56995", "93005")
+        page.goto(f"{base}#timeline?ranks=0&open=0&start=0&end=1000&search=open")
+        page.locator(".details tbody tr").first.click()
+        page.locator(".details strong:text-is('open')").wait_for()
+        assert int(state_of(page, "start")) <= 60_000 <= int(state_of(page, "end"))
+        page.close()
+    finally:
+        stop()
+
+
 def test_a_hostile_name_is_shown_and_does_nothing(browser, tmp_path):
     rows = rank_rows()
     rows["kernels"][0] |= {"name": HOSTILE, "short_name": HOSTILE}

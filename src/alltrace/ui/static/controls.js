@@ -110,7 +110,7 @@ function key(timeline, e) {
     m: () => timeline.mark(around),
     r: () => timeline.selectRange({ ...timeline.span }),
     f: () => {
-      const found = timeline.range ?? timeline.facts?.columns;
+      const found = timeline.range ?? timeline.facts?.span;
       if (found) timeline.look(found.start - (found.end - found.start) * 0.1 - 5, found.end + (found.end - found.start) * 0.1 + 5);
     },
     Escape: () => timeline.clear(),

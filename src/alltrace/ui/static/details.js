@@ -7,6 +7,17 @@ import { link } from "./url.js";
 
 /** @typedef {import("./types.js").EventId} EventId */
 
+/**
+ * When an event is drawn: a range that nobody closed ends with the run, an operation of which only the call is known has its times.
+ * @param {any} found
+ * @param {number} whole
+ * @returns {import("./types.js").Span}
+ */
+function spanOf({ table, columns }, whole) {
+  const start = columns.start ?? columns.api_start ?? 0;
+  return { start, end: Math.max(start, columns.end ?? columns.api_end ?? (table === "ranges" ? whole : start)) };
+}
+
 /** What is told below the timeline: of an event, of a range of time, of a search. */
 export class Details {
   /**
@@ -56,7 +67,9 @@ export class Details {
   async event(event) {
     const signal = this.#fresh();
     const found = await this.#of(this.ctx.api.get("event", { rank: event.rank, table: event.table, row: event.row }, signal));
-    if (found) this.element.replaceChildren(...this.#eventParts(found));
+    if (!found) return found;
+    found.span = spanOf(found, this.ctx.run.grid.span_ns);
+    this.element.replaceChildren(...this.#eventParts(found));
     return found;
   }
 
@@ -73,22 +86,23 @@ export class Details {
   #eventParts(found) {
     const { timeline } = this;
     const act = (/** @type {string} */ text, /** @type {string} */ key, /** @type {() => void} */ f) => h("button", { type: "button", title: key, on: { click: f } }, text);
-    const { rank, table, row, name, host, columns } = found;
-    const around = { start: Math.max(0, columns.start - 1_000_000), end: columns.start + 1_000_000, ranks: rank, tables: table, track: found.track, row };
+    const { rank, table, row, name, host, columns, span } = found;
+    const length = span.end - span.start;
+    const around = { start: Math.max(0, span.start - 1_000_000), end: span.start + 1_000_000, ranks: rank, tables: table, track: found.track, row };
     const parts = [
-      h("div", { class: "bar" }, h("strong", {}, name), h("span", { class: "muted" }, `${table} of rank ${rank} on ${host}, ${duration(columns.duration_ns ?? 0)} from ${exact(columns.start ?? 0)}`)),
+      h("div", { class: "bar" }, h("strong", {}, name), h("span", { class: "muted" }, `${table} of rank ${rank} on ${host}, ${duration(length)} from ${exact(span.start)}`)),
       h(
         "div",
         { class: "bar" },
         act("previous of this name", ",", () => void timeline.sameName(false)),
         act("next of this name", ".", () => void timeline.sameName(true)),
-        act("zoom to it", "F", () => timeline.look(columns.start - (columns.duration_ns ?? 0) - 5, columns.end + (columns.duration_ns ?? 0) + 5)),
+        act("zoom to it", "F", () => timeline.look(span.start - length - 5, span.end + length + 5)),
         h("a", { href: link("events", around) }, "what came before and after"),
       ),
     ];
     const groups = h("div", { class: "columns" }, h("div", {}, h("h3", {}, "Event"), listOf(columns)));
     if (found.call) {
-      groups.append(h("div", {}, h("h3", {}, "Launched by"), this.#go(`${found.call.columns.name}`, found.call), listOf({ ...found.call.columns, "before it": duration(columns.start - found.call.columns.start) })));
+      groups.append(h("div", {}, h("h3", {}, "Launched by"), this.#go(`${found.call.columns.name}`, found.call), listOf({ ...found.call.columns, "before it": duration(span.start - found.call.columns.start) })));
     }
     if (found.launched?.length) {
       groups.append(h("div", {}, h("h3", {}, "Launched"), ...found.launched.map((/** @type {any} */ w) => h("div", {}, this.#go(`${w.table} at ${exact(w.start)}, ${duration(w.end - w.start)}`, { rank, table: w.table, row: w.row })))));

@@ -61,7 +61,7 @@ function arrows(timeline, context, colors, scrolled) {
   context.strokeStyle = colors.high;
   context.fillStyle = colors.high;
   context.lineWidth = 2;
-  const { start, end } = found.columns;
+  const { start, end } = found.span;
   for (const row of own) {
     const hit = timeline.hits.find((b) => b.track === row.id && b.tile.arrays.row[b.item] === found.row && b.y >= row.y - scrolled - 1 && b.y < row.y - scrolled + row.height);
     context.strokeRect(timeline.x(start), hit ? hit.y - 1 : row.y - scrolled + 1, Math.max((end - start) / timeline.perPixel, 2), LANE);

@@ -419,7 +419,7 @@ export class Timeline {
 
   /** @param {any} facts */
   reveal(facts) {
-    const { start, end } = facts.columns;
+    const { start, end } = facts.span;
     const length = this.span.end - this.span.start;
     if (!this.ranks.includes(facts.rank)) this.setRanks([...this.ranks, facts.rank].sort((a, b) => a - b));
     if (!this.open.has(facts.rank) && ![...this.pins].includes(`${facts.rank}/${facts.track}`)) {
@@ -485,7 +485,7 @@ export class Timeline {
     const [rank, key] = [Number(this.trackChosen.slice(0, slash)), this.trackChosen.slice(slash + 1)];
     const tables = { gpu: TABLES.slice(0, 3) }[key.split("/")[0]] ?? [key.split("/")[0]];
     if (!TABLES.includes(tables[0])) return;
-    const from = this.facts && this.chosen ? this.facts.columns.start : forward ? this.span.start : this.span.end;
+    const from = this.facts && this.chosen ? this.facts.span.start : forward ? this.span.start : this.span.end;
     const reach = Math.max(this.span.end - this.span.start, 1000);
     for (const far of [1, 50, 1e9]) {
       const [start, end] = forward ? [from, from + reach * far] : [from - reach * far, from + 1];
