@@ -211,8 +211,13 @@ def _events(session: Session, asked: Asked, token: Token) -> Response:
 
 
 def _chosen(session: Session, asked: Asked) -> list[int]:
-    ranks = asked.ranks()
-    return [r.rank for r in session.run.ranks] if ranks is None else ranks
+    """The ranks that are asked for, all where none is named; those that cannot be read are left out, unless there is no other."""
+    ranks, broken = asked.ranks(), session.view.broken
+    wanted = [r.rank for r in session.run.ranks] if ranks is None else ranks
+    found = [r for r in wanted if r not in broken]
+    if wanted and not found:
+        raise AlltraceError(f"rank {wanted[0]}: {broken[wanted[0]]}")
+    return found
 
 
 @contextmanager
