@@ -10,7 +10,6 @@ from alltrace.run.store import Run
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
-    from pathlib import Path
 
     from alltrace.align.aligned import Aligned
     from alltrace.recipes.base import Answer
@@ -116,7 +115,7 @@ class OpenRun(Run):
         return Result(ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup))
 
 
-def open_run(*inputs: str | PathLike[str], cache_dir: Path | None = None) -> OpenRun:
+def open_run(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:
     """Open a run directory; or reports, which are imported into the cache first.
 
     Args:
@@ -131,7 +130,9 @@ def open_run(*inputs: str | PathLike[str], cache_dir: Path | None = None) -> Ope
     given = [os.fspath(i) for i in inputs]
     path = given_run(given)
     if path is None:
+        from pathlib import Path
+
         from alltrace.run.cache import resolve
 
-        path = resolve(given, cache_dir=cache_dir)
+        path = resolve(given, cache_dir=None if cache_dir is None else Path(cache_dir))
     return OpenRun(path)

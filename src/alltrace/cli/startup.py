@@ -6,13 +6,10 @@ import atexit
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
-
+from alltrace.trace.absent import WhilePyarrowLoads
+from alltrace.trace.absent import keep_pandas_out as keep_pandas_out
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 _LARGE_BYTES = 32 << 20
@@ -20,33 +17,6 @@ _LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_comput
 _DOCUMENTATION = [f"numpy.{core}.{module}" for core in ("_core", "core") for module in ("_add_newdocs", "_add_newdocs_scalars")]
 """What gives NumPy's compiled functions their documentation, and nothing else: it makes a thousand texts that no command shows."""
 _GARBAGE = 50_000  # objects more than there were, before Python looks for garbage
-
-
-class _Without:
-    """A finder that finds none of some modules, and leaves everything else to the others.
-
-    `importlib.abc`, which has the base class, loads for longer than all of this takes.
-    """
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-        self.refused = 0
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Refuse them."""
-        if fullname in self._names:
-            self.refused += 1
-            raise ModuleNotFoundError(fullname, name=fullname)
-        return None
-
-
-class _WhilePyarrowLoads(_Without):
-    """The same, where PyArrow is the one that asks."""
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Refuse them while PyArrow is being loaded."""
-        asks = getattr(getattr(sys.modules.get("pyarrow"), "__spec__", None), "_initializing", False)
-        return super().find_spec(fullname, path, target) if asks else None
 
 
 def load_lightly() -> None:
@@ -64,7 +34,7 @@ def load_lightly() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     gc.set_threshold(_GARBAGE, 10, 10)
     if "pyarrow" not in sys.modules:
-        sys.meta_path.insert(0, _WhilePyarrowLoads("cloudpickle"))
+        sys.meta_path.insert(0, WhilePyarrowLoads("cloudpickle"))
     if "numpy" not in sys.modules:
         from types import ModuleType
 
@@ -133,31 +103,3 @@ def keep_freed_memory() -> None:
         return
     mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
     mallopt(_TRIM_THRESHOLD, 4 * _LARGE_BYTES)
-
-
-def keep_pandas_out() -> None:
-    """Let pyarrow find no pandas in this process.
-
-    The first conversion that pyarrow does imports pandas wherever it is installed, which takes longer than most answers; no command
-    uses it. An interpreter that has pandas already keeps it.
-    """
-    if "pandas" in sys.modules:
-        return
-    import pyarrow as pa
-
-    finder = _Without("pandas")
-    sys.meta_path[:] = [finder, *(f for f in sys.meta_path if not isinstance(f, _WhilePyarrowLoads))]
-    try:
-        pa.scalar(0)  # pyarrow looks once and remembers
-        refused = finder.refused
-        pa.array([0])
-    finally:
-        sys.meta_path.remove(finder)
-    if finder.refused > refused:  # an older one's compiled part, which looks again until it has found one
-        from types import ModuleType
-
-        sys.modules["pandas"] = ModuleType("pandas")
-        try:
-            pa.array([0])
-        finally:
-            del sys.modules["pandas"]

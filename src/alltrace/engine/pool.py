@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from alltrace.engine.local import Outcome, attempt
+from alltrace.trace.absent import keep_pandas_out
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def in_pool(
     # A shared number, not a queue: it is up to date when the task's result arrives, and reading it takes no lock, which a worker
     # that was killed may hold for ever
     done = context.Value("q", 0)
-    with _watching(done, advance), ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(done,)) as pool:
+    given = (done, "pandas" in sys.modules)
+    with _watching(done, advance), ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=given) as pool:
         waiting: dict[Future[Outcome[_Result]], int] = {}
         try:
             # a bounded window: a worker that dies takes few results with it, and the pool's queue stays short
@@ -107,13 +109,15 @@ def _stop(pool: ProcessPoolExecutor) -> None:
             worker.kill()
 
 
-def _start_worker(done: Any) -> None:
+def _start_worker(done: Any, with_pandas: bool) -> None:
     global _done
     _done = done
     gc.set_threshold(_GARBAGE, 10, 10)  # what a worker loads stays, and is not to be looked through again and again
     # Ctrl-C reaches every process of the terminal; the parent decides what becomes of its workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if not with_pandas:  # each worker would load it where it is installed, half a second
+        keep_pandas_out()
 
 
 def _end_with_parent() -> None:
