@@ -119,10 +119,11 @@ def test_nothing_is_an_empty_table():
     assert collector.table().num_rows == 0
 
 
-def test_a_value_that_is_not_there_is_an_error():
-    collector = Collector(())
-    with pytest.raises(ValueError, match="no nulls"):
-        collector.add(pa.table({VALUE: pa.array([1, None], pa.int64())}))
+def test_a_row_without_a_value_is_left_out():
+    collector = Collector(("name",))
+    collector.add(pa.table({"name": pa.array([1, 1, 2], pa.int64()), VALUE: pa.array([5, None, None], pa.int64())}))
+    collector.add(pa.table({"name": pa.array([3], pa.int64()), VALUE: pa.array([None], pa.int64())}))
+    assert plain_rows(collector.table(), ("name",)) == [((1, 5), 1)]
 
 
 def test_a_rank_that_holds_tables_is_asked_for_a_whole_one():

@@ -93,6 +93,16 @@ def without_length():
     return tables
 
 
+def without_ends():
+    """Rows of one rank, of which every third that takes time has no end, as in a damaged export."""
+    tables = tables_of(0)
+    for table in EVENT_TABLES:
+        for row in tables[table][::3]:
+            if "end" in row:
+                row["end"] = None
+    return tables
+
+
 def shuffled():
     """The rows of three ranks in another order."""
     draw = random.Random(1)
@@ -120,6 +130,7 @@ RUNS = {
     "one": lambda: {7: tables_of(7)},
     "missing": lambda: {0: tables_of(0), 2: tables_of(2)},
     "without length": lambda: {0: without_length()},
+    "without ends": lambda: {0: without_ends()},
     "shuffled": shuffled,
     "turned": lambda: {0: tables_of(2), 1: tables_of(0), 2: tables_of(1)},
     **{f"some lack {w}": partial(lacking, w, some=True) for w in LACKING},
@@ -174,6 +185,12 @@ def test_a_missing_rank_is_noted_and_the_rest_answered(name, made):
     answer = answer_of(made("missing"), name)
     assert "rank 1: no report" in answer.notes
     assert _ranks(answer) <= {0, 2}
+
+
+@every_recipe
+def test_events_whose_end_is_lacking_are_no_traceback(name, made):
+    answer = answer_of(made("without ends"), name)
+    assert _ranks(answer) <= {0}
 
 
 @every_recipe

@@ -66,16 +66,16 @@ class Collector:
         self._others: list[pa.Table] = []  # distributions of pieces with very many keys or very large values
 
     def add(self, table: Any) -> None:
-        """Add rows: a `pyarrow.Table` with the keys and `value`, whole numbers without nulls."""
+        """Add rows: a `pyarrow.Table` with the keys and `value`, whole numbers; rows without a value are left out."""
         if not table.num_rows:
+            return
+        if table.column(VALUE).null_count:  # of events whose end a damaged report lacks
+            self.add(table.filter(table.column(VALUE).is_valid()))
             return
         for key in self._keys:
             kind = table.schema.field(key).type
             self._types.setdefault(key, kind.value_type if pa.types.is_dictionary(kind) else kind)
-        column = table.column(VALUE)
-        if column.null_count:
-            raise ValueError("a distribution holds no nulls")
-        values = column.to_numpy()
+        values = table.column(VALUE).to_numpy()
         highest = int(values.max())
         known = None
         if int(values.min()) >= 0 and highest <= _UINT32_MAX:

@@ -60,8 +60,8 @@ class CudaGpuKernHist(NsysRecipe):
         kernels = rank.table("kernels", ["start", "end", column])
         if options["name"] is not None:
             kernels = called(rank, kernels, options["name"], column)
-        nothing = pa.array(np.zeros(kernels.num_rows, np.int64))
-        return collect({"all": nothing}, durations(kernels)).select([VALUE, COUNT])
+        lengths = durations(kernels).drop_null()
+        return collect({"all": pa.array(np.zeros(len(lengths), np.int64))}, lengths).select([VALUE, COUNT])
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The three tables."""

@@ -33,8 +33,7 @@ def executions(rank: RankTables, options: Mapping[str, Any], more: Sequence[str]
         to the end of the call or the kernel, whichever is later), `api` (name id), `pid`, `tid`, `device` (CUDA ordinal).
     """
     wanted = ["start", "end", "process", "device", "correlation", *kernel_columns(options), *more]
-    kernels = rank.table("kernels", list(dict.fromkeys(wanted)))
-    api = rank.table("api", API_TABLE)
+    kernels, api = (_ended(rank.table(t, columns)) for t, columns in (("kernels", list(dict.fromkeys(wanted))), ("api", API_TABLE)))
     kernel, call = launches(kernels, api)
     kernels, api = kernels.take(pa.array(kernel)), api.take(pa.array(call))
     api_start, api_end = column(api, "start").to_numpy(), column(api, "end").to_numpy()
@@ -55,3 +54,9 @@ def executions(rank: RankTables, options: Mapping[str, Any], more: Sequence[str]
         }
     )
     return kernels, phases
+
+
+def _ended(events: Any) -> Any:
+    """The events whose end is known; that of others is lacking in a damaged report."""
+    ends = events.column("end")
+    return events.filter(ends.is_valid()) if ends.null_count else events
