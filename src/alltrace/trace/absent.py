@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-class _Without:
+class Without:
     """A finder that finds none of some modules, and leaves everything else to the others.
 
     `importlib.abc`, which has the base class, loads for longer than all of this takes.
@@ -29,7 +29,7 @@ class _Without:
         return None
 
 
-class WhilePyarrowLoads(_Without):
+class WhilePyarrowLoads(Without):
     """The same, where PyArrow is the one that asks."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -48,7 +48,7 @@ def keep_pandas_out() -> None:
         return
     import pyarrow as pa
 
-    finder = _Without("pandas")
+    finder = Without("pandas")
     sys.meta_path[:] = [finder, *(f for f in sys.meta_path if not isinstance(f, WhilePyarrowLoads))]
     try:
         pa.scalar(0)  # pyarrow looks once and remembers
