@@ -12,7 +12,7 @@ from alltrace.export.selection import select
 from alltrace.readers.paraver import labels as ev
 
 ROWS = {
-    "kernels": [kernel(0, 10)],
+    "kernels": [kernel(0, 10), collective(2, 8)],
     "copies": [copy(3, 5)],
     "gpu_metrics": [{"time": 4, "metric": 'SM "../x" Active', "value": 3.0}],
 }
@@ -96,3 +96,17 @@ def test_what_needs_nccl_is_left_out_where_there_is_none(tmp_path):
     files = {v.name for v, _ in views_of([ev.EventType({63000006: "CUDA kernel"})])}
     assert "useful_device" in files
     assert not files & {"overlap", "exposed_nccl", "nccl_running"}
+
+
+def test_views_of_types_that_no_event_has_are_left_out(tmp_path):
+    def names(rows):
+        folder = tmp_path / f"{len(rows)}"
+        export_paraver(select(make_run(folder / "run", {0: rows})), folder / "out.prv", cfgs=True)
+        return {p.stem for p in (folder / "out-cfgs").rglob("*.cfg")}
+
+    without_types = {"states", "launch_latency", "launches_queued"}
+    assert names({}) == without_types
+    of_kernels = {"kernels", "useful_device", "kernels_running", "kernels_in_flight", "kernel_duration"}
+    assert names({"kernels": [kernel(0, 10)]}) == without_types | of_kernels | {"device_activities", "all_activities"}
+    waits = {"mpi": [{"start": 0, "end": 5, "name": "MPI_Wait", "kind": "start-wait"}], "graphs": [{"start": 0, "end": 3}]}
+    assert names(waits) == without_types | {"mpi", "graphs"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from alltrace.readers.paraver import labels as ev
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from alltrace.export.drafts import Draft
@@ -163,9 +163,14 @@ _VIEWS = (
 )
 
 
-def views_of(events: Iterable[EventType]) -> list[tuple[View, dict[str, int]]]:
-    """The views that a trace can show, with the labels and numbers of their types; one for each metric too."""
-    numbers = {label: n for e in events for n, label in e.types.items()}
+def views_of(events: Iterable[EventType], written: Collection[int] | None = None) -> list[tuple[View, dict[str, int]]]:
+    """The views that a trace can show, with the labels and numbers of their types; one for each metric too.
+
+    Args:
+        events: The types that its .pcf tells.
+        written: The types of which it has events; None for all.
+    """
+    numbers = {label: n for e in events for n, label in e.types.items() if written is None or n in written}
     found = []
     for view in _VIEWS:
         types = {label: numbers[label] for label in view.labels if label in numbers}
@@ -180,11 +185,11 @@ def views_of(events: Iterable[EventType]) -> list[tuple[View, dict[str, int]]]:
     return found
 
 
-def write_cfgs(draft: Draft, path: Path, events: Iterable[EventType]) -> Path:
+def write_cfgs(draft: Draft, path: Path, events: Iterable[EventType], written: Collection[int] | None = None) -> Path:
     """Write the configurations of a trace into the folder `path`, in place of one that is there; returns it."""
     folder = draft.file(path)
     folder.mkdir()
-    for view, types in views_of(events):
+    for view, types in views_of(events, written):
         (folder / view.folder).mkdir(exist_ok=True)
         (folder / view.folder / f"{view.name}.cfg").write_text(cfg_text(view, types), encoding="utf-8")
     if path.is_dir():  # of an earlier export

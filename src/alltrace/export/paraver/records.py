@@ -36,10 +36,15 @@ class RecordWriter:
     Args:
         sorter: Where the lines go, of two columns.
         objects: All objects, each as `cpu:appl:task:thread`.
+
+    Attributes:
+        counts: How many states, events and communications were added.
+        types: The types of the events.
     """
 
     def __init__(self, sorter: RowSorter, objects: Sequence[str]) -> None:
         self.counts = {"states": 0, "events": 0, "communications": 0}
+        self.types: set[int] = set()
         self._sorter = sorter
         self._lines = Lines(objects)
         self._objects = len(objects)
@@ -97,6 +102,7 @@ class RecordWriter:
     ) -> None:
         self.counts["events"] += 2 * len(starts)
         numbers = [n for n, _ in more]
+        self._seen([(t, *numbers) for t in types], len(starts), kinds)
         begun = [_event(t, numbers) for t in types]
         # without more an end is the event of value 0, in the form of the begin: lines that are alike are written faster
         ended = [[f":{t}:", VALUE, *(f":{n}:0" for n in numbers), "\n"] for t in types]
@@ -141,6 +147,12 @@ class RecordWriter:
         forms = [(types,)] if isinstance(types, int) else types
         self._events(objects, times, BEGIN, [_event(t[0], t[1:]) for t in forms], values, more, kinds)
         self.counts["events"] += len(times)
+        self._seen(forms, len(times), kinds)
+
+    def _seen(self, forms: Sequence[tuple[int, ...]], rows: int, kinds: Int64 | None) -> None:
+        if rows:
+            for form in (0,) if kinds is None else np.flatnonzero(np.bincount(kinds)).tolist():
+                self.types.update(forms[form])
 
     def states(self, objects: Int64, starts: Int64, ends: Int64, kinds: Int64, states: Sequence[int]) -> None:
         """Add n states.

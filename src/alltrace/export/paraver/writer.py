@@ -111,7 +111,7 @@ def export_paraver(
         if cfgs:
             from alltrace.export.paraver.cfgs import write_cfgs
 
-            files.append(write_cfgs(draft, path.with_name(f"{stem}-cfgs"), survey.events))
+            files.append(write_cfgs(draft, path.with_name(f"{stem}-cfgs"), survey.events, writer.types))
         threads = sum(resources.threads(t) for t in tracks)
         return Written(tuple(files), len(tracks), threads, **writer.counts)
 
