@@ -33,6 +33,13 @@ def test_a_call_knows_what_it_launched(view):
     assert [r["name"] for r in found["ranges"]] == ["step 0", "forward"]
 
 
+def test_what_a_call_launched_may_have_no_end(tmp_path):
+    rows = rank_rows()
+    rows["kernels"][0]["end"] = None  # as in a damaged export
+    found = event_details(EventReader(make_run(tmp_path / "run", {0: rows})), 0, "api", 0)
+    assert [(w["start"], w["end"]) for w in found["launched"]] == [(40 * US, 40 * US)]
+
+
 def test_a_range_is_not_around_itself(view):
     assert [r["name"] for r in event_details(view.events, 0, "ranges", 1)["ranges"]] == ["step 0"]
 

@@ -128,7 +128,7 @@ def _call_of(stored: StoredRank, values: dict[str, Any]) -> tuple[int, dict[str,
 
 
 def _launched_by(stored: StoredRank, values: dict[str, Any], zero: int) -> list[dict[str, Any]]:
-    """The device work that a call launched: table, row, track, start and end of each."""
+    """The device work that a call launched: table, row, track, start and end of each; without an end it ends where it starts."""
     found: list[dict[str, Any]] = []
     if not values.get("correlation"):
         return found
@@ -142,13 +142,14 @@ def _launched_by(stored: StoredRank, values: dict[str, Any], zero: int) -> list[
             same &= integers(rows, "process") == (-1 if values.get("process") is None else values["process"])
             for at in np.flatnonzero(same).tolist()[:64]:
                 facts = rows.slice(at, 1).to_pylist()[0]
+                end = facts["start"] if facts["end"] is None else facts["end"]
                 found.append(
                     {
                         "table": table,
                         "row": piece.first_row + at,
                         "track": _track(table, facts),
                         "start": facts["start"] - zero,
-                        "end": facts["end"] - zero,
+                        "end": end - zero,
                     }
                 )
     return found[:64]
