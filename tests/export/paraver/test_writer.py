@@ -175,6 +175,21 @@ def test_sends_of_nccl_meet_their_receives(tmp_path):
     assert "2:1:1:1:1:0:63000207:1" in records
 
 
+def test_a_receive_of_nccl_without_an_end_ends_where_it_starts(tmp_path):
+    def side(op, number, ends):
+        row = {"communicator": "c", "op": op, "peer": 1 - number, "group_rank": number, "bytes": 8, "stream": 20}
+        return {
+            "kernels": [kernel(0, 200, stream=20)],
+            "collectives": [{**row, "start": s, "end": e, "sequence": s} for s, e in zip((0, 90), ends, strict=True)],
+        }
+
+    _, _, records = exported(tmp_path, {0: side("Send", 0, (50, 150)), 1: side("Recv", 1, (None, 150))})
+    assert [r for r in records if r.startswith("3")] == [
+        "3:1:1:1:1:0:0:2:1:2:1:0:0:8:55004",
+        "3:1:1:1:1:90:90:2:1:2:1:150:150:8:55004",
+    ]
+
+
 def test_samples_hold_over_the_period_before_them(tmp_path):
     rows = {
         "kernels": [kernel(0, 400)],

@@ -155,7 +155,7 @@ def _communications(writer: RecordWriter, objects: list[Int64], sends: Ends, rec
 
 
 def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int64], tracks: list[Tracks]) -> None:
-    """Sends and receives of NCCL between ranks, where both are known with their peers."""
+    """Sends and receives of NCCL between ranks, where both are known with their peers; without an end one ends where it starts."""
     import pyarrow as pa
 
     columns = ["start", "end", "device", "stream", "communicator", "op", "peer", "group_rank", "bytes"]
@@ -164,6 +164,7 @@ def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int
     for number, own in enumerate(tracks):
         for batch in selection.batches(own.rank, "collectives", columns):
             found = np.stack([numbers(batch, c) for c in columns])
+            found[1] = np.where(batch.column("end").is_valid().to_numpy(), found[1], found[0])
             for communicator, group_rank in np.unique(found[[4, 7]], axis=1).T.tolist():
                 if group_rank >= 0 and communicator != UNKNOWN:
                     world[communicator, group_rank] = number
