@@ -49,6 +49,22 @@ def test_one_process_with_two_devices_counts_as_one(tmp_path):
     assert (found["gpuCommunicationEfficiency"], found["gpuOrchestrationEfficiency"]) == (0.76, 0.66)
 
 
+def test_work_whose_device_no_list_tells_is_of_a_gpu_too(tmp_path):
+    rows = {"devices": [], "kernels": [kernel(0, 100, device=None)]}
+    found = one_run(tmp_path, {0: rows, 1: {"kernels": [kernel(0, 50)]}}, hosts={0: "a", 1: "b"})
+    assert found["resources"]["numGpus"] == 2
+    assert [n["Global"]["numGpus"] for n in found["node"]] == [1, 1]
+    assert [n["Global"]["gpuParallelEfficiency"] for n in found["node"]] == [1.0, 0.5]
+    assert found["Application"]["Global"]["gpuParallelEfficiency"] == 0.75
+
+
+def test_a_gpu_that_ranks_share_counts_once(tmp_path):
+    rows = {"devices": [{"device": 0, "ordinal": 0, "uuid": "GPU-0"}]}
+    found = one_run(tmp_path, {0: {**rows, "kernels": [kernel(0, 50)]}, 1: {**rows, "kernels": [kernel(50, 100)]}})
+    assert found["resources"]["numGpus"] == found["node"][0]["Global"]["numGpus"] == 1
+    assert found["Application"]["Global"]["gpuParallelEfficiency"] == found["node"][0]["Global"]["gpuParallelEfficiency"] == 1.0
+
+
 def test_hosts(tmp_path):
     # T = 100; ranks with MPI 20 and GPU calls 30, MPI 40 and GPU calls 20
     def host(mpi, calls):

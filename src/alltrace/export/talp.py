@@ -20,6 +20,7 @@ from alltrace.export.tracks import numbers
 from alltrace.trace.intervals import Merged, intersection, merge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -74,8 +75,9 @@ def summary(selection: Selection) -> dict[str, Any]:
     elapsed = end - start
     times = {r.rank: rank_times(selection, r, start, end) for r in selection.ranks}
     hosts = list(dict.fromkeys(r.host for r in selection.ranks))
-    nodes = [[times[r.rank] for r in selection.ranks if r.host == h] for h in hosts]
-    gpus = len({d.identity for r in selection.ranks for d in r.devices})
+    members = [[r for r in selection.ranks if r.host == h] for h in hosts]
+    nodes = [[times[r.rank] for r in own] for own in members]
+    gpus = [_gpus(own, times) for own in members]
     return {
         "dlbVersion": "alltrace",
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -84,12 +86,12 @@ def summary(selection: Selection) -> dict[str, Any]:
             "numAvailableCpus": len(times),
             "numNodes": len(hosts),
             "numMpiRanks": len(times),
-            "numGpus": gpus,
+            "numGpus": sum(gpus),
         },
-        "Application": {REGION: region(nodes, elapsed, gpus)},
+        "Application": {REGION: region(nodes, elapsed, sum(gpus))},
         "node": [
-            {"id": n, "hostname": h, REGION: region([own], elapsed, sum(t.gpus for t in own))}
-            for n, (h, own) in enumerate(zip(hosts, nodes, strict=True))
+            {"id": n, "hostname": h, REGION: region([own], elapsed, there)}
+            for n, (h, own, there) in enumerate(zip(hosts, nodes, gpus, strict=True))
         ],
         "Process": {
             REGION: [
@@ -105,6 +107,11 @@ def summary(selection: Selection) -> dict[str, Any]:
             ]
         },
     }
+
+
+def _gpus(ranks: list[Rank], times: Mapping[int, RankTimes]) -> int:
+    """The devices of a host: those that are known, one that ranks share once, and those that work tells of beyond them."""
+    return len({d.identity for r in ranks for d in r.devices}) + sum(times[r.rank].gpus - len(r.devices) for r in ranks)
 
 
 def region(nodes: list[list[RankTimes]], elapsed: int, gpus: int) -> dict[str, Any]:
