@@ -65,6 +65,11 @@ def test_a_gpu_that_ranks_share_counts_once(tmp_path):
     assert found["Application"]["Global"]["gpuParallelEfficiency"] == found["node"][0]["Global"]["gpuParallelEfficiency"] == 1.0
 
 
+def test_work_without_an_end_takes_no_time(tmp_path):
+    found = one_run(tmp_path, {0: {"kernels": [kernel(-100, None), kernel(-50, -40), kernel(20, 30), kernel(60, None)]}})
+    assert found["Application"]["Global"]["gpuUsefulTime"] == 20
+
+
 def test_hosts(tmp_path):
     # T = 100; ranks with MPI 20 and GPU calls 30, MPI 40 and GPU calls 20
     def host(mpi, calls):

@@ -199,11 +199,11 @@ _Parts = list[tuple["Int64", "Int64"]]
 
 
 def _by_device(selection: Selection, rank: Rank, tables: tuple[str, ...], column: str | None = "device") -> dict[int, _Parts]:
-    """Starts and ends of the rows of each device; of all rows as device 0 without a column."""
+    """Starts and ends of the rows of each device; of all rows as device 0 without a column. What has no end takes no time."""
     found: dict[int, _Parts] = {}
     for table in tables:
         for batch in selection.batches(rank, table, ["start", "end", *([column] if column else [])]):
-            starts, ends = numbers(batch, "start"), numbers(batch, "end", 0)
+            starts, ends = numbers(batch, "start"), numbers(batch, "end", -(1 << 63))
             devices = numbers(batch, column) if column else np.zeros(len(starts), np.int64)
             for device in np.unique(devices).tolist():
                 mine = devices == device
