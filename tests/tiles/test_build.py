@@ -8,6 +8,8 @@ from tests.making import kernel, make_run
 from tests.tiles.conftest import busy_run
 
 from alltrace.align.store import aligned
+from alltrace.run.manifest import write_manifest
+from alltrace.run.store import Run
 from alltrace.tiles.build import pyramid, signature
 from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
 from alltrace.tiles.view import View
@@ -109,6 +111,41 @@ def test_a_rank_without_device_work_has_no_data(tmp_path):
     arrays, _ = heat_arrays(read_table(pyramid(run, jobs=1).folder / HEAT))
     assert arrays["busy"][0].max() == 65534
     assert (arrays["busy"][1] == NO_DATA).all()
+
+
+def sampled_by_the_first(tmp_path, *, own):
+    """One report has the samples of GPUs 0 to 2, of which its rank works on those in `own`; rank 1 works on GPU 1."""
+    listed = [{"device": d, "ordinal": d, "uuid": f"GPU-{d}"} for d in range(3)]
+    samples = [
+        {"time": t, "device": d, "metric": "SM Active", "value": v} for d, v in enumerate((10.0, 50.0, 90.0)) for t in (20, 60)
+    ]
+    ranks = {
+        0: {"kernels": [kernel(0, 100)], "gpu_metrics": samples, "devices": listed},
+        1: {"kernels": [kernel(0, 100)], "devices": [{"device": 0, "ordinal": 0, "uuid": "GPU-1"}]},
+    }
+    run = make_run(tmp_path / "run", ranks)
+    first, second = run.manifest.ranks
+    used = first._replace(devices=tuple(d for d in first.devices if d.device in own))
+    write_manifest(run.path, run.manifest.with_ranks([used, second]))
+    return Run(run.path)
+
+
+@pytest.mark.parametrize(("own", "first"), [((0,), 10), ((), 50), ((0, 2), 50)])
+def test_the_samples_of_a_host_stand_with_the_ranks_that_work_on_its_gpus(tmp_path, own, first):
+    run = sampled_by_the_first(tmp_path, own=own)
+    view = View(run, pyramid(run, jobs=1))
+    low, high = view.scales["metric: SM Active"]
+    rows = view.whole("metric: SM Active")
+    found = [low + (high - low) * row[row != NO_DATA].astype(float) / 65534 for row in rows]
+    assert [len(f) for f in found] == [2, 2]
+    assert found[0] == pytest.approx([first] * 2, abs=0.01)
+    assert found[1] == pytest.approx([50] * 2, abs=0.01)
+
+
+def test_damaged_samples_leave_out_the_rank_whose_they_are_alone(tmp_path):
+    run = sampled_by_the_first(tmp_path, own=(0,))
+    (run.path / "ranks/rank=0/gpu_metrics.parquet").write_bytes(b"cut")
+    assert list(pyramid(run, jobs=1).broken) == [0]
 
 
 def test_a_run_without_ranks_or_events_has_a_pyramid(tmp_path):

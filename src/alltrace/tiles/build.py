@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from alltrace.run.store import StoredRank
+
     Shares = dict[str, NDArray[np.uint16]]
 
 TILES = "tiles"
 _LOCK = ".tiles.lock"
-_VERSION = 1
+_VERSION = 2
 _ROWS_WORTH_A_PROCESS = 1_000_000
 _MOST_METRICS = 24
 _HEAT_PREFIX = "heat/"
@@ -177,7 +179,7 @@ def _build_rank(task: _Task, advance: Callable[[int], None]) -> None:
     rank = run.rank(task.rank)
     tracks = [
         *_summary_rows(summary_of(rank, grid), grid),
-        *_metric_rows(rank, grid),
+        *_metric_rows(run, rank, grid),
         *tracks_of(rank, grid, grid.start_ns + grid.span_ns),
     ]
     write_rank(Path(task.place) / rank_file(task.rank), tracks, task.signature)
@@ -191,7 +193,7 @@ def _summary_rows(summary: Mapping[str, Any], grid: Grid) -> list[Any]:
     return [TrackTiles(f"{SUMMARY}/{n}", 0, 0, grid.span_ns, grid.level, 0, (v,)) for n, v in summary.items()]
 
 
-def _metric_rows(rank: Any, grid: Grid) -> list[Any]:
+def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
     """The mean of each metric of the rank's devices, on the grid of the heat map."""
     import numpy as np
 
@@ -199,15 +201,31 @@ def _metric_rows(rank: Any, grid: Grid) -> list[Any]:
     from alltrace.tiles.tracks import integers
     from alltrace.trace.intervals import by_track
 
-    if not rank.has("gpu_metrics"):
+    if not run.is_sampled(rank.record):
         return []
-    table = rank.table("gpu_metrics", ["time", "metric", "value"])
-    times, values = integers(table, "time"), table.column("value").to_numpy().astype(np.float64, copy=False)
+    columns = ["time", "device", "metric", "value"]
+    try:
+        table = rank.gpu_samples(columns)
+    except InputError:  # another rank's, which is named for that itself; its own are all that is left
+        table = rank.table("gpu_metrics", columns)
+    devices = integers(table, "device")
+    kept = np.isin(devices, [d.device for d in rank.record.devices])
+    if not kept.any():  # a report of GPUs that no rank works on is shown all the same
+        kept = np.isin(devices, _of_others(run, rank), invert=True)
+    times, metrics = integers(table, "time")[kept], integers(table, "metric")[kept]
+    values = table.column("value").to_numpy().astype(np.float64, copy=False)[kept]
     edges = grid.edges(0, grid.bins(grid.level), grid.level)
     return [
         TrackTiles(f"{_HEAT_PREFIX}{metric}", len(times[rows]), 0, 0, grid.level, 0, binned(times[rows], values[rows], edges))
-        for (metric,), rows in by_track(integers(table, "metric"))
+        for (metric,), rows in by_track(metrics)
     ]
+
+
+def _of_others(run: Run, rank: StoredRank) -> list[int]:
+    """The devices in a rank's report that other ranks of its host work on, as one report may sample all GPUs of its host."""
+    taken = {d.identity for r in run.ranks if r.host == rank.host for d in r.devices}
+    known = rank.table("devices", ["device", "uuid", "bus_id"]).to_pylist()
+    return [d["device"] for d in known if (rank.host, d["uuid"] or d["bus_id"]) in taken]
 
 
 def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, dict[str, list[float]]]:
