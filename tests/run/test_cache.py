@@ -70,6 +70,19 @@ def test_content_that_changed_in_place_is_another_run(copy, tmp_path):
     assert Run(second).hosts[0] == "node007"
 
 
+def test_a_report_that_was_written_after_its_export_is_warned_of_also_where_the_run_is_known(copy, tmp_path):
+    def warnings():
+        run = resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1)
+        return [w for r in read_manifest(run).reports for w in r.warnings if "older" in w]
+
+    assert warnings() == []
+    (copy / "tiny_rank1.nsys-rep").write_bytes(b"")
+    os.utime(copy / "tiny_rank1.nsys-rep", (1, 1))
+    assert warnings() == []
+    os.utime(copy / "tiny_rank1.nsys-rep")
+    assert warnings() == ["The export is older than the report tiny_rank1.nsys-rep beside it."]
+
+
 def test_hashes_are_remembered_only_once_they_are_settled(copy, tmp_path, monkeypatch):
     hashes = tmp_path / "hashes.json"
     fresh = cache._Hashes(hashes)

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from alltrace.run.discover import find_reports, is_url
+from alltrace.run.discover import find_reports, is_url, outdated
 from alltrace.trace.errors import InputError, UsageError
 
 
@@ -54,6 +54,15 @@ def test_a_report_and_its_export_are_one(reports, tmp_path):
     shutil.copy(reports / "tiny_rank0.sqlite", tmp_path / "D.SQLITE")
     # the export of b was killed, so the report itself is taken
     assert names_of(tmp_path) == ["D.SQLITE", "a.sqlite", "b.nsys-rep", "c_pqtdir"]
+
+
+def test_an_export_that_is_older_than_its_report_is_known(tmp_path):
+    make(tmp_path, "a.nsys-rep", "a.sqlite", "b.nsys-rep", "b.sqlite", "c.qdrep", "c_pqtdir", "d.sqlite", "e.nsys-rep")
+    for name, at in (("a.sqlite", 1), ("a.nsys-rep", 2), ("b.nsys-rep", 1), ("b.sqlite", 1), ("c_pqtdir", 1), ("c.qdrep", 2)):
+        os.utime(tmp_path / name, (at, at))
+    names = ("a.sqlite", "b.sqlite", "c_pqtdir", "d.sqlite", "e.nsys-rep", "gone.sqlite")
+    found = outdated([*(tmp_path / n for n in names), tmp_path / "none" / "x.sqlite"])
+    assert found == {tmp_path / "a.sqlite": "a.nsys-rep", tmp_path / "c_pqtdir": "c.qdrep"}
 
 
 def test_a_report_that_is_named_twice_is_one(tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.base import open_report
 from alltrace.run.contents import Content, file_stamps
-from alltrace.run.discover import find_reports
+from alltrace.run.discover import find_reports, outdated
 from alltrace.run.hashes_ahead import REMEMBERED, content_hash
 from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
@@ -215,11 +215,14 @@ def _key(folder: Path, reports: Sequence[Path], rules: KernelRules | None) -> tu
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{__version__}\0{rules.fingerprint if rules else ''}".encode())
     folders: dict[Path, int] = {}
+    old = outdated(reports)
     for report in reports:
         # which reports lie together counts, because capture ranges of one process do
         number = folders.setdefault(report.absolute().parent, len(folders))
         name = report.name.encode("utf-8", "surrogateescape")
         digest.update(b"%d\0%s\0%s\0" % (number, name, hashes.of(report).encode()))
+        if report in old:  # the run warns of it
+            digest.update(b"old\0")
     hashes.save()
     return digest.hexdigest(), {str(r): known for r in reports if (known := hashes.known(r)) is not None}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +46,33 @@ def find_reports(inputs: Sequence[str], fetch: Callable[[str], Path] | None = No
     if not reports:
         raise InputError(inputs[0] if inputs else ".", found="no report in it", expected=KNOWN)
     return sorted(reports, key=lambda p: natural_key(str(p)))
+
+
+def outdated(reports: Sequence[Path]) -> dict[Path, str]:
+    """The exports among `reports` that are older than the report beside them, which was written again since; with its name."""
+    found = {}
+    names: dict[Path, frozenset[str]] = {}
+    for path in reports:
+        if not path.name.lower().endswith(_EXPORTS):
+            continue
+        if path.parent not in names:
+            try:
+                names[path.parent] = frozenset(os.listdir(path.parent))  # noqa: PTH208  names are all that is asked
+            except OSError:
+                names[path.parent] = frozenset()
+        stem = _stem(path.name)
+        for name in (f"{stem}{suffix}" for suffix in TO_EXPORT):
+            if name in names[path.parent] and _written(path) < _written(path.with_name(name)):
+                found[path] = name
+    return found
+
+
+def _written(path: Path) -> int:
+    """When a file was written, ns; 0 for one that is gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def is_url(text: str) -> bool:

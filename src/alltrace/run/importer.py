@@ -21,7 +21,7 @@ from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import Report, ReportReader, open_report
 from alltrace.run import hashes_ahead
 from alltrace.run.contents import Content, is_as_it_was
-from alltrace.run.discover import TO_EXPORT, find_reports
+from alltrace.run.discover import TO_EXPORT, find_reports, outdated
 from alltrace.run.identity import Plan, RankPlan, plan_ranks
 from alltrace.run.manifest import (
     MANIFEST,
@@ -134,7 +134,7 @@ def import_reports(
     watcher.found(len(reports))
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
     with _scratch(reports) as scratch, ExitStack() as opened:
-        probes = _probe_all(reports, wanted, jobs, known or {}, scratch)
+        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch), outdated(reports))
         for probe in probes:
             if probe.reader is not None:
                 opened.callback(probe.reader.close)
@@ -248,6 +248,18 @@ def _probe_all(
     for outcome in run_tasks(_probe, items, jobs=many):
         found[outcome.index] = outcome.get()
     return [p for p in found if p is not None]
+
+
+def _with_ages(probes: list[_Probe], old: Mapping[Path, str]) -> list[_Probe]:
+    """The probes; those of exports that are older than the report beside them warn of it."""
+    found = []
+    for probe in probes:
+        record, beside = probe.record, old.get(Path(probe.record.path))
+        if beside is not None:
+            warning = f"The export is older than the report {printable(beside)} beside it."
+            record = record._replace(warnings=(*record.warnings, warning))
+        found.append(probe._replace(record=record))
+    return found
 
 
 def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
