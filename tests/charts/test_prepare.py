@@ -109,6 +109,16 @@ def test_a_heat_map_has_a_row_for_each_rank_in_order_and_says_what_it_put_togeth
     assert drawing.notes == ("a row is the mean of 3 neighbours",)
 
 
+@pytest.mark.parametrize(("times", "edges"), [([0, None, 100], (0, 100, 200)), ([None, None, None], None)])
+def test_a_cell_without_a_time_has_no_place_in_a_heat_map(times, edges):
+    cells = pa.array(times, pa.int64())
+    columns = {"rank": (None, [0, 1, 0]), "start_ns": ("ns", cells), "busy_percent": ("%", [1.0, 2.0, 3.0])}
+    drawing = draw(answer(Chart("heatmap", "start_ns", ("busy_percent",), "rank"), columns))
+    assert drawing.empty is (edges is None)
+    if edges is not None:
+        assert (drawing.heat.edges, drawing.heat.rows, drawing.heat.values[0]) == (edges, ("0", "1"), (1, 3))
+
+
 def test_ceilings_of_a_roofline_meet_at_the_ridge():
     dram, fp16, *points = draw(every_kind()["roofline"]).series
     assert (dram.x[1], dram.y[1]) == (20, 60)

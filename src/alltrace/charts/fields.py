@@ -23,6 +23,10 @@ def heatmap(columns: Columns, chart: Chart) -> Drawing:
     (y,), _, unit = columns.scaled(chart.y[:1])
     group = chart.group or chart.x
     row, rows = columns.coded(group)
+    known = np.isfinite(x)
+    if not known.any():
+        return Drawing("", Axis(""), Axis(""))
+    x, y, row = x[known], y[known], row[known]
     times, at = np.unique(x, return_inverse=True)
     notes = []
     down, across = (-(-n // most) for n, most in ((len(rows), MOST_ROWS), (len(times), MOST_CELLS)))
