@@ -126,3 +126,14 @@ def test_no_file_is_larger_than_asked_for_however_few_records_there_are(tmp_path
         assert max(sizes) <= most
         assert min(sizes[:-1]) > 0.8 * most
     assert sum(sizes) >= whole[0].stat().st_size
+
+
+def test_a_range_without_an_end_is_open_to_the_end_of_the_run_and_anything_else_has_no_length(tmp_path):
+    rows = {
+        "kernels": [kernel(0, None, "damaged"), kernel(9000, 10_000, "whole")],
+        "api": [{"start": 1000, "end": None, **CALL}],
+        "ranges": [{"start": 2000, "end": None, "name": "open", "kind": "pushpop"}],
+    }
+    [trace], _ = exported(make_run(tmp_path / "run", {0: rows}), tmp_path / "t.json")
+    found = {e["name"]: (e["ts"], e["dur"]) for e in of_phase(trace["traceEvents"], "X")}
+    assert found == {"damaged": (0, 0), "cudaLaunchKernel": (1, 0), "open": (2, 8), "whole": (9, 1)}

@@ -225,7 +225,7 @@ class Intervals:
         tracks: int64 array of n tracks, -1 for none.
         starts: int64 array of n starts, ns from the zero of the selection.
         ends: int64 array of n ends; never before the start.
-        open: Boolean array of n: ranges that had no end.
+        open: Boolean array of n: what had no end.
     """
 
     table: str
@@ -237,7 +237,10 @@ class Intervals:
 
 
 def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:
-    """The rows of a table with intervals, batch by batch; what is still open ends with the run."""
+    """The rows of a table with intervals, batch by batch; a range that is still open ends with the run.
+
+    Anything else without an end, as a damaged report may have it, ends where it starts.
+    """
     zero = selection.zero_ns
     last = selection.run.span_ns[1] - zero
     where = ["device", "stream"] if table in GPU_TABLES else ["thread"]
@@ -245,7 +248,7 @@ def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list
         starts, ends = numbers(batch, "start") - zero, numbers(batch, "end") - zero
         if batch.column("end").null_count:
             still_open = batch.column("end").is_null().to_numpy()
-            ends = np.where(still_open, last, ends)
+            ends = np.where(still_open, last if table == "ranges" else starts, ends)
         else:
             still_open = np.zeros(len(ends), np.bool_)
         if table in GPU_TABLES:
