@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alltrace.trace.distinct import distinct
+from alltrace.trace.distinct import distinct, rows_by
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.sampled_from([1, 5, 10**6, 2**63]))
@@ -22,3 +22,12 @@ def test_few_values(values: list[int]) -> None:
     found, place = distinct(np.array(values, np.int64))
     assert found.tolist() == sorted(set(values))
     assert [found[p] for p in place] == values
+
+
+@given(st.lists(st.integers(-3, 9)), st.sampled_from([np.int8, np.int32, np.int64]))
+def test_the_rows_of_each_value_are_those_that_a_look_at_all_rows_finds(values: list[int], kind: type) -> None:
+    column = np.array(values, kind)
+    found = rows_by(column)
+    assert list(found) == sorted(set(values))
+    for value, rows in found.items():
+        assert rows.tolist() == np.flatnonzero(column == value).tolist()

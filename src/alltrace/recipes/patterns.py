@@ -84,9 +84,12 @@ def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) 
     if most < _SLOW_SHARE:
         return set()
     for ranks in groups:
-        others = [e for r, e in excess.items() if r not in ranks]
-        if len(ranks) > 1 and others and min(excess.get(r, 0.0) for r in ranks) >= most / 2 and max(others) <= most / 4:
-            return set(ranks)
+        if len(ranks) < 2 or min(excess.get(r, 0.0) for r in ranks) < most / 2:
+            continue
+        members = set(ranks)
+        others = [e for r, e in excess.items() if r not in members]
+        if others and max(others) <= most / 4:
+            return members
     return set()
 
 
@@ -122,11 +125,11 @@ def stages(members: Any) -> list[list[int]]:
         left -= group
         ends = sorted(r for r in group if len(neighbours[r]) == 1)
         at: int | None = ends[0] if ends else min(group)
-        chain: list[int] = []
+        chain: dict[int, None] = {}
         while at is not None:
-            chain.append(at)
+            chain[at] = None
             at = min((n for n in neighbours[at] if n not in chain), default=None)
-        chains.append(chain)
+        chains.append(list(chain))
     if len({len(c) for c in chains}) != 1:
         return []
     return [sorted(c[place] for c in chains) for place in range(len(chains[0]))]

@@ -101,6 +101,8 @@ class _Question:
     def __init__(self, parts: Sequence[Part], members: Any, steps: Any, run: RunFacts) -> None:
         import numpy as np
 
+        from alltrace.trace.distinct import rows_by
+
         self._graphs: list[RankGraph] = [p.table[0] for p in parts]
         self._late: dict[int, Lateness] = {p.rank: p.table[1] for p in parts}
         self._members, self._steps, self._run = members, steps, run
@@ -112,6 +114,7 @@ class _Question:
         instance, rank, row, last, wait, arrival = (c[asked] for c in columns)
         confidence = members.column("confidence").to_numpy().astype(float)[asked]
         self._w = _Waits(instance, rank, row, last, wait, arrival, confidence, fact[asked] & (wait > 0))
+        self._rows = rows_by(rank)
 
     def answer(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The rows and notes."""
@@ -119,13 +122,16 @@ class _Question:
 
         from alltrace.recipes.lateness import causes
         from alltrace.replay.path import blame_ns
+        from alltrace.trace.distinct import rows_by
 
         w = self._w
         replay = replay_of(self._graphs, self._run)
         peers = peers_in(replay, self._run)
         blame, _ = blame_ns(replay, peers)
         counted = np.where(w.counts, w.wait_ns, 0)
-        caused = {int(r): int(counted[w.last == r].sum()) for r in self._ranks}
+        nothing = np.empty(0, np.intp)
+        by_last = rows_by(w.last)
+        caused = {r: int(counted[by_last.get(r, nothing)].sum()) for r in self._ranks.tolist()}
         total = int(counted.sum())
         blamed = np.zeros(int(w.instance.max(initial=-1)) + 1, np.bool_)
         blamed[w.instance[w.counts]] = True
@@ -133,13 +139,14 @@ class _Question:
         why = causes(w.instance, w.rank, last, self._before())
         patterns = self._patterns(caused, counted, replay, peers)
         exposed = self._exposed(counted)
+        blamed_on = rows_by(last)
         rows = []
         for record in self._run.ranks:
             rank = record.rank
             if rank not in self._late:
                 continue
-            own, mine = w.rank == rank, last == rank
-            operations, times_last = int(own.sum()), len(np.unique(w.instance[mine]))
+            own, mine = self._rows.get(rank, nothing), blamed_on.get(rank, nothing)
+            operations, times_last = len(own), len(np.unique(w.instance[mine]))
             sure = w.confidence[mine]
             cause = why.get(rank)
             excess = cause.excess_ns if cause else (None,) * 4
@@ -177,7 +184,7 @@ class _Question:
         w = self._w
         found = np.zeros((len(w.row), 4), np.int64)
         for rank, late in self._late.items():
-            own = np.flatnonzero(w.rank == rank)
+            own = self._rows.get(rank, ())
             if len(own) and len(late.row):
                 order = np.argsort(late.row, kind="stable")
                 at = order[np.minimum(np.searchsorted(late.row[order], w.row[own]), len(order) - 1)]
@@ -193,7 +200,8 @@ class _Question:
         w = self._w
         found = {}
         for rank, late in self._late.items():
-            own = np.flatnonzero((w.rank == rank) & (counted > 0))
+            own = self._rows.get(rank, np.empty(0, np.intp))
+            own = own[counted[own] > 0]
             waits = merge(w.arrival[own], w.arrival[own] + counted[own])
             found[rank] = difference(waits, late.compute).total_ns
         return found
@@ -222,6 +230,8 @@ class _Question:
         """The step of each member: that in which the last rank was when it arrived."""
         import numpy as np
 
+        from alltrace.trace.distinct import rows_by
+
         w = self._w
         found = np.full(len(w.rank), -1, np.int64)
         if not self._steps.num_rows:
@@ -229,8 +239,8 @@ class _Question:
         rank, start, number = (self._steps.column(c).to_numpy().astype(np.int64) for c in ("rank", "start", "step"))
         device = self._steps.column("device_start")
         start = np.where(device.is_valid().to_numpy(), device.fill_null(0).to_numpy(), start)
-        for one in np.unique(rank).tolist():
-            mine, own = np.flatnonzero(rank == one), np.flatnonzero(w.rank == one)
+        for one, mine in rows_by(rank).items():
+            own = self._rows.get(one, np.empty(0, np.intp))
             mine = mine[np.argsort(start[mine], kind="stable")]
             at = np.searchsorted(start[mine], w.arrival[own], "right") - 1
             found[own] = np.where(at >= 0, number[mine[np.maximum(at, 0)]], -1)
