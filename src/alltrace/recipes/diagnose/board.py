@@ -12,6 +12,7 @@ from alltrace.align.aligned import RESIDUALS_FOR_A_FACT
 from alltrace.recipes.diagnose.gaps import CLASSES
 from alltrace.recipes.diagnose.regain import MOST_ERROR, Gain, Regain
 from alltrace.trace import compute as pc
+from alltrace.trace.distinct import rows_by
 from alltrace.trace.intervals import merge, overlap_ns
 
 if TYPE_CHECKING:
@@ -231,9 +232,10 @@ class Board:
         rank, start, end, last = (column(c) for c in ("rank", "arrival_ns", "end", "last_arrival_ns"))
         step = np.full(len(rank), -1)
         waited, moved = np.zeros(len(rank), np.int64), np.zeros(len(rank), np.int64)
+        rows = rows_by(rank)
         for number, facts in self.facts.items():
-            mine = np.flatnonzero(rank == number)
-            if not len(mine) or not len(self.steps) or not len(facts.steps):
+            mine = rows.get(number)
+            if mine is None or not len(self.steps) or not len(facts.steps):
                 continue
             # an operation counts for the step that its end lies in, which is where it is waited for
             at = np.searchsorted(facts.regions[:, 0], end[mine] - 1, "right") - 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.diagnose.finding import Finding
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,10 +61,17 @@ def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int
         rates.setdefault(group.number, []).append(_bus_rate(members, row, group.size))
     typical = {n: float(np.median(r)) for n, r in rates.items() if len(r) >= 3}
     slow: dict[int, float] = {}
+    alike: dict[tuple[int, int], list[int]] = {}
+    for number in typical:
+        alike.setdefault(_kind(board, groups[number]), []).append(number)
+    usual: dict[int, float] = {}
+    for numbers in alike.values():
+        values = np.array([typical[n] for n in numbers])
+        if len(numbers) > 1:
+            usual.update((n, float(np.median(np.delete(values, at)))) for at, n in enumerate(numbers))
     for number, rate in typical.items():
-        alike = [r for n, r in typical.items() if n != number and _alike(board, groups[n], groups[number])]
-        if alike and np.median(alike) >= _SLOW_RATE * rate:
-            slow[number] = float(np.median(alike)) / rate
+        if number in usual and usual[number] >= _SLOW_RATE * rate:
+            slow[number] = usual[number] / rate
     if not slow:
         return [], excess, {}
     for number, ratio in slow.items():
@@ -107,10 +115,9 @@ def _bus_rate(members: Members, row: int, size: int) -> float:
     return factor * total / int(members.transfer[row])
 
 
-def _alike(board: Board, one: Any, other: Any) -> bool:
-    """Whether two communicators are of one size and span as many hosts, so that their links should be alike."""
-    hosts = [len({board.hosts.get(r) for r in g.ranks}) for g in (one, other)]
-    return bool(one.size == other.size and hosts[0] == hosts[1])
+def _kind(board: Board, group: Any) -> tuple[int, int]:
+    """The size of a communicator and the hosts that it spans: the links of those with the same should be alike."""
+    return group.size, len({board.hosts.get(r) for r in group.ranks})
 
 
 def _serialized(board: Board, members: Members) -> tuple[NDArray[np.bool_], list[Finding]]:
@@ -127,7 +134,8 @@ def _serialized(board: Board, members: Members) -> tuple[NDArray[np.bool_], list
     if not lost.any():
         return queued, []
     chosen = board.culprits(lost)
-    single = np.array([_single(members, r) for r in board.ranks.tolist()])
+    rows = rows_by(members.rank)
+    single = np.array([r in rows and _single(members, rows[r]) for r in board.ranks.tolist()])
     chosen = single if (single & chosen).any() else chosen
     ranks = board.ranks[chosen].tolist()
     evidence = {"queued": int(queued.sum()), "waited_ns_per_step": float(np.round(lost[chosen].mean()))}
@@ -160,9 +168,8 @@ def _unqueued(run: Regain, members: Members, ranks: Sequence[int], needed: NDArr
     return run.no_queue(members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind])
 
 
-def _single(members: Members, rank: int) -> bool:
-    """Whether a rank has several communicators and one stream for all of them."""
-    mine = members.rank == rank
+def _single(members: Members, mine: NDArray[np.intp]) -> bool:
+    """Whether a rank, of these rows, has several communicators and one stream for all of them."""
     return len(np.unique(members.communicator[mine])) > 1 and len(np.unique(members.stream[mine])) == 1
 
 
@@ -212,14 +219,15 @@ def _gradients(board: Board, members: Members) -> NDArray[np.bool_]:
     """Which operations carry gradients, which the optimizer needs and no kernel before it."""
     length = max(board.span_ns / max(len(board.steps), 1), 1)
     begins = np.zeros(len(members.rank))
-    for number, facts in board.facts.items():
-        mine = np.flatnonzero(members.rank == number)
+    for number, mine in rows_by(members.rank).items():
+        facts = board.facts[number]
         at = np.searchsorted(facts.steps, board.steps[members.step[mine]])
         begins[mine] = (members.start[mine] - facts.regions[at, 0]) / length
     found = np.zeros(len(members.rank), bool)
-    for number in np.unique(members.communicator).tolist():
-        for op in np.unique(members.op[members.communicator == number].astype(str)).tolist():
-            rows = np.flatnonzero((members.communicator == number) & (members.op == op))
+    for its in rows_by(members.communicator).values():
+        ops = members.op[its].astype(str)
+        for op in np.unique(ops).tolist():
+            rows = its[ops == op]
             if op in ("AllReduce", "ReduceScatter", "Reduce") and np.percentile(begins[rows], 5) >= _GRADIENTS_BEGIN:
                 found[rows] = True
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.recipes.diagnose.finding import Finding
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,14 +37,17 @@ def find(board: Board, others: Sequence[Finding]) -> list[Finding]:
     waited_for = np.bincount(number, late) > 0
     last = waited_for[number] & (members.start >= members.last_arrival)
     operations = max(int(waited_for.sum()), 1)
+    lasts = np.flatnonzero(last)
+    by_rank = rows_by(members.rank[lasts])
     found = []
     for row, rank in enumerate(board.ranks.tolist()):
-        share = float((last & (members.rank == rank)).sum()) / operations
+        mine = lasts[by_rank[rank]] if rank in by_rank else lasts[:0]
+        share = len(mine) / operations
         if rank in told or share < _LEAST_LAST or np.median(excess[row]) < _LEAST_EXCESS * length:
             continue
         lost = np.zeros_like(excess)
         lost[row] = excess[row]
-        ops, counts = np.unique(members.op[last & (members.rank == rank)].astype(str), return_counts=True)
+        ops, counts = np.unique(members.op[mine].astype(str), return_counts=True)
         evidence = {
             "late_ns_per_step": float(np.round(excess[row].mean())),
             "last_share": round(share, 3),

@@ -13,6 +13,7 @@ from alltrace.recipes.diagnose.host_time import BLOCKING
 from alltrace.replay.change import NEVER, replayed
 from alltrace.replay.graph import make_graph
 from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -237,9 +238,10 @@ class Regain:
     def _nodes(self, rank: Int64, row: Int64) -> tuple[Int64, Int64]:
         """The nodes of the ends and of the arrivals of collectives; -1 for those that have none."""
         ends, arrivals = np.full(len(rank), -1), np.full(len(rank), -1)
+        rows = rows_by(rank)
         for part, base in zip(self.replay.parts, self.replay.base.tolist(), strict=True):
-            mine = np.flatnonzero(rank == part.rank)
-            if not len(mine) or not len(part.member_row):
+            mine = rows.get(part.rank)
+            if mine is None or not len(part.member_row):
                 continue
             order = np.argsort(part.member_row, kind="stable")
             at = order[np.minimum(np.searchsorted(part.member_row[order], row[mine]), len(order) - 1)]
