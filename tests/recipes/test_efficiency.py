@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.making import collective, copy, kernel, make_run
 
 from alltrace.recipes.ask import ask
+from alltrace.recipes.efficiency import _regions, _Work
 from alltrace.trace.errors import UsageError
 
 RATIOS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency")
@@ -133,6 +137,34 @@ def test_a_row_per_step_and_side(tmp_path):
     assert [(r["step"], r["side"]) for r in rows] == [(1, "device"), (1, "host"), (2, "device"), (2, "host")]
     assert (rows[0]["span_ns"], rows[0]["useful_ns"], rows[0]["parallel_efficiency"]) == (80, 140, 0.875)
     assert (rows[1]["span_ns"], rows[1]["runtime_ns"], rows[1]["offload_efficiency"]) == (100, 20, 0.9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_steps_are_what_each_is_as_a_region_of_its_own(seed):
+    draw = np.random.default_rng(seed)
+    parts = []
+    for rank in (0, 1, 3):
+        sets = []
+        for what, device in ((0, 0), (1, 0), (0, 1), (1, 1), (2, -1), (3, -1))[: 6 if rank else 2]:
+            edges = np.sort(draw.choice(1000, 40, replace=False)).reshape(20, 2)
+            sets.append(np.column_stack((np.full(20, what), np.full(20, device), edges)))
+        columns = dict(zip(("what", "device", "start", "end"), np.concatenate(sets).T, strict=True))
+        parts.append(SimpleNamespace(rank=rank, table=pa.table(columns)))
+    ranks = [SimpleNamespace(rank=r, devices=[SimpleNamespace(device=1, identity=("h", r // 2))]) for r in range(4)]
+    listed = draw.permutation([(r, s) for r in range(4) for s in range(6) if (r, s) != (1, 4)])
+    start = listed[:, 1] * 150 + draw.integers(0, 40, len(listed))
+    end = start + draw.integers(0, 200, len(listed))
+    lacking = (draw.random(len(listed)) < 0.2) | (listed[:, 1] == 3)
+    device = {"device_start": pa.array(start + 30, mask=lacking), "device_end": pa.array(end + 50, mask=lacking)}
+    steps = pa.table({"rank": listed[:, 0], "step": listed[:, 1], "start": start, "end": end, **device})
+    run = SimpleNamespace(ranks=ranks, alignment=SimpleNamespace(steps=steps))
+    work, wanted = _Work(parts, run), []
+    for step in range(6):
+        its = [s for s in steps.to_pylist() if s["step"] == step and s["rank"] != 2]
+        host = {s["rank"]: np.array([[s["start"], s["end"]]]) for s in its}
+        shown = {s["rank"]: np.array([[s["device_start"], s["device_end"]]]) for s in its if s["device_start"] is not None}
+        wanted.append(work.region(step, None, shown or host, host))
+    assert list(_regions(parts, run, {"per": "step", "range": None})) == wanted
 
 
 @pytest.mark.parametrize(("scaling", "ranks", "grown"), [("strong", 2, 190 / 209), ("weak", 4, 190 / 418 * 2)])

@@ -277,6 +277,7 @@ class _Region:
 
 def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Iterator[_Region]:
     import numpy as np
+    import pyarrow as pa
 
     work = _Work(parts, run)
     if not parts:
@@ -292,14 +293,7 @@ def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -
             yield work.region(None, options["range"], found, found)
     else:
         steps = run.alignment.steps
-        columns = {c: steps.column(c).to_numpy() for c in ("rank", "step", "start", "end")}
-        device = np.stack([steps.column(c).fill_null(0).to_numpy() for c in ("device_start", "device_end")], axis=1)
-        there = steps.column("device_start").is_valid().to_numpy()
-        asked = np.isin(columns["rank"], [p.rank for p in parts])
-        for step in np.unique(columns["step"][asked]).tolist():
-            rows = np.flatnonzero(asked & (columns["step"] == step))
-            host = {int(columns["rank"][i]): np.array([[columns["start"][i], columns["end"][i]]]) for i in rows}
-            yield work.region(step, None, {int(columns["rank"][i]): device[i : i + 1] for i in rows if there[i]} or host, host)
+        yield from work.steps(steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), [p.rank for p in parts]))))
 
 
 class _Work:
@@ -364,6 +358,62 @@ class _Work:
             region.mpi.append(_within(Merged(own[_MPI][:, 0].copy(), own[_MPI][:, 1].copy()), spans))
             region.runtime.append(_within(Merged(own[_RUNTIME][:, 0].copy(), own[_RUNTIME][:, 1].copy()), spans))
         return region
+
+    def steps(self, steps: Any) -> Iterator[_Region]:
+        """The region of each step; how much of a rank's steps its sets cover is worked out for all of them at once.
+
+        Args:
+            steps: Steps (`STEPS`) of ranks with parts, aligned.
+        """
+        import numpy as np
+
+        from alltrace.trace.distinct import rows_by
+        from alltrace.trace.intervals import Merged, overlap_ns
+
+        rank = steps.column("rank").to_numpy()
+        host = np.stack([steps.column(c).to_numpy() for c in ("start", "end")], axis=1)
+        device = np.stack([steps.column(c).fill_null(0).to_numpy() for c in ("device_start", "device_end")], axis=1)
+        there = np.array(steps.column("device_start").is_valid())
+        of_step, of_rank = rows_by(steps.column("step").to_numpy()), rows_by(rank)
+        for rows in of_step.values():
+            if not there[rows].any():
+                device[rows], there[rows] = host[rows], True
+        place = np.empty(len(rank), np.int64)
+        for rows in of_rank.values():
+            place[rows] = np.arange(len(rows))
+
+        def covered(of: int, spans: NDArray[Any], merged: Merged) -> list[int]:
+            first, last = spans[of_rank[of]].T
+            found: list[int] = overlap_ns(first, np.maximum(first, last), merged).tolist()
+            return found
+
+        busy = [
+            (owner, covered(owner, device, useful), covered(owner, device, moving))
+            for owner, (useful, moving) in ((self._owners[i], sets) for i, sets in self._devices.items())
+            if owner in of_rank
+        ]
+        calls = {
+            r: [covered(r, host, Merged(own[w][:, 0].copy(), own[w][:, 1].copy())) for w in (_MPI, _RUNTIME)]
+            for r, own in self.host.items()
+            if r in of_rank
+        }
+        for number, rows in of_step.items():
+            of = dict(zip(rank[rows].tolist(), rows.tolist(), strict=True))
+            shown = rows[there[rows]]
+            on = dict(zip(rank[shown].tolist(), shown.tolist(), strict=True))
+            spans = (int(s[:, 1].max() - s[:, 0].min()) for s in (device[list(on.values())], host[list(of.values())]))
+            region = _Region(number, None, (next(spans), next(spans)), [], [], [], [], [])
+            for owner, useful, moving in busy:
+                if owner in on:
+                    at = place[on[owner]]
+                    region.useful.append(useful[at])
+                    region.active.append(useful[at] + moving[at])
+                    region.processes.append(owner)
+            for r, row in of.items():
+                mpi, runtime = calls[r]
+                region.mpi.append(mpi[place[row]])
+                region.runtime.append(runtime[place[row]])
+            yield region
 
 
 def _time(spans: Mapping[int, NDArray[Any]]) -> int:
