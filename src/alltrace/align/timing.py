@@ -68,7 +68,7 @@ def common_time(
         start, end = start + late, end + late
     window = window_ns if stamped or expected_ns else None
     parent: dict[int, tuple[int, Course]] = {}
-    component = {r: r for r in ranks}
+    component = _Components(ranks)
 
     def connect(first: int, second: int, ends: tuple[Ends, Ends]) -> None:
         if component[first] == component[second] or not (len(ends[0].time) and len(ends[1].time)):
@@ -88,19 +88,19 @@ def common_time(
         ((operations.paired != 0) & (apart >= 0), apart),
         (~operations.synchronising & (operations.paired == 0) & known, key),
     ):
-        if chosen.any() and len(set(component.values())) > 1:
+        if chosen.any() and component.count > 1:
             ends = _ends(operations, end, ranks, chosen, of)
             for first, second in _pairs(operations.communicator[chosen], operations.rank[chosen]):
                 connect(first, second, (ends[first], ends[second]))
     chosen = operations.synchronising & ~known
-    if chosen.any() and len(set(component.values())) > 1:
+    if chosen.any() and component.count > 1:
         strands = strands_of(operations, end, chosen)
         _connect_strands(strands, window, component, parent)
     return _placed(operations, start, end, ranks, component, parent)
 
 
 def _connect_strands(
-    strands: Mapping[int, list[Strand]], window: float | None, component: dict[int, int], parent: dict[int, tuple[int, Course]]
+    strands: Mapping[int, list[Strand]], window: float | None, component: _Components, parent: dict[int, tuple[int, Course]]
 ) -> None:
     """Relate ranks by strands that may or may not be of one communicator: sharp relations at once, others in order of scatter."""
     doubtful: list[tuple[float, int, int, Course]] = []
@@ -213,7 +213,38 @@ def _guesses(ranks: list[int]) -> Iterator[tuple[int, int]]:
             yield ranks[other], rank
 
 
-def _connect(first: int, second: int, course: Course, component: dict[int, int], parent: dict[int, tuple[int, Course]]) -> None:
+class _Components:
+    """Which ranks are connected; to begin with each is alone, and the number of its component is its own.
+
+    Of two that are joined only the ranks of the smaller are gone through.
+    """
+
+    def __init__(self, ranks: list[int]) -> None:
+        self._place = {r: r for r in ranks}
+        self._ranks = {r: [r] for r in ranks}
+        self._number = {r: r for r in ranks}
+
+    def __getitem__(self, rank: int) -> int:
+        return self._number[self._place[rank]]
+
+    @property
+    def count(self) -> int:
+        """How many components there are."""
+        return len(self._ranks)
+
+    def join(self, first: int, second: int) -> None:
+        """Join the component of `second` to that of `first`, whose number both have then."""
+        kept, gone = self._place[first], self._place[second]
+        number = self._number[kept]
+        if len(self._ranks[gone]) > len(self._ranks[kept]):
+            kept, gone = gone, kept
+        for rank in self._ranks[gone]:
+            self._place[rank] = kept
+        self._ranks[kept] += self._ranks.pop(gone)
+        self._number[kept] = number
+
+
+def _connect(first: int, second: int, course: Course, component: _Components, parent: dict[int, tuple[int, Course]]) -> None:
     """Hang the tree of `second` below `first`, turning it so that `second` is its root."""
     chain = []
     node = second
@@ -226,10 +257,7 @@ def _connect(first: int, second: int, course: Course, component: dict[int, int],
     for node, above, found in chain:
         parent[above] = (node, _reversed(found))
     parent[second] = (first, course)
-    old, new = component[second], component[first]
-    for rank, of in component.items():
-        if of == old:
-            component[rank] = new
+    component.join(first, second)
 
 
 def _reversed(course: Course) -> Course:
@@ -245,7 +273,7 @@ def _placed(
     start: NDArray[np.float64],
     end: NDArray[np.float64],
     ranks: list[int],
-    component: Mapping[int, int],
+    component: _Components,
     parent: Mapping[int, tuple[int, Course]],
 ) -> Timing:
     bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
