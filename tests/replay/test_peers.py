@@ -7,8 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from alltrace.replay import path, peers
 from alltrace.replay.peers import _transfers
+from alltrace.replay.rank_graph import COMPUTE, HOST
 
 
 def exchanges(sizes, members=8):
@@ -41,3 +44,91 @@ def test_as_many_sizes_as_instances_cost_no_look_at_all_for_each():
     found = _transfers(SimpleNamespace(instance=instance, work_ns=work), members)
     assert process_time() - begin < 8
     assert (found == 8 * instance.astype(np.int64) + 3).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_are_of_the_first_class_whose_first_rank_runs_as_much(seed):
+    draw = np.random.default_rng(seed)
+    kinds = draw.integers(0, 300, (4, 6))
+    count = (kinds[draw.integers(0, 4, 40)] + draw.integers(0, 12, (40, 6))).astype(float)
+    heads, wanted = [], []
+    for row in count:
+        near = [n for n, h in enumerate(heads) if np.abs(row - h).sum() <= peers._ALIKE * max(row.sum(), h.sum())]
+        wanted.append(near[0] if near else len(heads))
+        if not near:
+            heads.append(row)
+    assert len(heads) > 4
+    assert peers._alike(count).tolist() == wanted
+    assert peers._alike(np.zeros((3, 0))).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("seed", "many"), [(0, 4), (1, 4), (2, 64), (3, 1)])
+def test_the_median_of_many_is_of_all_of_the_class_and_of_few_of_the_others(monkeypatch, seed, many):
+    draw = np.random.default_rng(seed)
+    monkeypatch.setattr(peers, "_MANY_RANKS", many)
+    values = np.where(draw.random((20, 5)) < 0.2, np.nan, draw.random((20, 5)))
+    alike = draw.choice([0, 0, 0, 1, 1, 2, 3], 20)
+    alike[:3] = (4, 5, 5)  # one alone, and two
+    found = peers._factors(values, alike)
+    for row in range(20):
+        others = [n for n in range(20) if alike[n] == alike[row]]
+        others = others if len(others) > 1 else list(range(20))
+        pair = len(others) == 2
+        others = [n for n in others if n != row] if not pair and len(others) <= many else others
+        for column in range(5):
+            its = [v for v in values[others, column].tolist() if v == v]
+            own = values[row, column]
+            middle = (min(its) if pair else float(np.median(its))) if its else np.nan
+            assert found[row, column] == (middle / own if own > 0 and its else 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_launches_before_a_node_are_those_of_its_step(seed):
+    draw = np.random.default_rng(seed)
+    parts, steps = [], []
+    for _ in range(3):
+        when = np.sort(draw.choice(1000, 40, replace=False))
+        kind = np.where(draw.random(40) < 0.5, HOST, COMPUTE)
+        launched = np.where(kind == HOST, 0, when - draw.integers(0, 3, 40))
+        cells = np.flatnonzero(kind == COMPUTE)
+        cell = {"cell_node": cells, "cell_count": draw.integers(1, 4, len(cells))}
+        parts.append(SimpleNamespace(when=when, kind=kind, launched=launched, **cell))
+        steps.append(np.where(draw.random(40) < 0.1, -1, when // 200))
+    replay = SimpleNamespace(parts=parts, base=np.array([1, 41, 81]), step=np.concatenate(([-1], *steps)))
+    nodes = np.concatenate([np.flatnonzero(p.kind == HOST) + b for p, b in zip(parts, (1, 41, 81), strict=True)])[:-3]
+    before, whole = peers._launched_before(replay, nodes)
+    for n, node in enumerate(nodes.tolist()):
+        part, own = parts[(node - 1) // 40], steps[(node - 1) // 40]
+        count = np.zeros(40, np.int64)
+        count[part.cell_node] = part.cell_count
+        order = [i for i in np.argsort(part.launched, kind="stable").tolist() if part.kind[i] != HOST]
+        done = np.cumsum([0, *count[order]])
+        its = [i for i, at in enumerate(order) if own[at] == own[(node - 1) % 40]]
+        first, last = (done[its[0]], done[its[-1] + 1]) if its else (0, 0)
+        by_then = done[sum(part.launched[i] < part.when[(node - 1) % 40] for i in order)]
+        assert (before[n], whole[n]) == (np.clip(by_then - first, 0, last - first), last - first)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slack_and_blame_are_of_the_nodes_of_each_rank(monkeypatch, seed):
+    draw = np.random.default_rng(seed)
+    sizes = [7, 0, 12]
+    rank = np.repeat([-1, 4, 1, 2, -1], [1, *sizes, 3])
+    slack, target = draw.integers(0, 99, len(rank)), draw.permutation(len(rank))
+    work, host, count = draw.integers(0, 50, len(rank)), draw.integers(0, 50, len(rank)), len(rank)
+    parts = [SimpleNamespace(rank=r, when=np.zeros(n)) for r, n in zip((4, 1, 2), sizes, strict=True)]
+    instance = np.where(draw.random(count) < 0.3, 1, -1)
+    graph = SimpleNamespace(nodes=count, target=target)
+    replay = SimpleNamespace(
+        graph=graph, weights=None, recorded=(None, None), instance=instance, rank=rank, kind=np.full(count, COMPUTE), parts=parts,
+        base=np.array([1, 8, 8]), work_ns=work, host_ns=host,
+    )  # fmt: skip
+    monkeypatch.setattr(path, "slack_ns", lambda *_: slack)
+    own = {r: [n for n in range(count) if rank[n] == r and n not in target[instance >= 0]] for r in (4, 1, 2)}
+    assert path.rank_slack_ns(replay) == {r: min(slack[n] for n in its) for r, its in own.items() if its}
+    monkeypatch.setattr(path, "longest_path", lambda *_: np.arange(count))
+    monkeypatch.setattr(path, "work_factors", lambda *_: np.full(count, 0.5))
+    taken = SimpleNamespace(host_ns=host // 2, transfer_ns=work // 3, name_factor=None, ranks=None)
+    excess = np.where(instance >= 0, 0.0, work * 0.5) + host - host // 2
+    found, _ = path.blame_ns(replay, taken)
+    assert found == {r: float(excess[rank[target] == r].sum()) for r in (4, 1, 2)}

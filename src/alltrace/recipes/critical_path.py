@@ -80,16 +80,15 @@ class CriticalPath(ReplayRecipe):
 
 
 def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:
-    import numpy as np
-
     from alltrace.replay.path import CLASSES, rank_slack_ns
+    from alltrace.trace.distinct import rows_by
 
     slack = rank_slack_ns(replay)
     whole = pieces.makespan_ns
     rows = []
-    for key in np.unique(pieces.rank * 16 + pieces.kind).tolist():
-        rank, kind = divmod(int(key), 16)
-        time = int(pieces.duration[(pieces.rank == rank) & (pieces.kind == kind)].sum())
+    for key, its in rows_by(pieces.rank * 16 + pieces.kind).items():
+        rank, kind = divmod(key, 16)
+        time = int(pieces.duration[its].sum())
         share = 100 * time / whole if whole else 0.0
         rows.append({"rank": rank, "class": CLASSES[kind], "time_ns": time, "share_percent": share, "slack_ns": slack.get(rank)})
     return sorted(rows, key=lambda r: (-r["time_ns"], r["rank"], r["class"]))
@@ -133,7 +132,8 @@ def _labels(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> dict
     arcs = np.unique(pieces.arc)
     nodes = np.unique(replay.graph.target[arcs])
     for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
-        cells = np.flatnonzero(np.isin(part.cell_node, nodes - base))
+        own = nodes[slice(*np.searchsorted(nodes, (base, base + len(part.when))))]
+        cells = np.flatnonzero(np.isin(part.cell_node, own - base))
         cells = cells[np.argsort(part.cell_ns[cells], kind="stable")]
         main.update(zip((part.cell_node[cells] + base).tolist(), part.names[part.cell_name[cells]].tolist(), strict=True))
     names = np.unique([main[t] for t in replay.graph.target[arcs].tolist() if t in main])

@@ -10,7 +10,7 @@ import numpy as np
 
 from alltrace.replay.graph import Graph, make_graph, times
 from alltrace.replay.rank_graph import HOST, TRANSFER
-from alltrace.trace.distinct import distinct
+from alltrace.trace.distinct import distinct, rows_by
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None) -> Replay:
     graph = make_graph(len(when), arcs.source, arcs.target, when)
     rank = np.repeat(np.array([-1, *(p.rank for p in parts), -1], np.int32), [1, *sizes, len(found)])
     kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(found), TRANSFER))).astype(np.int8)
-    step = np.concatenate(([-1], *(_steps(p, steps) for p in parts), np.full(len(found), -1))).astype(np.int64)
+    step = np.concatenate(([-1], *_steps(parts, steps), np.full(len(found), -1))).astype(np.int64)
     fixed, idle, host, work, number = (arcs.sorted(name, graph.arcs) for name in ("fixed", "idle", "host", "work", "instance"))
     return Replay(graph, when, rank, kind, step, fixed, idle, host, work, number, tuple(parts), base)
 
@@ -203,11 +203,12 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
     columns = [members.column(c).to_numpy().astype(np.int64) for c in ("instance", "rank", "row")]
     synchronising = members.column("synchronising").to_numpy().astype(bool)
     arrival, end = np.full(len(columns[0]), -1, np.int64), np.full(len(columns[0]), -1, np.int64)
+    by_rank = rows_by(columns[1])
     for part, low in zip(parts, base.tolist(), strict=True):
         order = np.argsort(part.member_row, kind="stable")
         rows = part.member_row[order]
-        own = np.flatnonzero(columns[1] == part.rank)
-        if not len(rows) or not len(own):
+        own = by_rank.get(part.rank)
+        if not len(rows) or own is None:
             continue
         at = np.minimum(np.searchsorted(rows, columns[2][own]), len(rows) - 1)
         fits = rows[at] == columns[2][own]
@@ -217,18 +218,19 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
     return columns[0][there], arrival[there], end[there], synchronising[there]
 
 
-def _steps(part: RankGraph, steps: Any) -> Int64:
-    """The step in which the host came to each node's work."""
-    found = np.full(len(part.when), -1, np.int64)
+def _steps(parts: Sequence[RankGraph], steps: Any) -> list[Int64]:
+    """For each rank the step in which its host came to each node's work."""
+    found = [np.full(len(part.when), -1, np.int64) for part in parts]
     if steps is None or not steps.num_rows:
         return found
-    own = np.flatnonzero(steps.column("rank").to_numpy() == part.rank)
-    if not len(own):
-        return found
-    start, end, number = (steps.column(c).to_numpy().astype(np.int64)[own] for c in ("start", "end", "step"))
-    order = np.argsort(start, kind="stable")
-    start, end, number = start[order], end[order], number[order]
-    at = np.searchsorted(start, part.launched, "right") - 1
-    inside = (at >= 0) & (part.launched < end[np.maximum(at, 0)])
-    found[inside] = number[at[inside]]
+    by_rank = rows_by(steps.column("rank").to_numpy())
+    starts, ends, numbers = (steps.column(c).to_numpy().astype(np.int64) for c in ("start", "end", "step"))
+    for part, step in zip(parts, found, strict=True):
+        own = by_rank.get(part.rank)
+        if own is None:
+            continue
+        own = own[np.argsort(starts[own], kind="stable")]
+        at = np.searchsorted(starts[own], part.launched, "right") - 1
+        inside = (at >= 0) & (part.launched < ends[own[np.maximum(at, 0)]])
+        step[inside] = numbers[own[at[inside]]]
     return found

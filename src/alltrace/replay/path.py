@@ -14,6 +14,7 @@ import numpy as np
 from alltrace.replay.graph import longest_path, slack_ns
 from alltrace.replay.peers import work_factors
 from alltrace.replay.rank_graph import COMPUTE, COPY, OTHER, TRANSFER
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,8 +88,8 @@ def rank_slack_ns(replay: Replay) -> dict[int, int]:
     waits[replay.graph.target[replay.instance >= 0]] = True
     own = np.flatnonzero((replay.rank >= 0) & ~waits)
     found: dict[int, int] = {}
-    for part in replay.parts:
-        mine = own[replay.rank[own] == part.rank]
+    for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
+        mine = own[slice(*np.searchsorted(own, (base, base + len(part.when))))]
         mine = mine[np.isin(replay.kind[mine], (COMPUTE, COPY, TRANSFER, OTHER))]
         if len(mine):
             found[part.rank] = int(slack[mine].min())
@@ -111,7 +112,7 @@ def blame_ns(replay: Replay, peers: Peers) -> tuple[dict[int, float], float]:
     transfer = replay.instance[path] >= 0
     excess = np.where(transfer, 0.0, replay.work_ns[path] * (1 - by_work)) + replay.host_ns[path] - peers.host_ns[path]
     found = {p.rank: 0.0 for p in replay.parts}
-    for rank in np.unique(replay.rank[target]).tolist():
+    for rank, rows in rows_by(replay.rank[target]).items():
         if rank >= 0:
-            found[rank] = float(excess[replay.rank[target] == rank].sum())
+            found[rank] = float(excess[rows].sum())
     return found, float((replay.work_ns[path] - peers.transfer_ns[path])[transfer].sum())

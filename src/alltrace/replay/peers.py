@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.replay.rank_graph import HOST
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,31 +76,38 @@ def peers_of(replay: Replay, members: Any) -> Peers:
 
 def _alike(count: Floats) -> Int64:
     """Classes of ranks whose kernels are the same, and as many but for some hundredths."""
-    found = np.full(len(count), -1, np.int64)
-    heads: list[int] = []
+    found, heads = np.empty(len(count), np.int64), np.empty(len(count), np.int64)
+    total, number = count.sum(axis=1), 0
     for row in range(len(count)):
-        for number, head in enumerate(heads):
-            if np.abs(count[row] - count[head]).sum() <= _ALIKE * max(count[row].sum(), count[head].sum()):
-                found[row] = number
-                break
+        others = heads[:number]
+        most = _ALIKE * np.maximum(total[row], total[others])
+        near = np.flatnonzero(np.abs(total[row] - total[others]) <= most)  # what the sums do not tell apart
+        near = near[np.abs(count[row] - count[others[near]]).sum(axis=1) <= most[near]]
+        if len(near):
+            found[row] = near[0]
         else:
-            found[row] = len(heads)
-            heads.append(row)
+            found[row], heads[number] = number, row
+            number += 1
     return found
 
 
 def _factors(values: Floats, alike: Int64) -> Floats:
     """The peers' median over each value, of shape (ranks, things); peers are the others that are alike, or all others."""
     factors = np.ones_like(values)
-    for row in range(len(values)):
-        others = np.flatnonzero(alike == alike[row])
+    classes = rows_by(alike)
+    medians: dict[int, Floats] = {}  # of many ranks that of all of them, which is one for the whole class
+    for row, number in enumerate(alike.tolist()):
+        others = classes[number]
         if len(others) < 2:
-            others = np.arange(len(values))
+            number, others = -1, np.arange(len(values))
         if len(others) == 2:  # of two the faster shows what can be; the slower is nobody's aim
             typical = np.fmin(values[others[0]], values[others[1]])
+        elif len(others) > _MANY_RANKS:
+            if number not in medians:
+                medians[number] = _median(values[others])
+            typical = medians[number]
         else:
-            if len(others) <= _MANY_RANKS:
-                others = others[others != row]
+            others = others[others != row]
             if not len(others):
                 continue
             typical = _median(values[others])
@@ -270,11 +278,10 @@ def _launched_before(replay: Replay, nodes: Int64) -> tuple[Int64, Int64]:
         done = np.concatenate(([0], np.cumsum(count[order])))
         step = replay.step[base : base + len(part.when)]
         at = done[np.searchsorted(part.launched[order], part.when[nodes[low:high] - base], "left")]
-        steps, of_node = np.unique(step[nodes[low:high] - base], return_inverse=True)
-        for n, number in enumerate(steps.tolist()):
-            own = np.flatnonzero(step[order] == number)
-            start, end = (int(done[own[0]]), int(done[own[-1] + 1])) if len(own) else (0, 0)
-            mine = np.flatnonzero(of_node == n)
+        launches = rows_by(step[order])
+        for number, mine in rows_by(step[nodes[low:high] - base]).items():
+            own = launches.get(number)
+            start, end = (int(done[own[0]]), int(done[own[-1] + 1])) if own is not None else (0, 0)
             before[low + mine] = np.clip(at[mine] - start, 0, end - start)
             whole[low + mine] = end - start
     return before, whole

@@ -1,0 +1,42 @@
+"""Where members and steps lie in the graph of all ranks, rank by rank."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from alltrace.replay.join import _members, _steps
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_members_and_steps_are_those_of_the_nodes_rank(seed):
+    draw = np.random.default_rng(seed)
+    parts = []
+    for rank in (5, 0, 2):
+        rows = draw.permutation(20)[:12] if rank else np.empty(0, np.int64)
+        launched = np.sort(draw.integers(0, 700, 30))
+        ends, arrivals = rows * 2, rows * 2 + 1
+        parts.append(
+            SimpleNamespace(rank=rank, member_row=rows, member_end=ends, member_arrival=arrivals, launched=launched, when=launched)
+        )
+    base = np.array([1, 101, 201])
+    rank, row = draw.integers(0, 6, 60), draw.integers(0, 20, 60)
+    flags = draw.random(60) < 0.5
+    members = pa.table({"instance": np.arange(60) // 3, "rank": rank, "row": row, "synchronising": flags})
+    known = {p.rank: (b, set(p.member_row.tolist())) for p, b in zip(parts, base.tolist(), strict=True)}
+    there = [n for n in range(60) if rank[n] in known and row[n] in known[rank[n]][1]]
+    found = _members(parts, base, members)
+    at = [known[rank[n]][0] + 2 * int(row[n]) for n in there]
+    assert [v.tolist() for v in found] == [[n // 3 for n in there], [a + 1 for a in at], at, flags[there].tolist()]
+
+    shuffled = draw.permutation([(r, s) for r in (0, 1, 5) for s in range(6)])
+    begin = shuffled[:, 1] * 100 + shuffled[:, 0]
+    steps = pa.table({"rank": shuffled[:, 0], "step": shuffled[:, 1], "start": begin, "end": begin + 90})
+    for part, own in zip(parts, _steps(parts, steps), strict=True):
+        its = [s for s in steps.to_pylist() if s["rank"] == part.rank]
+        for launch, step in zip(part.launched.tolist(), own.tolist(), strict=True):
+            assert [step] == ([s["step"] for s in its if s["start"] <= launch < s["end"]] or [-1])
+    assert [s.tolist() for s in _steps(parts, None)] == [[-1] * 30] * 3
