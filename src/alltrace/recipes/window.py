@@ -130,6 +130,8 @@ def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
     """
     import numpy as np
 
+    from alltrace.trace.distinct import rows_by
+
     columns = {c: steps.column(c).to_numpy() for c in ("rank", "step", "start", "end")}
     mine = np.isin(columns["rank"], np.asarray(asked, np.int64))
     known = columns["step"][mine]
@@ -146,8 +148,9 @@ def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
         raise UsageError(f"{selection} names no step{left}; the run has steps {known.min()} to {known.max()}")
     device = np.stack([steps.column(c).fill_null(NONE).to_numpy() for c in ("device_start", "device_end")], axis=1)
     ranks = {}
-    for rank in np.unique(columns["rank"][chosen]).tolist():
-        rows = np.flatnonzero(columns["rank"] == rank)
+    for rank, rows in rows_by(columns["rank"]).items():
+        if not chosen[rows].any():
+            continue
         rows = rows[np.argsort(columns["start"][rows], kind="stable")]
         host = np.stack((columns["start"][rows], columns["end"][rows]), axis=1)
         keep = chosen[rows]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from alltrace.align.aligned import Aligned
 from alltrace.recipes.window import NONE, WindowedRank
 from alltrace.trace import compute as pc
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
     from alltrace.recipes.window import Window
@@ -40,16 +41,19 @@ class WindowedAlignment(Aligned):
         words = pc.cast(found.column("evidence").take(pa.array(first)), pa.string())
         called = pc.fill_null(pc.equal(words, "mpi"), False).to_numpy()
         counts = np.zeros(len(first), bool)
+        heads = rows_by(rank[first])
         for number, window in self._window.ranks.items():
+            its = heads.get(number, np.empty(0, np.intp))
             for on_host in (False, True):
-                own = (rank[first] == number) & (called == on_host)
+                own = its[called[its] == on_host]
                 counts[own] = window.holds(start[first[own]], device=not on_host)
         found = found.filter(pa.array(np.repeat(counts, np.diff(np.append(first, len(instance))))))
         rank, row = found.column("rank").to_numpy(), found.column("row").to_numpy()
         within = np.full(len(row), -1, np.int64)
+        rows = rows_by(rank)
         for number, window in self._window.ranks.items():
-            mine = np.flatnonzero(rank == number)
-            if len(mine):
+            mine = rows.get(number)
+            if mine is not None:
                 within[mine] = WindowedRank(self.run.rank(number), window).collective_rows()[row[mine]]
         return found.set_column(found.column_names.index("row"), "row", pa.array(within))
 
@@ -59,6 +63,7 @@ class WindowedAlignment(Aligned):
         found = self._whole.steps
         rank, step = (found.column(c).to_numpy() for c in ("rank", "step"))
         kept = np.zeros(len(rank), bool)
-        for number, window in self._window.ranks.items():
-            kept |= (rank == number) & np.isin(step, window.steps)
+        for number, mine in rows_by(rank).items():
+            if number in self._window.ranks:
+                kept[mine] = np.isin(step[mine], self._window.ranks[number].steps)
         return found.filter(pa.array(kept))
