@@ -19,6 +19,7 @@ from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.run.manifest import LogMatch
 from alltrace.run.run_logs import found_by, logged_calls
 from alltrace.trace import compute as pc
+from alltrace.trace.distinct import rows_by
 from alltrace.trace.names import name_id
 
 if TYPE_CHECKING:
@@ -286,8 +287,9 @@ def _name_groups(joined: Joined, members: Any) -> None:
     """Name communicators that were inferred as the logs name them, where the logs agree."""
     ranks, rows, groups = (members.column(c).to_numpy() for c in ("rank", "row", "communicator"))
     votes: dict[int, Counter[int]] = {}
+    of_rank = rows_by(ranks)
     for rank, its in joined.told.items():
-        mine = np.flatnonzero(ranks == rank)
+        mine = of_rank.get(rank, np.empty(0, np.intp))
         named = its[rows[mine]]
         pairs, many = np.unique(np.stack((groups[mine][named != 0], named[named != 0])), axis=1, return_counts=True)
         for (group, name), n in zip(pairs.T.tolist(), many.tolist(), strict=True):
@@ -324,8 +326,7 @@ def _from_others(joined: Joined, members: Any) -> None:
     values = {n: np.full(len(ranks), -1, np.int64) for n in names}
     paired = np.zeros(len(ranks), np.bool_)
     apart = [name_id(o) for o in (*POINT_TO_POINT, "AllToAll", "Gather", "Scatter")]
-    for rank in np.unique(ranks).tolist():
-        mine = np.flatnonzero(ranks == rank)
+    for rank, mine in rows_by(ranks).items():
         table = joined.tables[rank].take(pa.array(rows[mine]))
         for name in names:
             values[name][mine] = _plain(table.column(name))
@@ -338,10 +339,12 @@ def _from_others(joined: Joined, members: Any) -> None:
     source = np.full(count, -1, np.int64)
     source[instance[known]] = np.flatnonzero(known)
     lacking = ~known & ~paired & (low[instance] == high[instance]) & (source[instance] >= 0)
+    gaps = np.flatnonzero(lacking)
+    of_rank = rows_by(ranks[gaps])
     for at, match in enumerate(joined.matches):
-        mine = np.flatnonzero(lacking & (ranks == match.rank))
-        if not len(mine):
+        if match.rank not in of_rank:
             continue
+        mine = gaps[of_rank[match.rank]]
         table = joined.tables[match.rank]
         given = np.zeros(table.num_rows, np.bool_)
         given[rows[mine]] = True

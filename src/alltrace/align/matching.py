@@ -17,6 +17,7 @@ from alltrace.align.instances import clusters, filled
 from alltrace.align.operations import Operations, flatten
 from alltrace.align.schema import MEMBERS, Group
 from alltrace.align.timing import WINDOW_NS, Timing, common_time, pair_keys
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,7 +110,7 @@ def step_anchors(steps: Any, shifts_ns: Mapping[int, int]) -> tuple[dict[int, fl
         return {}, WINDOW_NS
     ranks, numbers = steps.column("rank").to_numpy(), steps.column("step").to_numpy()
     starts = steps.column("start").to_numpy()
-    at = {int(r): dict(zip(numbers[ranks == r].tolist(), starts[ranks == r].tolist(), strict=True)) for r in np.unique(ranks)}
+    at = {r: dict(zip(numbers[own].tolist(), starts[own].tolist(), strict=True)) for r, own in rows_by(ranks).items()}
     first = max(at, key=lambda r: (len(at[r]), -r))
     periods = np.diff(np.sort(starts[ranks == first]))
     if not len(periods):
