@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import os
 import pickle
 
 import pytest
 
-from alltrace.trace.errors import AlltraceError, InputError, MissingTablesError, StrictError, UsageError, printable
+from alltrace.trace.errors import AlltraceError, InputError, MissingTablesError, StrictError, UsageError, path_text, printable
 
 
 def test_an_input_error_is_one_sentence_of_four_facts():
@@ -40,3 +41,8 @@ def test_an_unknown_name_gets_a_hint():
 )
 def test_nothing_unprintable_is_shown(text, shown):
     assert printable(text) == shown
+
+
+def test_a_path_as_text():
+    assert path_text("/logs/ü✓.log") == "/logs/ü✓.log"
+    assert path_text(os.fsdecode(b"/logs/\xff.log")) == r"/logs/\xff.log"

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Part, Recipe
+from alltrace.trace.errors import path_text
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Info(Recipe):
                     "process": r.pids[0] if r.pids else None,
                     "devices": [f"{d.name or 'GPU'} ({d.identity[1]})" for d in r.devices],
                     "rank_source": r.rank_source,
-                    "reports": [_text(manifest.reports[i].path) for i in r.reports],
+                    "reports": [path_text(manifest.reports[i].path) for i in r.reports],
                     "start_ns": None if r.start_ns is None else clock.apply_one(r.start_ns),
                     "end_ns": None if r.end_ns is None else clock.apply_one(r.end_ns),
                     **{t: r.rows.get(t, 0) for t in present},
@@ -94,17 +95,12 @@ class Info(Recipe):
         return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(_warnings(manifest)), {"clocks": clocks})
 
 
-def _text(path: str) -> str:
-    """A path as text; bytes that are no UTF-8 are shown escaped."""
-    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
-
-
 def _warnings(manifest: Any) -> list[str]:
     """What the reports' readers warned of, each sentence once, with how many reports it is true of; and what was left out."""
     by_text: dict[str, list[str]] = defaultdict(list)
     for report in manifest.reports:
         for warning in report.warnings:
-            by_text[warning].append(_text(report.path))
+            by_text[warning].append(path_text(report.path))
     found = [f"{paths[0]}: {text}" if len(paths) == 1 else f"{len(paths)} reports: {text}" for text, paths in by_text.items()]
     return [*found, *(f"left out: {r}" for r in manifest.redactions)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.errors import InputError, UsageError, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -224,7 +224,9 @@ def _put_together(parts: list[LogPart], calls_to: Path | None) -> NcclLogs:
             f"{without} of {len(members)} ends of communicators have no INIT line, so their rank is null; "
             "log with NCCL_DEBUG_SUBSYS=INIT,COLL"
         )
-    unread = [{"file": part.path, "line": line + 1, "text": text} for part in parts for line, text in part.records.samples]
+    unread = [
+        {"file": path_text(part.path), "line": line + 1, "text": text} for part in parts for line, text in part.records.samples
+    ]
     return NcclLogs(tuple(p.path for p in parts), parts, members, member_of, calls_to, tuple(notes), account, unread, uses_trace)
 
 
@@ -232,7 +234,7 @@ def _notes(parts: list[LogPart], account: Counter[str], uses_trace: bool) -> lis
     lines = sum(part.lines for part in parts)
     kinds = ", ".join(f"{n} {kind}" for kind, n in account.most_common() if n and kind != "not understood")
     notes = [f"{lines} lines: {kinds}; {account['not understood']} records not understood"]
-    notes += [f"{part.path}: {part.damage}" for part in parts if part.damage]
+    notes += [f"{path_text(part.path)}: {part.damage}" for part in parts if part.damage]
     if uses_trace:
         notes.append("there is no COLL record; the calls are those of the CALL records of NCCL_DEBUG=TRACE")
     dropped = sum(part.records.dropped for part in parts)

@@ -21,7 +21,7 @@ from alltrace.run.log_files import read_files
 from alltrace.run.manifest import LogRecord, Manifest, Rank, read_json, write_json
 from alltrace.run.nccl_logs import LogFolder, expand, read_nccl_logs
 from alltrace.run.parquet import read_parquet
-from alltrace.trace.errors import InputError
+from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT
 
 if TYPE_CHECKING:
@@ -239,4 +239,4 @@ def _import_training(draft: Path, paths: Sequence[Path], jobs: int | None, recor
         }
     )
     pq.write_table(table, draft / "steps.parquet", compression="zstd")
-    return tuple(f"{log.path}: {log.damage}" for log in logs if log.damage)
+    return tuple(f"{path_text(log.path)}: {log.damage}" for log in logs if log.damage)

@@ -90,3 +90,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def path_text(path: str) -> str:
+    """A path as text that every format can hold; bytes that are no UTF-8 are shown escaped."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")

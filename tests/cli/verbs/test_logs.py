@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import pickle
 
 import pyarrow.parquet as pq
@@ -76,6 +77,29 @@ def test_a_pickle_with_code_is_refused_by_name(alltrace, tmp_path):
     done = alltrace("logs", "flight-recorder", tmp_path / "rank_0", tmp_path / "rank_1")
     assert (done.code, done.out) == (3, "")
     assert "rank_1: it has the instruction" in done.err
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "md", "table", "parquet"])
+@pytest.mark.parametrize(
+    ("kind", "views", "text"),
+    [
+        ("nccl", ["calls", "ops", "mismatches"], write_log(calls=2).text + b"n:1:2 [0] NCCL INFO AllReduce: opCount 5 sendbuff\n"),
+        ("nccl-tests", ["sizes", "summary", "compare", "hosts"], NEW.encode()),
+        ("nccl-tests", ["sizes"], b'{"results": [{"size": 8, "out_of_place": {"time": 1, "alg_bw": 1, "bus_bw": 1}}]}'),
+        ("training", ["summary", "steps"], b"iteration 1/ 9 | elapsed time per iteration (ms): 3 |\niteration x\n"),
+        ("flight-recorder", ["hangs", "entries"], pickle.dumps(dump([entry(1)]))),
+    ],
+)
+def test_names_that_are_no_utf8(alltrace, tmp_path, kind, views, text, format):  # noqa: A002
+    path = tmp_path / os.fsdecode(b"rank\xff.log")
+    path.write_bytes(text)
+    for view in views:
+        done = alltrace("logs", kind, path, "--view", view, "--format", format, "-o", tmp_path / "answer")
+        assert done.code == 0
+        assert "\udcff" not in done.err
+        assert b"udcff" not in (tmp_path / "answer").read_bytes()
+        if format == "json" and view in ("calls", "mismatches", "sizes", "summary", "steps"):
+            assert r"rank\\xff.log" in (tmp_path / "answer").read_text()
 
 
 @pytest.mark.parametrize(

@@ -259,11 +259,11 @@ def _word(value: bytes | None) -> str | None:
 
 
 def _from_json(path: str, data: bytes) -> TestsFile:
-    from alltrace.trace.errors import InputError
+    from alltrace.trace.errors import InputError, path_text
 
     try:
         root: Any = json.loads(data)
-        run = TestRun(path, 0, program=_program_of(str(root.get("config", {}).get("test", "")) or Path(path).name))
+        run = TestRun(path, 0, program=_program_of(str(root.get("config", {}).get("test", "")) or path_text(Path(path).name)))
         run.version = _text(root.get("nccl_tests_version"))
         for n, device in enumerate(root.get("devices") or []):
             run.ranks.append(

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.trace.errors import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,7 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
     types |= dict.fromkeys(lists, pa.list_(pa.int64()))
     schema = pa.schema([(c.name, types.get(c.name, pa.string())) for c in COLUMNS[view]])
     notes = [
-        f"{r.path}: {r.kind} {r.version}, {len(r.entries)} entries of ranks {', '.join(map(str, r.ranks[:8]))}; "
+        f"{path_text(r.path)}: {r.kind} {r.version}, {len(r.entries)} entries of ranks {', '.join(map(str, r.ranks[:8]))}; "
         f"{r.unread} not understood"
         for r in recordings[:20]
     ]
@@ -87,7 +88,7 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
         notes.append(
             f"{len(rest)} more files: {sum(len(r.entries) for r in rest)} entries; {sum(r.unread for r in rest)} not understood"
         )
-    notes += [f"{r.path}: {r.damage}" for r in recordings if r.damage]
+    notes += [f"{path_text(r.path)}: {r.damage}" for r in recordings if r.damage]
     if view == "hangs" and not rows:
         notes.append("every collective that all ranks still have in their records was issued by all of them, and completed")
     for row in rows:  # JSON can write half of a character, which is no text

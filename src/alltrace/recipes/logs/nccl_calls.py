@@ -8,6 +8,7 @@ import numpy as np
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.recipes.logs.nccl import FROM_CALL, StepFinder, check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
+from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import OPERATIONS, PER_RANK_SHARE, POINT_TO_POINT
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class _Rows:
             "communicator": pa.array(names, pa.string()),
             "op": pa.array(OPERATIONS, pa.string()),
             "host": pa.array(hosts, pa.string()),
-            "log": pa.array(logs.paths, pa.string()),
+            "log": pa.array([path_text(p) for p in logs.paths], pa.string()),
             "state": pa.array(["whole", "cut", "rejoined"], pa.string()),
             "datatype": pa.array([datatype_name(n) for n in range(256)], pa.string()),
             "redop": pa.array([*(reduction_name(n) for n in range(255)), "user"], pa.string()),

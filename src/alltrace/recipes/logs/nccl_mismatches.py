@@ -15,6 +15,7 @@ import numpy as np
 
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.recipes.logs.nccl import FROM_CALL, datatype_name, reduction_name, refuse_a_choice
+from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT, REDUCTIONS
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _row(
         "ranks": [m.process if (r := m.rank if m.rank is not None else m.global_rank) is None else str(r) for m in its],
         "agreeing": agreeing,
         "op_count": op_count,
-        "log": logs.paths[its[0].log],
+        "log": path_text(logs.paths[its[0].log]),
         "line": None if line is None else line + 1,
     }
 

@@ -12,6 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.trace.errors import path_text
 from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
@@ -153,17 +154,20 @@ def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) 
     types: dict[str, Any] = {**lists, **dict.fromkeys(whole, pa.int64()), **dict.fromkeys(text, pa.string())}
     types |= dict.fromkeys(("outlier", "failed"), pa.bool_())
     schema = pa.schema([(c.name, types.get(c.name, pa.float64())) for c in COLUMNS[view]])
-    extra = {"not_understood": [{"file": f.path, "line": line + 1, "text": text} for f in files for line, text in f.samples]}
+    extra = {
+        "not_understood": [{"file": path_text(f.path), "line": line + 1, "text": text} for f in files for line, text in f.samples]
+    }
     return Answer(pa.Table.from_pylist(rows, schema), COLUMNS[view], _notes(files, series), extra, CHARTS.get(view))
 
 
 def _series(files: Sequence[Any]) -> list[_Series]:
     from pathlib import PurePath
 
-    names = [PurePath(f.path).name for f in files]
+    paths = [path_text(f.path) for f in files]
+    names = [PurePath(p).name for p in paths]
     out = []
-    for f, short in zip(files, names, strict=True):
-        base = short if names.count(short) == 1 else f.path
+    for f, path, short in zip(files, paths, names, strict=True):
+        base = short if names.count(short) == 1 else path
         for run in f.runs:
             name = base if len(f.runs) == 1 else f"{base}#{run.number}"
             for place, attribute in (("out", "out_of_place"), ("in", "in_place")):
@@ -298,8 +302,8 @@ def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
     unread = sum(f.not_understood for f in files)
     read = f"{counted(runs, 'run')}, {counted(lines, 'line')}: {counted(rows, 'row')} of tables"
     notes = [f"{read}; {counted(unread, 'record')} not understood"]
-    notes += [f"{f.path}: no table of nccl-tests in it" for f in files if not any(r.rows for r in f.runs)]
-    notes += [f"{f.path}: {f.damage}" for f in files if f.damage]
+    notes += [f"{path_text(f.path)}: no table of nccl-tests in it" for f in files if not any(r.rows for r in f.runs)]
+    notes += [f"{path_text(f.path)}: {f.damage}" for f in files if f.damage]
     for s in series:
         want = factor(s.run.program, _ranks(s.run) or 0)
         off = [

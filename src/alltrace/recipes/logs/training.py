@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.trace.errors import path_text
 from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def answer(logs: Sequence[Any], view: str, span: tuple[int, int] | None = None) 
             usual = float(np.median(times[lo:hi]))
             slow.append({"run": name, "step": int(numbers[at]), "step_time_s": float(times[at]), "usual_s": usual})
     extra: dict[str, Any] = {"change_points": breaks, "slow_steps": slow}
-    extra["not_understood"] = [{"file": g.path, "line": n + 1, "text": text} for g in logs for n, text in g.samples]
+    extra["not_understood"] = [{"file": path_text(g.path), "line": n + 1, "text": text} for g in logs for n, text in g.samples]
     notes = _notes(logs, names, chosen)
     if view == "steps":
         flags = {(s["run"], s["step"]) for s in slow}
@@ -119,8 +120,9 @@ def answer(logs: Sequence[Any], view: str, span: tuple[int, int] | None = None) 
 def _names(logs: Sequence[Any]) -> list[str]:
     from pathlib import PurePath
 
-    short = [PurePath(log.path).name for log in logs]
-    return [name if short.count(name) == 1 else log.path for name, log in zip(short, logs, strict=True)]
+    paths = [path_text(log.path) for log in logs]
+    short = [PurePath(path).name for path in paths]
+    return [name if short.count(name) == 1 else path for name, path in zip(short, paths, strict=True)]
 
 
 def _summary(names: list[str], chosen: list[list[Any]]) -> list[dict[str, Any]]:
