@@ -45,3 +45,15 @@ def test_a_name_that_is_no_utf8(tmp_path, packed):
     path.write_bytes(gzip.compress(b"one\ntwo\n") if packed else b"one\ntwo\n")
     with TextLog(path) as log:
         assert list(log.lines()) == [b"one", b"two"]
+
+
+def test_a_small_log_that_breaks_off(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_bytes(gzip.compress(b"one\ntwo\nthree")[:-5])
+    with TextLog(path) as log:
+        assert list(log.lines()) == [b"one", b"two", b"three"]
+    assert log.damage == "the gzip data end or break off early; what lies before was read"
+    path.write_bytes(gzip.compress(b"one\ntwo\n") + bytes(512))
+    with TextLog(path) as log:
+        assert list(log.lines()) == [b"one", b"two"]
+    assert log.damage is None

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from alltrace.readers.packed import Packed
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 1 << 20
-_PIECE = 1 << 16
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
@@ -28,8 +28,6 @@ class TextLog:
     """
 
     def __init__(self, path: Path) -> None:
-        import pyarrow as pa
-
         self.path = path
         self.damage: str | None = None
         if path.is_dir():
@@ -45,7 +43,12 @@ class TextLog:
         except OSError as error:
             raise InputError(path, found=f"it cannot be opened ({error.strerror or error})") from error
         self.codec = "gzip" if magic[:2] == _GZIP else "zstd" if magic == _ZSTD else None
-        self._file = pa.CompressedInputStream(source, self.codec) if self.codec else source
+        self._packed: Packed | None = None
+        if self.codec:
+            from alltrace.readers.packed import Packed
+
+            self._packed = Packed(path, self.codec, source)
+        self._file = self._packed or source
 
     def __enter__(self) -> TextLog:
         return self
@@ -84,26 +87,18 @@ class TextLog:
             yield from block.splitlines()
 
     def _read(self, size: int) -> bytes:
+        if self._packed is not None:
+            data = self._packed.read(size)
+            if self._packed.broken:
+                self.damage = f"the {self.codec} data end or break off early; what lies before was read"
+            return data
         import pyarrow as pa
 
-        pieces: list[bytes] = []
-        # compressed data in small pieces: where they break off, the piece that was being read is lost
-        at_once = size if self.codec is None else _PIECE
-        while self.damage is None and size > 0:
-            try:
-                piece = self._file.read(min(size, at_once))
-            except (OSError, EOFError, pa.ArrowException) as error:
-                if self.codec is None:
-                    raise InputError(self.path, found=f"it cannot be read ({error})") from error
-                self.damage = f"the {self.codec} data end or break off early; what lies before was read"
-                break
-            if not piece:
-                break
-            pieces.append(piece)
-            size -= len(piece)
-            if self.codec is None:
-                break
-        return b"".join(pieces)
+        try:
+            read: bytes = self._file.read(size)
+        except (OSError, EOFError, pa.ArrowException) as error:
+            raise InputError(self.path, found=f"it cannot be read ({error})") from error
+        return read
 
 
 def _opened(path: Path) -> Any:

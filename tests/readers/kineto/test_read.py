@@ -208,6 +208,24 @@ def test_a_compressed_stream_cut_short_gives_what_is_whole(write, name):
     reader.close()
 
 
+def test_a_small_compressed_trace_cut_short_gives_what_is_whole(write):
+    path = write(trace([gpu("kernel", f"k{i}", i, 0.5, i) for i in range(1, 20)]), "a.json.gz")
+    path.write_bytes(path.read_bytes()[:-40])
+    assert len(rows_of(path, "kernels")) >= 10
+    reader = open_report(path)
+    assert [w for w in reader.report.warnings if "cut short" in w]
+    reader.close()
+
+
+def test_zeros_behind_a_compressed_trace_are_no_damage(write):
+    path = write(trace([gpu("kernel", f"k{i}", i, 0.5, i) for i in range(1, 20)]), "a.json.gz")
+    path.write_bytes(path.read_bytes() + bytes(1000))
+    assert len(rows_of(path, "kernels")) == 19
+    reader = open_report(path)
+    assert not [w for w in reader.report.warnings if "cut short" in w]
+    reader.close()
+
+
 def test_a_large_trace_is_known_whole_by_its_end(write, monkeypatch):
     monkeypatch.setattr("alltrace.readers.kineto.identity._HEAD_BYTES", 2_000)
     monkeypatch.setattr("alltrace.readers.kineto.identity.look_at_head.__defaults__", (2_000,))

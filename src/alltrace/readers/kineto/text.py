@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PIECE = 4 << 20
-_PACKED_PIECE = 16 << 10
+_AT_ONCE = 1 << 20
 
 
 class Text:
@@ -37,23 +37,24 @@ class Text:
         if codec is not None:
             import pyarrow as pa
 
+            from alltrace.readers.packed import Packed
+
             # Arrow does not open paths that are no UTF-8
-            self._packed = pa.CompressedInputStream(pa.PythonFile(self._file, mode="r"), codec)
+            self._packed = Packed(path, codec, pa.PythonFile(self._file, mode="r"))
 
     def read(self, count: int = PIECE) -> bytes:
         """The next bytes, at most `count`; none at the end, or where a compressed stream is broken."""
+        if self._packed is not None:
+            data: bytes = self._packed.read(count)
+            self.cut = self._packed.broken
+            return data
         parts: list[bytes] = []
         wanted = count
-        # compressed data in small pieces: where they break off, the piece that was being read is lost
-        at_once = _PACKED_PIECE if self.packed else 1 << 20
-        while wanted > 0 and not self.cut:
+        while wanted > 0:
             try:
-                part = (self._packed or self._file).read(min(wanted, at_once))
+                part = self._file.read(min(wanted, _AT_ONCE))
             except OSError as error:
-                if not self.packed:
-                    raise InputError(self._path, found=f"it cannot be read to its end ({error.strerror})") from error
-                self.cut = True
-                break
+                raise InputError(self._path, found=f"it cannot be read to its end ({error.strerror})") from error
             if not part:
                 break
             parts.append(part)
