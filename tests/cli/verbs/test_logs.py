@@ -55,6 +55,11 @@ def test_calls_in_every_format(alltrace, log, tmp_path):
     assert [row["rank"] for row in rows] == [1] * 20
 
 
+def test_options_of_a_view(alltrace, log):
+    for options in (["calls", "--time-format", "%H:%M"], ["histogram", "--edges", "1K"], ["histogram", "--preset", "four"]):
+        assert alltrace("logs", "nccl", log, "--view", *options).code == 0
+
+
 def test_what_was_not_understood_is_listed(alltrace, log):
     log.write_bytes(log.read_bytes() + b"gpu-node-0:1000:2000 [0] NCCL INFO AllReduce: opCount 5 sendbuff 0x1 recvb\n")
     answer = json.loads(alltrace("logs", "nccl", log, "--format", "json").out)
@@ -111,6 +116,9 @@ def test_names_that_are_no_utf8(alltrace, tmp_path, kind, views, text, format): 
         (["logs", "nccl", "empty.log"], 3, "none of 0 lines is a record of NCCL"),
         (["logs", "nccl", "empty.log", "--steps", "x"], 2, "--steps is 'x'"),
         (["logs", "nccl", "empty.log", "--edges", "5,4"], 2, "--edges is '5,4'"),
+        (["logs", "nccl", "empty.log", "--time-format", "%s"], 2, "--time-format has no meaning for the view ops"),
+        (["logs", "nccl", "empty.log", "--edges", "4,5"], 2, "--edges has no meaning for the view ops"),
+        (["logs", "nccl", "empty.log", "--preset", "powers", "--view", "calls"], 2, "it is for the view histogram"),
         (["logs", "nccl", "empty.log", "--format", "parquet"], 2, "expected -o FILE"),
         (["logs", "nccl-tests", "empty.log"], 3, "no table of nccl-tests"),
         (["logs", "nccl-tests", "empty.log", "--peak", "-1"], 2, "--peak is -1"),

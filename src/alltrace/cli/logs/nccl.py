@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from alltrace.cli.command import add_rank_option, parse_ranks, positive
-from alltrace.trace.errors import EXIT_DONE
+from alltrace.trace.errors import EXIT_DONE, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +29,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--preset",
         choices=("four", "powers"),
-        default="powers",
         help="classes without --edges: `four` parts at 64K,1M,16M; default: powers of four from 1K",
     )
     group.add_argument("--time-format", metavar="FORMAT", help="how the lines' times are written, for strptime; default: found out")
@@ -49,7 +48,14 @@ def run(args: argparse.Namespace) -> int:
 
     ranks = parse_ranks(args.ranks)
     wanted = None if ranks is None else frozenset(ranks)
-    options = NcclOptions(parse_steps(args.steps), parse_edges(args.edges), args.preset, wanted)
+    options = NcclOptions(parse_steps(args.steps), parse_edges(args.edges), args.preset or "powers", wanted)
+    for given, option, view in (
+        (args.time_format, "--time-format", "calls"),
+        (args.edges, "--edges", "histogram"),
+        (args.preset, "--preset", "histogram"),
+    ):
+        if given is not None and args.view != view:
+            raise UsageError(f"{option} has no meaning for the view {args.view}; it is for the view {view}")
     paths = expand(args.files)
     each = args.view in NEEDS_CALLS or options.steps is not None
     with LogFolder() if each else nullcontext() as folder:
