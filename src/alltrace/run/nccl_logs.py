@@ -120,13 +120,17 @@ def expand(given: Sequence[str]) -> list[Path]:
     files: dict[Path, None] = {}
     for text in given:
         path = Path(text)
-        found = [path]
-        if path.is_dir():
+        try:
+            folder, there, why = path.is_dir(), path.exists(), "there is no such file"
+        except OSError as error:  # a name that is too long, or below what may not be entered
+            folder, there, why = False, False, f"it cannot be looked for ({error.strerror})"
+        found = [path] if there else []
+        if folder:
             found = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-        elif not path.exists() and any(c in text for c in "*?["):
+        elif not there and any(c in text for c in "*?["):
             found = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207  patterns may be absolute
-        if not found or not found[0].exists():
-            raise InputError(path, found="there is no such file", expected="a log, a folder of logs or a pattern")
+        if not found:
+            raise InputError(path, found=why, expected="a log, a folder of logs or a pattern")
         files.update(dict.fromkeys(found))
     return list(files)
 

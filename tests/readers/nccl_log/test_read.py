@@ -189,6 +189,10 @@ def test_files_folders_and_patterns(tmp_path):
     assert [p.name for p in expand([str(tmp_path / "*.log"), str(tmp_path / "a.log")])] == ["a.log", "b.log"]
     with pytest.raises(InputError, match="no such file"):
         expand([str(tmp_path / "c.log")])
+    for name in ("x" * 300, "x" * 300 + "*", f"{tmp_path}/{'x/' * 3000}"):
+        with pytest.raises(InputError, match="cannot be looked for"):
+            expand([name])
+    assert [p.name for p in expand([f"{tmp_path}/[{'a' * 300}].log"])] == ["a.log"]
 
 
 def test_the_logs_of_many_ranks_are_not_compared_with_each_other(tmp_path, monkeypatch):
