@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 
+import numpy as np
+import pytest
+
+from alltrace.align.printed_steps import _fits
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
@@ -81,3 +86,30 @@ def test_ranges_of_the_program_stay(tmp_path):
     alignment = steps_of(tmp_path, nvtx=True)
     assert set(alignment.steps["source"].to_pylist()) == {"range"}
     assert any("the training log was not needed" in n for n in alignment.steps_notes)
+
+
+@pytest.mark.parametrize(("own", "lines"), [(1, 1), (2, 9), (9, 2), (5, 40), (40, 5), (300, 2_000)])
+def test_places_looked_at_together_fit_as_each_alone(own, lines):
+    rng = np.random.default_rng(own)
+    lasted, took = rng.uniform(1e7, 1e8, own), rng.uniform(1e7, 1e8, lines)
+    took[rng.random(lines) < 0.1] = np.nan
+    fits = _fits(lasted, took, range(1 - own, lines), 0.0)
+    for shift in range(1 - own, lines):
+        at = np.arange(own) + shift
+        inside = (at >= 0) & (at < lines)
+        if inside.sum() < min(3, own, lines):
+            assert shift not in fits
+            continue
+        ratio = np.abs(np.log(lasted[inside] / took[at[inside]]))
+        cost = np.where(np.isfinite(ratio), ratio, 0.0)
+        assert fits[shift] == (cost.mean(), cost.var(), cost.max(), len(cost))
+
+
+def test_a_long_log_is_held_against_the_steps_in_little_memory():
+    took = np.random.default_rng(0).uniform(1e7, 1e8, 10_000)
+    tracemalloc.start()
+    fits = _fits(took[4_000:4_200], took, range(-199, 10_000), np.inf)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert min(fits, key=fits.get) == 4_000
+    assert peak < 12 << 20  # an array for each place would be 16 MB

@@ -6,7 +6,7 @@ sequence of step times that fits at several places about as well numbers nothing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,16 @@ _FITS = 0.1
 _ALL_FIT = 0.2
 _BETTER = 3.0
 _FEWEST = 3
+_AT_ONCE = 1 << 18
+
+
+class _Fit(NamedTuple):
+    """How far the times of steps are apart at one place of the log, over so many steps."""
+
+    mean: float
+    variance: float
+    worst: float
+    steps: int
 
 
 def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
@@ -100,28 +110,22 @@ def _numbered(
     of, begin, end = (steps.column(c).to_numpy() for c in ("step", "start", "end"))
     lasted = np.array([np.median((end - begin)[of == s]) for s in own.tolist()], np.float64)
     bases = _bases(run)
-    costs: dict[int, Float64] = {}
     timed = None
     if bases is not None:
         base = np.array([bases[r] for r in steps.column("rank").to_numpy()[first].tolist()], np.int64)
         timed = _by_time(stamp, end[first] + base - lasted / 2, float(np.median(lasted)))
     near = int(np.ceil(max(_uncertain_ns(run) / float(np.median(lasted)) - _PHASE, 0)))
-    for shift in range(-(len(own) - 1), len(number)):
-        at = np.arange(len(own)) + shift
-        inside = (at >= 0) & (at < len(number))
-        if inside.sum() < min(_FEWEST, len(own), len(number)):
-            continue
-        mine, its = np.flatnonzero(inside), at[inside]
-        if timed is not None and abs(shift - timed) > near:
-            continue
-        ratio = np.abs(np.log(lasted[mine] / took[its]))
-        costs[shift] = np.where(np.isfinite(ratio), ratio, 0.0 if timed is not None and not near else np.inf)
-    best = min(costs, key=lambda s: (float(costs[s].mean()), -len(costs[s])), default=None)
+    shifts = range(-(len(own) - 1), len(number))
+    if timed is not None:
+        shifts = range(max(shifts.start, timed - near), min(shifts.stop, timed + near + 1))
+    unknown = 0.0 if timed is not None and not near else np.inf
+    fits = _fits(lasted, took, shifts, unknown)
+    best = min(fits, key=lambda s: (fits[s].mean, -fits[s].steps), default=None)
     total = f"{len(own)} steps of the reports"
-    if best is None or float(np.median(costs[best])) > (_FITS if timed is None or near else np.inf):
+    if best is None or float(np.median(_cost(lasted, took, best, unknown))) > (_FITS if timed is None or near else np.inf):
         return steps, (*notes, f"the training log was not joined: its {len(number)} steps do not fit the {total}")
-    for shift, cost in costs.items():
-        if shift != best and _as_good(cost, costs[best]):
+    for shift, fit in fits.items():
+        if shift != best and _as_good(fit, fits[best]):
             return steps, (*notes, f"the training log was not joined: the {total} fit at several places of its {len(number)}")
     # where a step of the reports has no line the numbers go on
     at = np.arange(len(own)) + best
@@ -155,16 +159,46 @@ def _by_time(stamp: Float64, middle: Float64, lasted_ns: float) -> int | None:
     return None
 
 
-def _as_good(other: Float64, best: Float64) -> bool:
+def _fits(lasted: Float64, took: Float64, shifts: range, unknown: float) -> dict[int, _Fit]:
+    """How well the steps of the reports fit the log's from each shift on, by their times; many shifts at a time."""
+    found: dict[int, _Fit] = {}
+    own, lines = len(lasted), len(took)
+    windows = np.lib.stride_tricks.sliding_window_view(took, own) if own <= lines else took[:0]
+    shift = shifts.start
+    while shift < shifts.stop:
+        if 0 <= shift < len(windows):
+            cost = _deviation(lasted, windows[shift : min(shifts.stop, shift + max(1, _AT_ONCE // own))], unknown)
+        else:
+            cost = _cost(lasted, took, shift, unknown)[np.newaxis]
+        if cost.shape[1] >= min(_FEWEST, own, lines):
+            with np.errstate(invalid="ignore"):  # of infinite values there is no variance
+                moments = cost.mean(1).tolist(), cost.var(1).tolist(), cost.max(1).tolist()
+            found.update((shift + n, _Fit(*row, cost.shape[1])) for n, row in enumerate(zip(*moments, strict=True)))
+        shift += len(cost)
+    return found
+
+
+def _cost(lasted: Float64, took: Float64, shift: int, unknown: float) -> Float64:
+    """How far the times of each step are apart where the first step of the reports is the log's number `shift`."""
+    return _deviation(lasted[max(0, -shift) : len(took) - shift], took[max(0, shift) : len(lasted) + shift], unknown)
+
+
+def _deviation(lasted: Float64, took: Float64, unknown: float) -> Float64:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.abs(np.log(lasted / took))
+    return np.where(np.isfinite(ratio), ratio, unknown)
+
+
+def _as_good(other: _Fit, best: _Fit) -> bool:
     """Whether another place cannot be told from the best one by the steps' times."""
-    n = min(len(other), len(best))
+    n = min(other.steps, best.steps)
     if n < _FEWEST:
         return True
-    if best.max() <= _ALL_FIT and other.max() >= 2 * _ALL_FIT:  # a slow step stands where it should
+    if best.worst <= _ALL_FIT and other.worst >= 2 * _ALL_FIT:  # a slow step stands where it should
         return False
-    more = float(other.mean() - best.mean())
-    spread = float(np.sqrt((other.var() + best.var()) / n)) + 1e-12
-    return more < _BETTER * spread and float(other.mean()) < 2 * _FITS
+    more = other.mean - best.mean
+    spread = float(np.sqrt((other.variance + best.variance) / n)) + 1e-12
+    return more < _BETTER * spread and other.mean < 2 * _FITS
 
 
 def _made(run: Run, number: Int64, stamp: Float64, took: Float64) -> tuple[Any, str]:
