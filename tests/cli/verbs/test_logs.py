@@ -84,6 +84,21 @@ def test_a_pickle_with_code_is_refused_by_name(alltrace, tmp_path):
     assert "rank_1: it has the instruction" in done.err
 
 
+@pytest.mark.parametrize("view", ["sizes", "summary", "compare", "hosts"])
+def test_half_of_a_character_in_the_json_of_nccl_tests(alltrace, tmp_path, view):
+    place = {"time": 1, "alg_bw": 1, "bus_bw": 1}
+    data = {
+        "nccl_tests_version": "\ud800",
+        "config": {"test": "\ud800"},
+        "devices": [{"host": "\ud800", "name": "\ud800"}, {"host": "b", "name": "x"}],
+        "results": [{"size": 8, "type": "\ud800", "redop": "\ud800", "out_of_place": place}],
+    }
+    (tmp_path / "t.json").write_text(json.dumps(data))
+    done = alltrace("logs", "nccl-tests", tmp_path / "t.json", "--view", view, "--format", "json")
+    assert done.code == 0
+    assert "ud800" not in done.out
+
+
 @pytest.mark.parametrize("format", ["json", "csv", "md", "table", "parquet"])
 @pytest.mark.parametrize(
     ("kind", "views", "text"),

@@ -263,16 +263,16 @@ def _from_json(path: str, data: bytes) -> TestsFile:
 
     try:
         root: Any = json.loads(data)
-        run = TestRun(path, 0, program=_program_of(str(root.get("config", {}).get("test", "")) or path_text(Path(path).name)))
-        run.version = _text(root.get("nccl_tests_version"))
+        run = TestRun(path, 0, program=_program_of(_text(root.get("config", {}).get("test", "")) or path_text(Path(path).name)))
+        run.version = None if (version := root.get("nccl_tests_version")) is None else _text(version)
         for n, device in enumerate(root.get("devices") or []):
             run.ranks.append(
                 (
                     _whole(device.get("rank", n)),
                     _whole(device.get("group", 0)),
-                    str(device.get("host", "")),
+                    _text(device.get("host", "")),
                     n,
-                    str(device.get("name", "")),
+                    _text(device.get("name", "")),
                 )
             )
         for n, row in enumerate(root["results"]):
@@ -285,8 +285,8 @@ def _from_json(path: str, data: bytes) -> TestsFile:
                 Row(
                     _whole(row["size"]),
                     _whole(row.get("count", 0)),
-                    str(row.get("type", "")),
-                    _text(row.get("redop")),
+                    _text(row.get("type", "")),
+                    None if (redop := row.get("redop")) is None else _text(redop),
                     None if root_rank is None else _whole(root_rank),
                     halves[0],
                     halves[1],
@@ -305,8 +305,9 @@ def _whole(value: Any) -> int:
     return number
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+def _text(value: Any) -> str:
+    """A value as text, without halves of surrogate pairs, which JSON can write and no other text can hold."""
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _wrong(half: dict[str, Any]) -> float | None:
