@@ -46,6 +46,7 @@ CALLS = {
     "binary_join": [(pa.array([["a", "b"], [], None]), "+")],
     "utf8_lower": [(T,)],
     "sort_indices": [(N,)],
+    "list_flatten": [(pa.array([[1, None], [], None, [3]]),)],
 }
 SETTINGS = {
     "round": [((F, 1), {}), ((F,), {"ndigits": 1, "round_mode": "half_to_even"})],
