@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 
 import pyarrow.compute as pc
@@ -199,6 +200,18 @@ def test_the_match_is_in_the_manifest_and_an_import_without_logs_takes_it_away(t
     again = aligned(Run(tmp_path / "run"))
     assert again.run.manifest.logs == again.run.manifest.log_matches == ()
     assert again.collectives(0)["bytes"].null_count == 16
+
+
+def test_logs_that_break_off_are_told(tmp_path):
+    write_run("healthy", tmp_path / "reports", ranks=4, steps=4)
+    scenario = scenario_named("healthy").override(ranks=4, steps=4)
+    logs = write_logs(simulate(scenario), identities(scenario), tmp_path / "logs")
+    for log in logs[1:3]:
+        log.write_bytes(gzip.compress(log.read_bytes())[:-20])
+    import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1, nccl_logs=[str(p) for p in logs])
+    assert [n for n in read_manifest(tmp_path / "run").notes if "break off early" in n] == [
+        f"{logs[1]}: the gzip data end or break off early; what lies before was read; so it is with 1 more of NCCL's logs"
+    ]
 
 
 def test_a_run_of_one_rank_is_joined_too(tmp_path):

@@ -122,6 +122,10 @@ def _import_nccl(draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: i
         wanted = sorted(found)
         for first in range(0, len(wanted), _RANKS_AT_ONCE):
             _write_calls(logs, ranks, wanted[first : first + _RANKS_AT_ONCE], draft / "calls")
+    broken = [p for p in logs.parts if p.damage]
+    if broken:
+        others = f"; so it is with {len(broken) - 1} more of NCCL's logs" if len(broken) > 1 else ""
+        notes = (*notes, f"{path_text(broken[0].path)}: {broken[0].damage}{others}")
     return FoundLogs(found, notes)
 
 
