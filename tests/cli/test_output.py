@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import sys
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -85,6 +86,15 @@ def test_csv_quotes_what_it_must_and_leaves_null_empty():
         "6,a|b*c,8,2,3.0\n"
         "7,,9,12345.678,4.0\n"
     )
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "md"])
+def test_a_name_writes_nothing_to_a_terminal(form, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    write_answer("v", ANSWER, FACTS, arguments(format=form))
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert "\\x1b[31m\\u202e" in shown.replace("\\\\", "\\").replace("\\u001b", "\\x1b").replace("\\[", "[")
 
 
 @given(st.lists(st.text('ab,"\r\n') | st.none(), max_size=6), st.integers(0, 6))

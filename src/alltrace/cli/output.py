@@ -87,6 +87,8 @@ def write_answer(
         _write_parquet(table, args.output)
     else:
         pieces = _pieces(verb, answer, table, facts, args)
+        if args.output is None and sys.stdout.isatty():  # a name from a trace writes nothing to the terminal, in CSV or JSON either
+            pieces = ("\n".join(map(printable, piece.split("\n"))) for piece in pieces)
         emit(pieces if kept is None else kept.copying(pieces), args.output)
     for line in said:
         print(line, file=sys.stderr)  # noqa: T201
