@@ -88,7 +88,7 @@ def test_csv_quotes_what_it_must_and_leaves_null_empty():
     )
 
 
-@pytest.mark.parametrize("form", ["table", "csv", "json", "md"])
+@pytest.mark.parametrize("form", ["csv", "json", "md"])
 def test_a_name_writes_nothing_to_a_terminal(form, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     write_answer("v", ANSWER, FACTS, arguments(format=form))
