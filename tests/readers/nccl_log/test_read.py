@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import random
 import time
+import tracemalloc
 from importlib import import_module
 from pathlib import PurePath
 
@@ -78,6 +80,25 @@ def test_every_cut_of_a_log(tmp_path):
         before = whole[done - 1] if done else 0
         assert part.calls - before in (0, 1)
         assert part.lines == done + (cut > 0 and text[cut - 1 : cut] != b"\n")
+
+
+def test_memory_is_that_of_one_log_however_seldom_python_looks_for_garbage(tmp_path):
+    written = write_log(ranks=2, calls=2)
+    path = tmp_path / "a.log"
+    path.write_bytes(written.text)
+    read_log(Wanted(str(path)))
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(20):
+            read_log(Wanted(str(path)))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert after - before < 2 << 20
 
 
 def test_a_glued_host_is_told_by_the_others(tmp_path):

@@ -83,7 +83,11 @@ def read_log(wanted: Wanted, advance: Callable[[int], None] = lambda _n: None) -
         InputError: The file cannot be read.
         UsageError: The time format is none.
     """
-    return _Reading(wanted).run(advance)
+    reading = _Reading(wanted)
+    try:
+        return reading.run(advance)
+    finally:
+        reading.close()
 
 
 class _Reading:
@@ -146,6 +150,10 @@ class _Reading:
             self._lines,
             damage,
         )
+
+    def close(self) -> None:
+        """Let go of the careful path, which knows this reading: the two, some 6 MB, would stay until Python looks for garbage."""
+        del self._careful
 
     def _block(self, block: bytes) -> None:
         data = np.frombuffer(block, np.uint8)
