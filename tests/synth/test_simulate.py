@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -135,6 +138,19 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not():
         assert one.kernels["start"].tolist() == two.kernels["start"].tolist()
         assert one.api["end"].tolist() == two.api["end"].tolist()
     assert first.timelines[0].kernels["start"].tolist() != other.timelines[0].kernels["start"].tolist()
+
+
+def test_what_ranks_recorded_goes_with_the_run_without_a_look_for_garbage():
+    gc.collect()
+    gc.disable()
+    try:
+        run = simulate(SCENARIOS["tiny"])
+        timelines = [weakref.ref(line) for line in run.timelines]
+        del run
+        assert timelines
+        assert [line() for line in timelines] == [None] * len(timelines)
+    finally:
+        gc.enable()
 
 
 def test_tensor_parallel_waits_for_each_layer():

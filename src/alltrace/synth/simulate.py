@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -179,21 +179,6 @@ class _Rank:
         self._pending: dict[int, Instance] = {}
         self._nccl: list[tuple[int, int, int, Instance]] = []
         self._sequences: dict[tuple[str, int], int] = {}
-        self._handlers: dict[type, Callable[[Any], Generator[None, None, None] | None]] = {
-            p.Compute: self._compute,
-            p.Push: self._push,
-            p.Pop: self._pop,
-            p.HostWork: self._host_work,
-            p.Handover: self._handover,
-            p.Collective: self._collective,
-            p.HostCollective: self._host_collective,
-            p.StreamWait: self._stream_wait,
-            p.Copy: self._copy,
-            p.Memset: self._memset,
-            p.Synchronize: self._synchronize,
-            p.Call: self._plain_call,
-            p.DeviceGap: self._device_gap,
-        }
         self._step = 0
         self._correlation = 1_000 + int(self._rng.integers(0, 1_000))
 
@@ -210,7 +195,7 @@ class _Rank:
                 ops = fault.edit(self.rank, step, ops, fault_rng)
             begin = self._threads[p.MAIN_THREAD]
             for op in ops:
-                waiting = self._handlers[type(op)](op)
+                waiting = self._HANDLERS[type(op)](self, op)
                 if waiting is not None:
                     yield from waiting
             self.steps.append((begin, self._threads[p.MAIN_THREAD]))
@@ -431,3 +416,20 @@ class _Rank:
         sequence = self._sequences.get((kind, group), 0)
         self._sequences[kind, group] = sequence + 1
         return self._meeting.arrive(kind, self.rank, op, group, sequence, self._step, times)
+
+    # of functions, not of bound methods, which would keep all that a rank recorded until Python looks for garbage
+    _HANDLERS: ClassVar[dict[type, Callable[[_Rank, Any], Generator[None, None, None] | None]]] = {
+        p.Compute: _compute,
+        p.Push: _push,
+        p.Pop: _pop,
+        p.HostWork: _host_work,
+        p.Handover: _handover,
+        p.Collective: _collective,
+        p.HostCollective: _host_collective,
+        p.StreamWait: _stream_wait,
+        p.Copy: _copy,
+        p.Memset: _memset,
+        p.Synchronize: _synchronize,
+        p.Call: _plain_call,
+        p.DeviceGap: _device_gap,
+    }
