@@ -75,6 +75,7 @@ def test_a_question_asked_of_a_run_loads_little(run):
         "duckdb",
         "multiprocessing.connection",
         "numba",
+        "numpy.ma",
         "pandas",
         "pyarrow.compute",
         "pyarrow.fs",

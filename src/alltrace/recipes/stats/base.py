@@ -307,7 +307,8 @@ def shares(totals: Any, within: Any = None) -> Any:
     else:
         codes, _ = group([within])
         sums = np.bincount(codes, weights=values)[codes] if len(codes) else values
-    return pa.array(np.divide(100.0 * values, sums, out=np.zeros_like(values), where=sums != 0), mask=sums == 0)
+    of_all = np.divide(100.0 * values, sums, out=np.zeros_like(values), where=sums != 0)
+    return plain_array(of_all, sums != 0)
 
 
 def stack(tables: Sequence[Any]) -> Any:
