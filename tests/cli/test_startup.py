@@ -131,7 +131,7 @@ def test_libraries_start_no_threads_unless_told_otherwise():
         "print(os.environ['OPENBLAS_NUM_THREADS'], gc.get_threshold()[0])"
     )
     environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
-    for given, expected in ({}, "1 50000"), ({"OPENBLAS_NUM_THREADS": "3"}, "3 50000"):
+    for given, expected in ({}, "1 100000"), ({"OPENBLAS_NUM_THREADS": "3"}, "3 100000"):
         done = subprocess.run(
             [sys.executable, "-c", code], env={**environment, **given}, capture_output=True, text=True, check=True
         )

@@ -16,7 +16,7 @@ _LARGE_BYTES = 32 << 20
 _LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_compute", "_parquet")}  # in the order of their use
 _DOCUMENTATION = [f"numpy.{core}.{module}" for core in ("_core", "core") for module in ("_add_newdocs", "_add_newdocs_scalars")]
 """What gives NumPy's compiled functions their documentation, and nothing else: it makes a thousand texts that no command shows."""
-_GARBAGE = 50_000  # objects more than there were, before Python looks for garbage
+_GARBAGE = 100_000  # objects more than there were, before Python looks for garbage; what most commands load is about half of it
 
 
 def load_lightly() -> None:
