@@ -5,8 +5,10 @@ from typing import ClassVar
 import pytest
 from tests.making import kernel, make_run
 
+import alltrace
 from alltrace.recipes.ask import ask, resolve_options
 from alltrace.recipes.base import Answer, AnswerColumn, Option, Recipe
+from alltrace.synth import write_run
 from alltrace.trace.errors import UsageError
 
 
@@ -94,3 +96,21 @@ def test_defaults_fill_what_is_not_given():
 def test_options_that_do_not_fit_are_refused(given, says):
     with pytest.raises(UsageError, match=says):
         resolve_options(Counting(), given)
+
+
+@pytest.fixture(scope="module")
+def two_hosts(tmp_path_factory):
+    """Four ranks on two hosts whose clocks are 400 ms apart."""
+    folder = tmp_path_factory.mktemp("two hosts")
+    write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=3, layers=4, offset_ms=400)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["gaps", "memory-bandwidth", "queue-length"])
+def test_starts_on_several_hosts_are_on_the_clock_that_the_column_names(two_hosts, name):
+    run = alltrace.open(two_hosts / "reports", cache_dir=two_hosts / "cache")
+    first = {}
+    for row in ask(run, name).table.to_pylist():
+        first[row["rank"]] = min(first.get(row["rank"], row["start_ns"]), row["start_ns"])
+    assert sorted(first) == [0, 1, 2, 3]
+    assert max(first.values()) - min(first.values()) < 50_000_000

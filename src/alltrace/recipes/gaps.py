@@ -41,6 +41,7 @@ class Gaps(Recipe):
         AnswerColumn("before", None, "the work that ended last before it"),
         AnswerColumn("after", None, "the work that started first after it"),
     )
+    on_one_clock = True
     chart = Chart(
         "scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="When devices did nothing, and for how long"
     )

@@ -41,6 +41,7 @@ class MemoryBandwidth(Recipe):
         AnswerColumn("span_gb_per_s", "GB/s", "moved_bytes by span_ns"),
         AnswerColumn("peak_gb_per_s", "GB/s", "largest sum of the rates of copies that ran at once"),
     )
+    on_one_clock = True
     chart = Chart("lines", "start_ns", ("span_gb_per_s", "peak_gb_per_s"), "kind")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

@@ -45,6 +45,7 @@ class QueueLength(Recipe):
         AnswerColumn("empty_ns", "ns", "time with none outstanding"),
         AnswerColumn("full_ns", "ns", "time with `full` or more outstanding"),
     )
+    on_one_clock = True
     chart = Chart("lines", "start_ns", ("mean_length", "max_length"), "rank")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
