@@ -195,6 +195,15 @@ def test_a_range_that_was_still_open_ends_with_the_last_one(tmp_path):
     assert [(found[s]["span_ns"], found[s]["parallel_efficiency"]) for s in ("device", "host")] == [(400, 0.375), (400, 1)]
 
 
+def test_ranges_within_one_another_are_one_and_those_that_touch_are_two(tmp_path):
+    one, other = device(400, [(0, 100), (300, 350)]), device(400, [(0, 100), (300, 350)])
+    one["ranges"] = [{"start": s, "end": e, "name": "all"} for s, e in ((0, 200), (50, 100), (60, 70), (200, 400))]
+    other["ranges"] = [{"start": s, "end": e, "name": "all"} for s, e in ((0, 200), (210, 400), (220, 400))]
+    found, answer = trees(tmp_path / "run", [one, other])
+    assert (found["device"]["span_ns"], found["device"]["useful_ns"]) == (400, 300)
+    assert not any("ranks have" in note for note in answer.notes)
+
+
 pieces = st.lists(st.tuples(st.integers(0, 190), st.integers(1, 40), st.integers(1, 3), st.booleans()), min_size=1, max_size=12)
 
 

@@ -38,8 +38,8 @@ class Efficiency(Recipe):
     communication on a device differs between tools: `--convention` chooses, and a note says which it was.
 
     A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
-    there; that of a range is its extent on the host, all instances of a rank together. A range that was still open ends with the
-    last of the rank's ranges.
+    there; that of a range is its extent on the host, all instances of a rank together, of which those within one another are one.
+    A range that was still open ends with the last of the rank's ranges.
     """
 
     name = "efficiency"
@@ -214,9 +214,15 @@ def _range_sets(rank: RankTables, name: str | None) -> Iterator[_Set]:
     wanted = [code for code, text in enumerate(texts) if text == name]
     rows = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), wanted)
     start, end = (c.fill_null(0).to_numpy()[rows] for c in (table.column("start"), close_ends(table)))
+    if not len(start):
+        return
     end = np.maximum(start, end)
     order = np.argsort(start, kind="stable")
-    yield _RANGE, -1, start[order], end[order]
+    start, end = start[order], end[order]
+    # those within one another are one; those that only touch are not, because ranks are compared instance by instance
+    latest = np.maximum.accumulate(end)
+    first = np.flatnonzero(np.append(True, start[1:] >= latest[:-1]))
+    yield _RANGE, -1, start[first], latest[np.append(first[1:], len(start)) - 1]
 
 
 @dataclass
