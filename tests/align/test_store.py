@@ -3,8 +3,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from tests.align.planted import arrival, planted_run, rows_of
 from tests.making import collective, kernel, make_run
@@ -118,10 +121,10 @@ def test_a_damaged_alignment_is_made_anew(run):
 def test_an_interrupted_alignment_leaves_nothing_that_counts(run, monkeypatch):
     written = store._write
 
-    def stop(table, path):
+    def stop(table, path, *rows):
         if path.name == "members.parquet":
             raise KeyboardInterrupt
-        written(table, path)
+        written(table, path, *rows)
 
     monkeypatch.setattr(store, "_write", stop)
     manifest = (run.path / "manifest.json").read_bytes()
@@ -266,3 +269,24 @@ def test_two_hosts_that_never_meet_are_said_to(tmp_path):
     assert alignment.residual_ns(0, 1) is not None
     assert alignment.residual_ns(0, 2) is None
     assert any("connected by no collective" in n for n in alignment.notes)
+
+
+def test_a_rank_reads_its_own_members_and_little_else(run, tmp_path, monkeypatch):
+    whole = aligned(run).members
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    shutil.rmtree(copy / "align")
+    monkeypatch.setattr(store, "_SHARED_ROWS", 8)
+    again = Run(copy)
+    alignment = aligned(again)
+    assert alignment.members.equals(whole)
+    path = again.overlay.folder / "members.parquet"
+    ranks = pq.read_table(path).column("rank").to_pylist()
+    assert ranks == sorted(ranks)
+    assert pq.read_metadata(path).num_row_groups == -(-len(ranks) // 8)
+    for record in again.ranks:
+        own = again.rank(record.rank).shared("members")
+        wanted = whole.filter(pc.equal(whole.column("rank"), record.rank))
+        assert own.num_rows == ranks.count(record.rank) > 0
+        for column in ("instance", "row", "start", "end"):
+            assert own.column(column).to_pylist() == wanted.column(column).to_pylist()

@@ -128,3 +128,28 @@ def test_columns_of_nothing_but_nulls_are_as_any_other(tmp_path, monkeypatch, li
     assert [t.num_rows for t in parquet.read_row_groups(file, wanted, ["b"])] == [2, 1]
     # null in one row group, not in the other
     assert parquet.read_parquet(file, ["d", "c"]).to_pydict() == {"d": [None, None, 1], "c": [None] * 3}
+
+
+@pytest.mark.parametrize("light", [True, False])
+@pytest.mark.parametrize("told", [True, False])
+def test_rows_with_a_value_are_read_out_of_the_groups_that_may_have_it(tmp_path, monkeypatch, light, told):
+    if not light:
+        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+    file = tmp_path / "t.parquet"
+    table = pa.table({"rank": [0, 0, 1, 1, 1, 3, 3, None], "word": list("abcabcab")})
+    pq.write_table(table, file, 2, write_statistics=told)
+    for value, words in (0, "ab"), (1, "cab"), (2, ""), (3, "ca"), (4, ""):
+        found = parquet.read_rows(file, ["word", "rank"], ("rank", value), ["word"])
+        assert found.column_names == ["word", "rank"]
+        assert "".join(found.column("word").to_pylist()) == words
+        assert found.column("rank").to_pylist() == [value] * len(words)
+        groups = parquet._with(pq.read_metadata(file), ("rank", value))
+        assert groups == ({0: [0], 1: [1, 2], 2: [2], 3: [2, 3], 4: []}[value] if told else [0, 1, 2, 3])
+
+
+def test_rows_of_an_empty_file(tmp_path):
+    pq.write_table(TABLE.slice(0, 0), tmp_path / "t.parquet")
+    assert parquet.read_rows(tmp_path / "t.parquet", ["a"], ("a", 1)).num_rows == 0
+    (tmp_path / "u.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="cannot be read"):
+        parquet.read_rows(tmp_path / "u.parquet", ["a"], ("a", 1))

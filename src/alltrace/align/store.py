@@ -43,6 +43,8 @@ _DRAFT = ".align-"
 _LOCK = ".align.lock"
 _ENUMS = ["evidence"]
 _ROWS_WORTH_A_PROCESS = 4_000_000
+_SHARED_ROWS = 1 << 15
+"""Rows of a row group of what all ranks share: a rank reads those groups of it that have rows of its own."""
 
 
 def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None] | None = None) -> Aligned:
@@ -178,7 +180,10 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
     for rank, table in joined.tables.items():
         if table is not tables[rank]:
             _write(table, draft / collectives_file(rank))
-    _write(matching.members, draft / "members.parquet")
+    import numpy as np
+
+    by_rank = np.argsort(matching.members.column("rank").to_numpy(), kind="stable")  # whoever asks a rank reads little else
+    _write(matching.members.take(by_rank), draft / "members.parquet", _SHARED_ROWS)
     if not matching.members.num_rows:
         solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,))
     alignment = Alignment(
@@ -196,7 +201,7 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
     # steps may be found by collectives, so they see the run as aligned as it is by now
     write_json(draft / FACTS, plain(alignment))
     steps, more = _steps(Run(run.path, align=draft), jobs)
-    _write(steps, draft / "steps.parquet")
+    _write(steps, draft / "steps.parquet", _SHARED_ROWS)
     facts: dict[str, Any] = plain(replace(alignment, steps_notes=tuple(more)))
     return facts
 
@@ -305,7 +310,7 @@ def _steps(run: Run, jobs: int | None) -> tuple[Any, tuple[str, ...]]:
         return STEPS.arrow_schema().empty_table(), (f"steps were not looked for: {error}",)
 
 
-def _write(table: Any, path: Path) -> None:
+def _write(table: Any, path: Path, row_group_rows: int | None = None) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(table, path, compression="zstd", compression_level=1)
+    pq.write_table(table, path, row_group_rows, compression="zstd", compression_level=1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,6 +59,42 @@ def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str]
     return _nullable(table.unify_dictionaries() if dictionaries else table)
 
 
+def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionaries: Sequence[str] = ()) -> Any:
+    """The rows of `read_parquet` where a column of whole numbers has some value; reads only row groups that may have such rows.
+
+    Args:
+        path: The file.
+        columns: The columns wanted, that of `of` among them.
+        of: The column, and its value.
+        dictionaries: Those of the columns that are dictionary-encoded.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    try:
+        table = _read(path, list(columns), list(dictionaries), of)
+        table = pc.filter(table, pc.equal(table.column(of[0]), of[1]))
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+    return _nullable(table.unify_dictionaries() if dictionaries else table)
+
+
+def _with(metadata: Any, of: tuple[str, int] | None) -> list[int]:
+    """The row groups, in the order of the table's rows, that may have a row with the value of a column; all for None."""
+    groups = row_group_order(metadata)
+    if of is None or not groups:
+        return groups
+    name, value = of
+    place = metadata.schema.names.index(name)
+
+    def may(group: int) -> bool:
+        chunk = metadata.row_group(group).column(place)
+        told = chunk.statistics if chunk.is_stats_set else None
+        return told is None or not told.has_min_max or bool(told.min <= value <= told.max)
+
+    return [group for group in groups if may(group)]
+
+
 def _nullable(table: Any) -> Any:
     """The table without word of which columns have no nulls: that is so in one file, and tables of several are put together."""
     if all(field.nullable for field in table.schema):
@@ -65,18 +102,18 @@ def _nullable(table: Any) -> Any:
     return pa.Table.from_arrays(table.columns, schema=pa.schema([field.with_nullable(True) for field in table.schema]))
 
 
-def _read(path: Path, columns: list[str], dictionaries: list[str]) -> Any:
+def _read(path: Path, columns: list[str], dictionaries: list[str], of: tuple[str, int] | None = None) -> Any:
     with pa.OSFile(str(path)) as file:
         reader = _light_reader(file, dictionaries)
         if reader is not None:
             columns_of = _Columns(reader, columns)
             # to hand a few rows to other threads costs more than to decode them
             threads = reader.metadata.num_rows >= _ROWS_WORTH_THREADS
-            return columns_of.read(row_group_order(reader.metadata), use_threads=threads)
+            return columns_of.read(_with(reader.metadata, of), use_threads=threads and of is None)
         import pyarrow.parquet as pq
 
         whole = pq.ParquetFile(file, read_dictionary=dictionaries)
-        return whole.read_row_groups(row_group_order(whole.metadata), columns=columns)
+        return whole.read_row_groups(_with(whole.metadata, of), columns=columns)
 
 
 def _light_reader(file: Any, dictionaries: list[str], metadata: Any = None) -> Any:

@@ -276,11 +276,11 @@ class StoredRank:
         """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
         if self._overlay is None:
             return None
-        from alltrace.run.parquet import read_parquet
+        from alltrace.run.parquet import read_rows
 
         texts = [c for c, kind in SHARED_TABLES[table].items() if kind == "VARCHAR"]
-        found = read_parquet(self._overlay.folder / f"{table}.parquet", list(SHARED_TABLES[table]), texts)
-        return self._aligned(pc.filter(found, pc.equal(found.column("rank"), self.rank)), SHARED_TIMES)
+        path = self._overlay.folder / f"{table}.parquet"
+        return self._aligned(read_rows(path, list(SHARED_TABLES[table]), ("rank", self.rank), texts), SHARED_TIMES)
 
     def texts(self, ids: Any) -> Any:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
