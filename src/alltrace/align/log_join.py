@@ -8,12 +8,13 @@ instance on other ranks. A log that does not fit fills in nothing.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alltrace.align.call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
+from alltrace.align.joined import Joined
 from alltrace.align.logged_units import Units, units_of
 from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.run.manifest import LogMatch
@@ -36,40 +37,10 @@ if TYPE_CHECKING:
 LEAST_SHARE = 0.8
 """A log of which less fits is of another run, or of another part of it."""
 
-NEARLY_ALL = 0.98
 _PURE_CHANCE = 0.7
 _SAME_GROUP = 0.9
 _NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
 _TEXTS = ("communicator", "datatype")
-
-
-@dataclass
-class Joined:
-    """What came of the logs of a run.
-
-    Attributes:
-        tables: Each rank's `collectives`, filled.
-        texts: Strings that the tables refer to now.
-        matches: For each rank how its log fits.
-        told: For each rank and row the id of the communicator's name by the log, 0 without one.
-        groups: The communicators, named as the logs name them where the trace does not.
-        notes: What a reader must know.
-    """
-
-    tables: dict[int, Any]
-    texts: set[str] = field(default_factory=set)
-    matches: list[LogMatch] = field(default_factory=list)
-    told: dict[int, Int64] = field(default_factory=dict)
-    groups: tuple[Group, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether the logs name the communicator of nearly every operation of every rank."""
-        operations = sum(m.operations for m in self.matches)
-        named = sum(int((its != 0).sum()) for its in self.told.values())
-        lacking = any(m.operations and m.reason is not None for m in self.matches)
-        return operations > 0 and not lacking and named >= NEARLY_ALL * operations
 
 
 def join_ranks(run: Run, tables: Mapping[int, Any], texts: Callable[[Any], Any]) -> Joined:

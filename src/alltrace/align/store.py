@@ -34,7 +34,7 @@ from alltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from alltrace.align.log_join import Joined
+    from alltrace.align.joined import Joined
 
 _NO_MEMBERS = (
     "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
@@ -153,7 +153,7 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
 def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
     """Write the tables of the alignment into `draft`; returns its facts."""
     from alltrace.align.clocks import place_ranks, solve
-    from alltrace.align.log_join import NEARLY_ALL, finish
+    from alltrace.align.joined import NEARLY_ALL
     from alltrace.align.matching import match
     from alltrace.align.members import evidence_of, meet
 
@@ -176,6 +176,8 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
             matching = again
             solution = solve(evidence_of(matching.members, joined.tables, names.texts), ranks)
     if joined.matches:
+        from alltrace.align.log_join import finish
+
         finish(joined, matching.members, matching.groups)
     for rank, table in joined.tables.items():
         if table is not tables[rank]:
@@ -210,10 +212,12 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
 
-    from alltrace.align.log_join import Joined, join_ranks
+    from alltrace.align.joined import Joined
 
     if not any(log.kind == "nccl" for log in run.manifest.logs):
         return Joined(tables), names
+    from alltrace.align.log_join import join_ranks
+
     joined = join_ranks(run, tables, names.texts)
     if joined.texts:
         more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])
