@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -42,3 +44,15 @@ def test_an_unknown_name_is_refused_with_a_hint():
 def added(monkeypatch, name, value):
     points = [EntryPoint(name, value, registry.ENTRY_POINTS)]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+
+
+def test_recipes_load_without_pandas_which_pyarrow_would_load(tmp_path):
+    """A command keeps pandas out once it has loaded its recipe; what a recipe makes when it is loaded is before that."""
+    (tmp_path / "pandas.py").write_text("raise SystemExit('loaded')")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from alltrace.recipes import registry
+assert len([registry.find(name) for name in registry.names()]) == len(registry.RECIPES)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

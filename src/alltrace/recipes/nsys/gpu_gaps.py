@@ -62,9 +62,9 @@ class GpuGaps(Rule):
                     }
                 )
             )
-        return pa.concat_tables([_EMPTY, *found])
+        return pa.concat_tables([_SCHEMA.empty_table(), *found])
 
 
-_EMPTY = pa.table({t: pa.array([], pa.int64()) for t in ("Duration", "Start", "PID", "Device ID", "Context ID")})
+_SCHEMA = pa.schema([(t, pa.int64()) for t in ("Duration", "Start", "PID", "Device ID", "Context ID")])
 
 RECIPE = GpuGaps()

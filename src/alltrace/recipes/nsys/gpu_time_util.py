@@ -51,7 +51,7 @@ class GpuTimeUtil(Rule):
 
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The coalesced chunks."""
-        found = [_EMPTY]
+        found = [_SCHEMA.empty_table()]
         for work in gpu_work(rank):
             first, last = int(work.start[0]), int(work.end.max())
             length = -(-(last - first) // options["chunks"])
@@ -79,11 +79,6 @@ class GpuTimeUtil(Rule):
         return pa.concat_tables(found)
 
 
-_EMPTY = pa.table(
-    {
-        "In-Use": pa.array([], pa.float64()),
-        **{t: pa.array([], pa.int64()) for t in ("Duration", "Start", "PID", "Device ID", "Context ID")},
-    }
-)
+_SCHEMA = pa.schema([("In-Use", pa.float64()), *((t, pa.int64()) for t in ("Duration", "Start", "PID", "Device ID", "Context ID"))])
 
 RECIPE = GpuTimeUtil()
