@@ -104,7 +104,9 @@ def matched(run: Run) -> dict[str, Any] | None:
     from alltrace.run.parquet import read_parquet
 
     members = read_parquet(run.overlay.folder / "members.parquet", ["instance", "rank", "start", "end"])
-    instance, rank, start, end = (members.column(c).to_numpy().astype(np.int64) for c in ("instance", "rank", "start", "end"))
+    names = ("instance", "rank", "start", "end")
+    by_instance = np.lexsort([members.column(c).to_numpy() for c in ("rank", "instance")])  # they are stored by rank
+    instance, rank, start, end = (members.column(c).to_numpy()[by_instance].astype(np.int64) for c in names)
     order = np.argsort(rank, kind="stable")
     sorted_ranks = rank[order]
     for record in run.ranks:
