@@ -10,6 +10,7 @@ n * log(g / w); the best width counts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,18 @@ class Course:
     def apply(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
         """Times of the second rank on the first's clock."""
         return times + self.offset_ns + self.slope * (times - self.middle_ns)
+
+    def then(self, outer: Course) -> Course:
+        """The second rank's relation to a third, which `outer` relates the first to: what applying both in turn gives."""
+        return Course(
+            self.offset_ns + outer.offset_ns + outer.slope * (self.middle_ns + self.offset_ns - outer.middle_ns),
+            self.slope + outer.slope + self.slope * outer.slope,
+            self.middle_ns,
+            math.hypot(self.scale_ns, outer.scale_ns),
+            min(self.count, outer.count),
+            min(self.share, outer.share),
+            min(self.certainty, outer.certainty),
+        )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ along a tree, each pair by all operations that both have.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ _TRIES = 4
 _WIDEST_KNOWN_NS = 60_000.0
 _WIDEST_GUESSED_NS = 20_000.0
 _SHARP_NS, _CERTAIN = 3_000.0, 0.8
+_ROOT_SCALE_NS = 200.0
 
 
 @dataclass
@@ -277,16 +279,29 @@ def _placed(
     parent: Mapping[int, tuple[int, Course]],
 ) -> Timing:
     bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
-    scale, certainty = {}, {}
+    to_root = _to_root(parent)
+    scale, certainty = dict.fromkeys(ranks, _ROOT_SCALE_NS), dict.fromkeys(ranks, 1.0)
     start, end = start.copy(), end.copy()
     for place, rank in enumerate(ranks):
-        part = slice(int(bounds[place]), int(bounds[place + 1]))
-        node, scales, sure = rank, [200.0], [1.0]
-        while node in parent:
-            node, course = parent[node]
+        course = to_root.get(rank)
+        if course is not None:
+            part = slice(int(bounds[place]), int(bounds[place + 1]))
             start[part], end[part] = course.apply(start[part]), course.apply(end[part])
-            scales.append(course.scale_ns)
-            sure.append(course.certainty)
-        scale[rank], certainty[rank] = float(np.hypot.reduce(scales)), min(sure)
+            scale[rank], certainty[rank] = math.hypot(_ROOT_SCALE_NS, course.scale_ns), course.certainty
     numbers = np.array([component[r] for r in ranks], np.int64)[np.searchsorted(ranks, operations.rank)]
     return Timing(start, end, numbers, scale, certainty, [(first, second) for second, (first, _) in parent.items()])
+
+
+def _to_root(parent: Mapping[int, tuple[int, Course]]) -> dict[int, Course]:
+    """The relation of each rank to the root of its tree. Each is made from that of its parent: a tree can be one long chain."""
+    found: dict[int, Course] = {}
+    for rank in parent:
+        path = []
+        node = rank
+        while node in parent and node not in found:
+            path.append(node)
+            node = parent[node][0]
+        for below in reversed(path):
+            above, course = parent[below]
+            found[below] = course.then(found[above]) if above in found else course
+    return found

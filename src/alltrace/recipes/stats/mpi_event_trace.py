@@ -44,10 +44,6 @@ class MpiEventTrace(TraceReport):
     )
     called = "Event"
 
-    def answer_cells(self, options: Mapping[str, Any]) -> tuple[Cell, ...]:
-        """The columns; by rank, the rank that is one of them anyway comes first."""
-        return tuple(sorted(self.cells, key=lambda cell: cell.title != "Rank")) if options.get("by_rank") else self.cells
-
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's events."""
         events = timed(rank.table("mpi", self.tables["mpi"]))
