@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from alltrace.readers.nsys.sqlite import fast, kernels, open_sqlite
 
@@ -61,3 +64,28 @@ def test_nearly_all_rows_are_decoded_the_usual_way(tmp_path, make, read, monkeyp
     with closing(open_sqlite(path, "fast")) as source:
         assert read(source, "mixed").num_rows == 20_000
     assert 0 < sum(slow) <= fast._UNUSUAL_ROWS
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    values=st.lists(st.one_of(st.binary(max_size=40), st.text("ab", max_size=40).map(str.encode)), max_size=12),
+    after=st.binary(max_size=9),
+    room=st.integers(0, 9),
+    backwards=st.booleans(),
+)
+@example(values=[b"a", b"1234567\x80"], after=b"\xff", room=0, backwards=False)
+@example(values=[b"1234567", b"12345678"], after=b"\xff" * 9, room=0, backwards=True)
+def test_text_is_copied_as_it_is_and_nothing_beside_it(values, after, room, backwards):
+    stored = values[::-1] if backwards else values
+    at = np.cumsum([0, *map(len, stored)], dtype=np.int64)[: len(values)]
+    at = at[::-1].copy() if backwards else at
+    size = np.array([len(v) for v in values], np.int64)
+    source = np.frombuffer(b"".join(stored) + after, np.uint8).copy()
+    whole = np.full(int(size.sum()) + room + 16, 0xEE, np.uint8)
+    data = whole[8 : len(whole) - 8]
+    offsets = np.zeros(len(values) + 2, np.int32)
+    ascii_only = kernels.gather(source, at, size, len(values), offsets, 1, data)
+    assert bytes(data[: size.sum()]) == b"".join(values)
+    assert bytes(whole[:8]) == bytes(whole[-8:]) == b"\xee" * 8
+    assert offsets[1:].tolist() == np.cumsum([0, *size]).tolist()
+    assert ascii_only == all(v.isascii() for v in values)

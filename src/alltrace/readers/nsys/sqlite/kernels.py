@@ -12,11 +12,12 @@ Kernels return a count, or `-1` (broken) with the particulars in `info`: `info[0
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from numpy import float64, int8, int16, int32, int64, uint8, uint64
 
-from alltrace.trace.eight_bytes import load_big
+from alltrace.trace.eight_bytes import load, load_big, store
 from alltrace.trace.jit import inlined, plain_kernel
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _NOT_A_PAGE, _TOO_MANY, _CELL_OUTSIDE, _NO_SUCH_PAGE, _USED_TWICE, _CELL_TOO_LAR
 _OUT_OF_ORDER, _RECORD_TOO_LARGE, _OVERLAP, _BAD_HEADER, _BAD_VALUES = 7, 8, 9, 10, 11
 # A sound record with a value that the column's type does not take as it is, or with a default left out: not broken, not ours
 SURPRISE = 100
+
+_LOW_FIRST = sys.byteorder == "little"
 
 LEAF, INTERIOR = 0x0D, 0x05
 INT8, INT16, INT32, INT64, FLOAT64, BYTES = 0, 1, 2, 3, 4, 5
@@ -624,14 +627,27 @@ def gather(buf: Bytes, at: Longs, size: Longs, count: int, offsets: NDArray[np.i
         to: The row of the column to write first.
         data: The column's bytes, with room for all.
     """
-    high = uint8(0)
+    high = uint64(0)
     place = int64(offsets[to])
+    limit, room = int64(len(buf)) - 8, int64(len(data)) - 8
     for i in range(count):
-        begin = at[i]
-        for k in range(size[i]):
-            byte = buf[begin + k]
-            high |= byte
-            data[place + k] = byte
-        place += size[i]
-        offsets[to + i + 1] = int32(place)
-    return high < 0x80
+        begin, many = at[i], size[i]
+        # Eight bytes at a time; what is too many is written over by the next value
+        k = int64(0)
+        while k < many and begin + k <= limit and place + k <= room:
+            word = load(buf, uint64(begin + k))
+            store(data, uint64(place + k), word)
+            rest = many - k
+            if rest < 8:
+                beyond = uint64(64 - 8 * rest)
+                word = (word << beyond) if _LOW_FIRST else (word >> beyond)
+            high |= word
+            k += 8
+        while k < many:
+            byte = buf[uint64(begin + k)]
+            high |= uint64(byte)
+            data[uint64(place + k)] = byte
+            k += 1
+        place += many
+        offsets[uint64(to + i + 1)] = int32(place)
+    return high & uint64(0x8080_8080_8080_8080) == 0
