@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from alltrace.readers.nsys.strings import Strings
 
 RANGE_KINDS = ("pushpop", "startend")
-_KIND_OF_TYPE = {59: 0, 60: 1, 70: 0, 71: 1}
+_PUSHPOP = 59
+_STARTEND = (60, 71)
+_RANGES = (_PUSHPOP, 70, *_STARTEND)
 _MARKS = (34, 65)
 _THREAD_NAME = 39
 _DOMAIN = 75
@@ -78,10 +80,12 @@ class Nvtx:
         for table in self.tables():
             for numbers, batch in self._batches(table, columns):
                 types, _ = unpacked(as_integers(batch.column("eventType")))
-                self._note(batch, types)
-                if wanted == "ranges" and (made := self._ranges(batch, types, numbers)) is not None:
+                mixed = bool((types != _PUSHPOP).any())  # mostly there is nothing else
+                if mixed:
+                    self._note(batch, types)
+                if wanted == "ranges" and (made := self._ranges(batch, types, numbers, mixed=mixed)) is not None:
                     yield made
-                if (wanted == "marks" or held is not None) and (made := self._marks(batch, types)) is not None:
+                if mixed and (wanted == "marks" or held is not None) and (made := self._marks(batch, types)) is not None:
                     if wanted == "marks":
                         yield made
                     elif held is not None:
@@ -109,10 +113,9 @@ class Nvtx:
                     batch, numbers = pc.filter(batch, valid), numbers[valid.to_numpy(zero_copy_only=False)]
             yield numbers, batch
 
-    def _ranges(self, batch: Any, types: Any, numbers: Any) -> Any:
-
-        keep = np.isin(types, tuple(_KIND_OF_TYPE)) if (types != 59).any() else None
-        if keep is not None:
+    def _ranges(self, batch: Any, types: Any, numbers: Any, *, mixed: bool) -> Any:
+        if mixed:
+            keep = np.isin(types, _RANGES)
             batch, types, numbers = pc.filter(batch, _mask(keep)), types[keep], numbers[keep]
         if not batch.num_rows:
             return None
@@ -120,7 +123,8 @@ class Nvtx:
         common["start"] = as_integers(batch.column("start"))
         common["end"] = as_integers(batch.column("end")) if "end" in batch.schema.names else None
         common["source_row"] = masked_array(numbers)
-        common["kind"] = words_array(np.isin(types, (60, 71)).astype(np.int32), RANGE_KINDS)
+        kinds = np.isin(types, _STARTEND).astype(np.int32) if mixed else np.zeros(len(types), np.int32)
+        common["kind"] = words_array(kinds, RANGE_KINDS)
         if "endGlobalTid" in batch.schema.names and batch.column("endGlobalTid").null_count < batch.num_rows:
             common["end_thread"] = self._entities.thread_rows(as_integers(batch.column("endGlobalTid")))
         return record_batch("ranges", common, batch.num_rows)
