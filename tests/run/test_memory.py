@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
+
 import pyarrow as pa
 import pytest
 
@@ -25,3 +29,34 @@ def test_an_error_inside_leaves_the_allocator_as_it_was():
     with pytest.raises(KeyError):
         fail()
     assert pa.default_memory_pool().backend_name == before
+
+
+FAULTS = """
+import resource
+import numpy as np
+from alltrace.run.memory import keep_freed_memory, lean_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(3 << 20, np.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+if KEEPS:
+    keep_freed_memory()
+with lean_memory():
+    faults()
+    inside = faults()
+faults()
+print(inside, faults())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc")
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_was_freed_is_kept_outside_of_imports_alone(keeps):
+    """Memory that was given back is cleared anew for the next who asks: a fault for each of its pages, 768 of 4 KiB."""
+    code = FAULTS.replace("KEEPS", str(keeps))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    inside, outside = map(int, done.stdout.split())
+    assert inside > 700
+    assert outside < 50 if keeps else outside > 700

@@ -85,7 +85,8 @@ def _literal(text: str) -> str:
 
 def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: dict[str, Any] | None = None) -> int:
     """Ask `recipe` of the run in `args` and write its answer as `args` says."""
-    from alltrace.cli.startup import keep_freed_memory, keep_pandas_out
+    from alltrace.cli.startup import keep_pandas_out
+    from alltrace.run.memory import keep_freed_memory
 
     keep_freed_memory()
     keep_pandas_out()

@@ -11,8 +11,6 @@ from typing import NoReturn
 from alltrace.trace.absent import WhilePyarrowLoads
 from alltrace.trace.absent import keep_pandas_out as keep_pandas_out
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
-_LARGE_BYTES = 32 << 20
 _LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_compute", "_parquet")}  # in the order of their use
 _DOCUMENTATION = [f"numpy.{core}.{module}" for core in ("_core", "core") for module in ("_add_newdocs", "_add_newdocs_scalars")]
 """What gives NumPy's compiled functions their documentation, and nothing else: it makes a thousand texts that no command shows."""
@@ -88,18 +86,3 @@ def leave(code: int) -> NoReturn:
     except KeyboardInterrupt:  # the user waits no longer for what is still at work
         pass
     os._exit(code)
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep what is freed for what is asked for next, where it is glibc.
-
-    It gives large pieces back to the system at once, which zeroes them anew for the next one: a third of the time of an export.
-    """
-    import ctypes
-
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return
-    mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
-    mallopt(_TRIM_THRESHOLD, 4 * _LARGE_BYTES)

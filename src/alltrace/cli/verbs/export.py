@@ -63,7 +63,8 @@ class ExportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Write, or check."""
-        from alltrace.cli.startup import keep_freed_memory, keep_pandas_out
+        from alltrace.cli.startup import keep_pandas_out
+        from alltrace.run.memory import keep_freed_memory
 
         keep_freed_memory()
         keep_pandas_out()
