@@ -17,6 +17,7 @@ from alltrace.run.writer import TableWriter
 from alltrace.trace.schema import TABLES
 
 API, KERNELS = TABLES["api"], TABLES["kernels"]
+RANGES = TABLES["ranges"].narrowed(["name"])
 
 pytestmark = pytest.mark.skipif(not lanes.RowGroups.can_order, reason="this PyArrow cannot write the order of row groups")
 
@@ -128,6 +129,71 @@ def test_busy_tracks_among_many_small_ones(tmp_path, monkeypatch):
             row["thread"] = 7 * i % 101
     found, _ = written(API, rows, tmp_path, 6000)
     assert found == in_order(API, rows)
+    assert made
+
+
+def longest_first(rows):
+    full = [{c: r.get(c) for c in RANGES.column_names} for r in rows]
+
+    def key(row):
+        start, end = row["start"], row["end"]
+        longest = -(2**62) if end is None else -max(end, start or 0)
+        return [*((row[c] is None, row[c] or 0) for c in RANGES.track), (start is None, start or 0), longest]
+
+    return sorted(full, key=key)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    tracks=st.lists(st.tuples(busy, st.sampled_from([0] * 5 + [1, 2])), max_size=150),
+    seed=st.integers(0, 2**32),
+    lateness=st.sampled_from([0, 0, 1, 3, 40]),
+    nulls=st.booleans(),
+    memory=st.sampled_from([400, 2000, 6000, 1 << 20]),
+    batch_rows=st.integers(1, 50),
+)
+def test_ranges_of_one_start_have_the_longest_first(tracks, seed, lateness, nulls, memory, batch_rows, tmp_path_factory):
+    rng = random.Random(seed)
+    rows = []
+    for i, (thread, step) in enumerate(tracks):
+        start = None if nulls and rng.random() < 0.1 else i // 3 * step - rng.randrange(lateness + 1)
+        end = None if nulls and rng.random() < 0.1 else (start or 0) + rng.randrange(-1, 4)
+        rows.append({"start": start, "end": end, "process": 0, "thread": thread, "name": i, "kind": "pushpop"})
+    found, _ = written(RANGES, rows, tmp_path_factory.mktemp("w"), memory, batch_rows)
+    assert found == longest_first(rows)
+
+
+def ranges(count, threads):
+    return [
+        {"start": 10 * i, "end": 10 * i + 25 - i % 3, "process": 0, "thread": i % threads, "name": i, "kind": "pushpop"}
+        for i in range(count)
+    ]
+
+
+def test_ranges_whose_depth_is_not_wanted_never_wait_on_disk(tmp_path, monkeypatch):
+    made = spills_of(monkeypatch)
+    rows = ranges(600, 2)
+    found, _ = written(RANGES, rows, tmp_path, 6000)
+    assert found == longest_first(rows)
+    assert made == []
+
+
+@pytest.mark.parametrize("longer", [1, -1])
+def test_ranges_that_all_start_at_once(tmp_path, monkeypatch, longer):
+    made = spills_of(monkeypatch)
+    rows = [{"start": 7, "end": 1000 + longer * i, "process": 0, "thread": 0, "name": i, "kind": "pushpop"} for i in range(600)]
+    found, _ = written(RANGES, rows, tmp_path, 6000)
+    assert found == longest_first(rows)
+    assert bool(made) == (longer == 1)
+
+
+def test_a_longer_range_of_the_same_start_is_late(tmp_path, monkeypatch):
+    made = spills_of(monkeypatch)
+    rows = ranges(600, 1)
+    rows.insert(300, {**rows[200], "end": rows[200]["end"] + 50, "name": 1000})
+    found, _ = written(RANGES, rows, tmp_path, 6000)
+    assert found == longest_first(rows)
+    assert [r["name"] for r in found][200:202] == [1000, 200]
     assert made
 
 

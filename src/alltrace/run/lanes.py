@@ -15,6 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.run.row_groups import ROW_GROUP_ROWS, RowGroups
+from alltrace.run.sorting import key_at
+from alltrace.trace import compute as pc
+from alltrace.trace.arrays import masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,17 +36,17 @@ HELD_BACK_ROWS = 2048
 
 
 class Stretch(NamedTuple):
-    """The rows [first, last) of a sorted batch, all of one track."""
+    """The rows [first, last) of a sorted batch, all of one track, and what the first of them is ordered by within it."""
 
     track: Track
     first: int
     last: int
-    first_time: int
+    first_key: tuple[int, ...]
 
 
 class _Lane:
     def __init__(self) -> None:
-        self.last_time = 0
+        self.last_key: tuple[int, ...] = ()
         self.groups: list[int] = []
 
 
@@ -61,7 +64,8 @@ class Lanes:
 
     def __init__(self, order: RowOrder, held: HeldColumns) -> None:
         self.late = False
-        self.open = RowGroups.can_order and bool(order.tracks) and order.time is not None and not order.longest_first
+        nested = not {"depth", "parent"}.isdisjoint(held.schema.names)  # which are filled as rows pass in order
+        self.open = RowGroups.can_order and bool(order.tracks) and order.time is not None and not nested
         self._order = order
         self._held = held
         self._lanes: dict[Track, _Lane] = {}
@@ -72,27 +76,25 @@ class Lanes:
 
     def stretches(self, keys: pa.RecordBatch) -> list[Stretch]:
         """The tracks of a sorted batch of the columns that decide the order; rows without a time are a track of their own."""
-        *tracks, times = self._order.keys(keys)
+        tracks = self._order.track_keys(keys)
         change = np.zeros(keys.num_rows - 1, np.bool_)
         for values in tracks:
             if values.strides[0]:  # else all are equal
                 change |= values[1:] != values[:-1]
         bounds = [0, *(np.flatnonzero(change) + 1).tolist(), keys.num_rows]
-        return [
-            Stretch(tuple(int(values[first]) for values in tracks), first, last, int(times[first]))
-            for first, last in pairwise(bounds)
-        ]
+        firsts = self._order.keys(pc.take(keys, masked_array(np.array(bounds[:-1], np.int64))))
+        found, many = [key_at(firsts, n) for n in range(len(bounds) - 1)], len(tracks)
+        return [Stretch(k[:many], first, last, k[many:]) for k, (first, last) in zip(found, pairwise(bounds), strict=True)]
 
     def look(self, keys: pa.RecordBatch) -> list[Stretch]:
         """The tracks of the sorted rows that come next; sets `late`."""
         stretches = self.stretches(keys)
-        self.late |= any((lane := self._lanes.get(s.track)) is not None and s.first_time < lane.last_time for s in stretches)
+        self.late |= any((lane := self._lanes.get(s.track)) is not None and s.first_key < lane.last_key for s in stretches)
         self.open &= not self.late
         return stretches
 
     def write(self, rows: pa.RecordBatch, stretches: list[Stretch], output: RowGroups) -> list[pa.RecordBatch]:
         """Write what can be written ahead of sorted rows, held; the other rows, in order."""
-        times = rows.column(self._order.time)
         rest = []
         done = 0
         for stretch in stretches:
@@ -101,7 +103,8 @@ class Lanes:
             rest.append(rows.slice(done, stretch.first - done))
             done = stretch.last - HELD_BACK_ROWS
             lane = self._lanes.setdefault(stretch.track, _Lane())
-            lane.last_time = times[done - 1].as_py() or 0
+            last = self._held.full(rows.slice(done - 1, 1).select(self._order.columns))
+            lane.last_key = key_at(self._order.keys(last), 0)[len(stretch.track) :]
             size = -(-(done - stretch.first) // -(-(done - stretch.first) // ROW_GROUP_ROWS))
             for first in range(stretch.first, done, size):
                 group = rows.slice(first, min(size, done - first))

@@ -37,6 +37,7 @@ _GPU_WORK = ("kernels", "copies", "graphs", "memory")
 """Tables whose rows say that a rank used a device."""
 
 _BUDGET_BYTES = 12 << 20
+_BUDGET_OF_FEW_BYTES = 6 << 20  # where few columns are wanted: as many rows take less, and encoding begins earlier
 _AHEAD = 3  # batches that are decoded while others are sorted and written
 
 
@@ -212,7 +213,7 @@ class _Sinks:
         self._encoder = encoder
         self._pieces = pieces
         self._spill = spill
-        self._budget = _BUDGET_BYTES // max(1, min(4, len(pieces)))
+        self._share = max(1, min(4, len(pieces)))
         self._writers: dict[tuple[str, int], TableWriter] = {}
         self._latest: dict[int, int] = {}
         self._group = group
@@ -221,11 +222,13 @@ class _Sinks:
         if batch.num_rows == 0:
             return
         key = (name, piece)
+        table = self._tables[name]
+        whole = table is TABLES[name]
         if key not in self._writers:
             path = self._pieces[piece].folder / f"{name}.parquet"
-            self._writers[key] = TableWriter(self._tables[name], path, self._spill, self._budget, self._encoder)
-        table = self._tables[name]
-        self._writers[key].append(batch if table is TABLES[name] else batch.select(list(table.column_names)))
+            budget = (_BUDGET_BYTES if whole else _BUDGET_OF_FEW_BYTES) // self._share
+            self._writers[key] = TableWriter(table, path, self._spill, budget, self._encoder)
+        self._writers[key].append(batch if whole else batch.select(list(table.column_names)))
         if name in _GPU_WORK:
             self._pieces[piece].devices.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
         if name in ("ranges", "marks"):

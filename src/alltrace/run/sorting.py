@@ -60,24 +60,27 @@ class RowOrder:
         if count < 2:
             return None
         codes, limit = self._codes(rows)
-        times = self._times(rows)
         order: NDArray[np.intp] | None = None
         if codes is not None and bool((codes[1:] < codes[:-1]).any()):
             narrow = codes.astype(np.uint16) if limit <= _MAX_DIRECT else codes
             order = np.argsort(narrow, kind="stable")
             codes = codes[order]
-            times = [t[order] for t in times]
-        if not times:
+        if self.time is None:
             return order
-        early = times[0][1:] < times[0][:-1]
-        for position in range(1, len(times)):
-            same = times[0][1:] == times[0][:-1]
-            early |= same & (times[position][1:] < times[position][:-1])
+        time = _in_order(_values(rows.column(self.time)), order)
+        early = time[1:] < time[:-1]
+        longest = None
+        if self.longest_first and (same := time[1:] == time[:-1]).any():
+            longest = _in_order(_longest_first(rows), order)
+            early |= same & (longest[1:] < longest[:-1])
         if codes is not None:
             early &= codes[1:] == codes[:-1]
         wrong = np.flatnonzero(early)
         if not len(wrong):
             return order
+        if self.longest_first and longest is None:
+            longest = _in_order(_longest_first(rows), order)
+        times = [time] if longest is None else [time, longest]
         if order is None:
             order = np.arange(count)
         for first, last in _stretches(codes, wrong, count):
@@ -87,13 +90,21 @@ class RowOrder:
 
     def keys(self, rows: pa.RecordBatch) -> Keys:
         """The arrays that the rows are compared by, first array first; for the merge of sorted blocks."""
-        arrays: Keys = []
-        for name in (*self.tracks, *([self.time] if self.time else [])):
-            column = rows.column(name)
-            arrays.append(_null_flags(column))
-            arrays.append(_values(column))
+        arrays = self.track_keys(rows)
+        if self.time is not None:
+            arrays.append(_values(rows.column(self.time)))
         if self.longest_first:
             arrays.append(_longest_first(rows))
+        return arrays
+
+    def track_keys(self, rows: pa.RecordBatch) -> Keys:
+        """Those of `keys` that tell the tracks apart, of which rows without a time are one of their own."""
+        arrays: Keys = []
+        for name in self.tracks:
+            column = rows.column(name)
+            arrays += [_null_flags(column), _values(column)]
+        if self.time is not None:
+            arrays.append(_null_flags(rows.column(self.time)))
         return arrays
 
     def _codes(self, rows: pa.RecordBatch) -> tuple[NDArray[np.int64] | None, int]:
@@ -118,14 +129,6 @@ class RowOrder:
             if limit > _MAX_DIRECT:
                 codes, limit = _compact(codes)
         return codes, limit
-
-    def _times(self, rows: pa.RecordBatch) -> list[NDArray[np.int64]]:
-        if self.time is None:
-            return []
-        times = [_values(rows.column(self.time))]
-        if self.longest_first:
-            times.append(_longest_first(rows))
-        return times
 
 
 class SortedBlocks:
@@ -157,8 +160,8 @@ class SortedBlocks:
         self._at = 0
         if self._block is not None:
             self._keys = self._order.keys(self._block)
-            self.first = _key_at(self._keys, 0)
-            self.last = _key_at(self._keys, -1)
+            self.first = key_at(self._keys, 0)
+            self.last = key_at(self._keys, -1)
 
     def take(self, bound: tuple[int, ...], *, inclusive: bool) -> pa.RecordBatch | None:
         """Take away the rows before `bound`, or up to and including it; None when there are none in this block."""
@@ -172,7 +175,7 @@ class SortedBlocks:
         if end == self._block.num_rows:
             self.advance()
         else:
-            self.first = _key_at(self._keys, end)
+            self.first = key_at(self._keys, end)
         return taken
 
 
@@ -270,7 +273,12 @@ def _stable(times: list[NDArray[np.int64]]) -> NDArray[np.intp]:
     return np.lexsort(times[::-1])
 
 
-def _key_at(keys: Keys, row: int) -> tuple[int, ...]:
+def _in_order(values: NDArray[np.int64], order: NDArray[np.intp] | None) -> NDArray[np.int64]:
+    return values if order is None else values[order]
+
+
+def key_at(keys: Keys, row: int) -> tuple[int, ...]:
+    """What one row is compared by."""
     return tuple(int(k[row]) for k in keys)
 
 
