@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from alltrace.trace.absent import WhilePyarrowLoads
+from alltrace.trace.absent import TypingLater, WhilePyarrowLoads
 from alltrace.trace.absent import keep_pandas_out as keep_pandas_out
 
 _LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_compute", "_parquet")}  # in the order of their use
@@ -24,7 +24,7 @@ def load_lightly() -> None:
     makes many objects that stay, and Python would look through all of them again and again. Arrow allocates as the system does,
     here and in the processes started from here, which saves some 30 MB: its own allocators keep much of what was freed, for each
     thread. Whoever has chosen a number of threads or an allocator in the environment keeps it. PyArrow loads cloudpickle where that
-    is installed, to pickle what no command pickles, and NumPy documents its functions.
+    is installed, to pickle what no command pickles, and NumPy documents its functions and makes types for those who check them.
     """
     import gc
 
@@ -38,6 +38,7 @@ def load_lightly() -> None:
 
         for name in _DOCUMENTATION:
             sys.modules[name] = ModuleType(name)
+        sys.modules["numpy._typing"] = TypingLater("numpy._typing")
 
 
 def open_libraries_ahead() -> None:

@@ -12,7 +12,6 @@ remembered with its size, inode and times, and read again only when one of these
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from alltrace.run.contents import Content, file_stamps
 from alltrace.run.discover import find_reports, outdated
 from alltrace.run.hashes_ahead import REMEMBERED, content_hash
 from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
+from alltrace.trace.digests import blake2b
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
 from alltrace.trace.places import cache_folder
 from alltrace.trace.schema import EVENT_TABLES
@@ -147,7 +147,7 @@ def fetch(url: str, folder: Path) -> Path:
         folder_there = details.get("type") == "directory"
         found = system.find(remote, detail=True) if folder_there else {remote: details}
         facts = [(path, d.get("size"), [str(d[v]) for v in _VERSIONS if v in d]) for path, d in sorted(found.items())]
-        stamp = hashlib.blake2b(json.dumps([url, facts]).encode(), digest_size=12).hexdigest()
+        stamp = blake2b(json.dumps([url, facts]).encode(), digest_size=12).hexdigest()
         name = _name(remote)
         place = folder / _FETCHED / stamp / (name if name not in ("", "..") else "report")
         if not place.exists():
@@ -212,7 +212,7 @@ def _key(folder: Path, reports: Sequence[Path], rules: KernelRules | None) -> tu
     from alltrace import __version__
 
     hashes = _Hashes(folder / REMEMBERED)
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     digest.update(f"{__version__}\0{rules.fingerprint if rules else ''}".encode())
     folders: dict[Path, int] = {}
     old = outdated(reports)
@@ -316,7 +316,7 @@ def _is_whole(run: Path) -> bool:
 
 
 def _short_hash(tables: Iterable[str]) -> str:
-    return hashlib.blake2b(" ".join(sorted(tables)).encode(), digest_size=4).hexdigest()
+    return blake2b(" ".join(sorted(tables)).encode(), digest_size=4).hexdigest()
 
 
 @contextmanager

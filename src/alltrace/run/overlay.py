@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.manifest import Clock, LogMatch, Manifest
+from alltrace.trace.digests import blake2b
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,8 +86,6 @@ def collectives_file(rank: int) -> str:
 
 def signature(manifest: Manifest) -> str:
     """What an alignment is made from: the ranks, their reports' contents and rows, and the version that makes it."""
-    import hashlib
-
     from alltrace import __version__
 
     reports = [(r.content_hash, r.system_clock_ns) for r in manifest.reports]
@@ -97,7 +96,7 @@ def signature(manifest: Manifest) -> str:
     made_from = [_VERSION, __version__, manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
     if manifest.logs:
         made_from.append([(log.kind, log.content_hash) for log in manifest.logs])
-    return hashlib.blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
+    return blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
 
 
 def unaligned(manifest: Manifest) -> Manifest:

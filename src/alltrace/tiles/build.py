@@ -7,7 +7,6 @@ pyramid whole. A pyramid of other ranks, rows or clocks is made anew.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ from alltrace.run.overlay import signature as run_signature
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
 from alltrace.tiles.grid import Grid, grid_of
+from alltrace.trace.digests import blake2b
 from alltrace.trace.errors import AlltraceError, InputError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def signature(run: Run) -> str:
     stamps = [(r.rank, r.stamp_error_ns) for r in manifest.ranks]
     matched = run.overlay.facts.get("signature") if run.overlay is not None else None
     text = json.dumps([_VERSION, run_signature(manifest), clocks, stamps, matched])
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _cached(made_from: str) -> Path:

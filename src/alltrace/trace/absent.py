@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
 
 
 class Without:
@@ -34,33 +34,58 @@ class WhilePyarrowLoads(Without):
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Refuse them while PyArrow is being loaded."""
-        asks = getattr(getattr(sys.modules.get("pyarrow"), "__spec__", None), "_initializing", False)
-        return super().find_spec(fullname, path, target) if asks else None
+        return super().find_spec(fullname, path, target) if _is_loading("pyarrow") else None
+
+
+class TypingLater(ModuleType):
+    """Stands for `numpy._typing` until somebody wants more of it than NumPy does while it is loaded, which is `NDArray[...]`.
+
+    NumPy describes the results of its linear algebra by that, and for nothing else makes all types of arrays, scalars and shapes.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        """A stand-in for `NDArray` while NumPy is loaded; all else, and everything later, from the real module."""
+        if _is_loading("numpy"):
+            if name == "NDArray":
+                return list
+            if name == "__path__":  # as if it had no modules of its own
+                raise AttributeError(name)
+        elif name.startswith("__") and name != "__path__":
+            raise AttributeError(name)
+        from importlib import import_module
+
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def _is_loading(module: str) -> bool:
+    return bool(getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False))
 
 
 def keep_pandas_out() -> None:
     """Let pyarrow find no pandas in this process.
 
     The first conversion that pyarrow does imports pandas wherever it is installed, which takes longer than most answers; no command
-    uses it. An interpreter that has pandas already keeps it.
+    uses it. An interpreter that has pandas already keeps it. A value whose type pyarrow has to find out makes it import dateutil,
+    where that is installed; the one here does not.
     """
     if "pandas" in sys.modules:
         return
     import pyarrow as pa
 
-    finder = Without("pandas")
-    sys.meta_path[:] = [finder, *(f for f in sys.meta_path if not isinstance(f, WhilePyarrowLoads))]
+    finder, other = Without("pandas"), Without("dateutil")
+    sys.meta_path[:] = [finder, other, *(f for f in sys.meta_path if not isinstance(f, WhilePyarrowLoads))]
     try:
         pa.scalar(0)  # pyarrow looks once and remembers
         refused = finder.refused
         pa.array([0])
+        if finder.refused > refused:  # an older one's compiled part, which looks again until it has found one
+            sys.modules["pandas"] = ModuleType("pandas")
+            try:
+                pa.array([0])
+            finally:
+                del sys.modules["pandas"]
     finally:
         sys.meta_path.remove(finder)
-    if finder.refused > refused:  # an older one's compiled part, which looks again until it has found one
-        from types import ModuleType
-
-        sys.modules["pandas"] = ModuleType("pandas")
-        try:
-            pa.array([0])
-        finally:
-            del sys.modules["pandas"]
+        sys.meta_path.remove(other)

@@ -32,8 +32,11 @@ def _function(name: str) -> Any:
 
 
 def _light(public: str) -> Callable[..., Any]:
+    import pyarrow as pa
     from pyarrow import _compute
 
+    # finding out the type of a value, pyarrow looks for what else it could be, and loads it
+    kinds = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), type(None): pa.null()}
     function = _compute.get_function(_NAMES.get(public, public))
     arity, kind = function.arity, function._doc.options_class  # noqa: SLF001  nothing public says which options it takes
     options_class = getattr(_compute, kind) if kind else None
@@ -48,7 +51,7 @@ def _light(public: str) -> Callable[..., Any]:
             return getattr(pyarrow.compute, public)(*arguments, **settings)
         if options_class is not None and (more or settings):
             options = options_class(*more, **settings)
-        return function.call(values, options)
+        return function.call([pa.scalar(v, kinds[type(v)]) if type(v) in kinds else v for v in values], options)
 
     return call
 

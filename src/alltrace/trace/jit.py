@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from alltrace.trace.digests import blake2b
 from alltrace.trace.places import cache_folder
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ def _contents(function: Any) -> Iterator[bytes]:
 
 
 def _digest(*parts: bytes) -> bytes:
-    made = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    made = blake2b(digest_size=_DIGEST_BYTES)
     for part in parts:
         made.update(len(part).to_bytes(8, "little"))
         made.update(part)

@@ -8,11 +8,11 @@ the kernel time that is.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from alltrace.trace.digests import blake2b
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class KernelRules:
     def fingerprint(self) -> str:
         """A short hash of the rules: equal for equal rules."""
         text = "\n".join(f"{r.pattern}\t{r.kind}" for r in self.rules)
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return blake2b(text.encode(), digest_size=8).hexdigest()
 
     def kind(self, name: str | None) -> str | None:
         """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None for no name."""

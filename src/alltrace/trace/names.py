@@ -7,10 +7,10 @@ accidental clash among a billion names improbable (about 3 percent), and the rea
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from alltrace.trace import compute as pc
+from alltrace.trace.digests import blake2b
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def name_id(text: str) -> int:
     """The id of `text`: a signed 64-bit integer, equal in every run."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
