@@ -14,7 +14,6 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
@@ -160,6 +159,8 @@ def _scratch(reports: Sequence[Path]) -> Iterator[str]:
     if not any(p.name.lower().endswith(TO_EXPORT) for p in reports):
         yield ""
         return
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(prefix="alltrace-exports-", ignore_cleanup_errors=True) as folder:
         for n in range(len(reports)):
             (Path(folder) / str(n)).mkdir()

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.run.row_groups import ROW_GROUP_ROWS, RowGroups
 from alltrace.run.sorting import key_at
+from alltrace.run.spill import spill_file
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array
 
@@ -136,7 +136,7 @@ class Lanes:
     def written(self, path: Path, folder: Path) -> WrittenRun:
         """What was written ahead as a sorted run of rows; takes the file, which must be closed, to `folder`."""
         folder.mkdir(parents=True, exist_ok=True)
-        moved = path.rename(folder / f"{uuid4().hex}.spill")
+        moved = path.rename(spill_file(folder))
         groups = [g for track in sorted(self._lanes) for g in self._lanes[track].groups]
         self._lanes.clear()
         return WrittenRun(moved, groups, self._held)

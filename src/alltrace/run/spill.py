@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -16,6 +16,11 @@ BLOCK_BYTES = 512 * 1024
 MIN_BLOCK_ROWS = 64
 
 
+def spill_file(folder: Path) -> Path:
+    """A name in `folder` that nobody has taken."""
+    return folder / f"{os.urandom(16).hex()}.spill"
+
+
 class Spill:
     """One file of row blocks, written once and read once from front to back; uncompressed Arrow IPC.
 
@@ -25,7 +30,7 @@ class Spill:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{uuid4().hex}.spill"
+        self.path = spill_file(folder)
 
     def write(self, blocks: Iterable[pa.RecordBatch]) -> None:
         """Write the blocks, of one schema, at least one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -163,6 +162,8 @@ def _size(path: Path) -> int | None:
 
 def _copy_with_log(path: Path, real: Path) -> tuple[Path, Path]:
     """A copy of the database and its write-ahead log in a new folder, the log already merged; the folder and the copy."""
+    import tempfile
+
     log = Path(f"{real}-wal")
     scratch = Path(tempfile.mkdtemp(prefix="alltrace-"))
     try:
