@@ -45,6 +45,7 @@ class SqliteSource:
         self.path = Path(path)
         self._engine = engine
         self._lock = threading.Lock()
+        self._counted_about: dict[str, int] = {}  # opening asks three times
         self._descriptor = -1
         self._release: weakref.finalize[..., SqliteSource] | None = None
         self._header, self._access = self._open()
@@ -81,7 +82,9 @@ class SqliteSource:
         Raises:
             InputError: The file is corrupt or cut short.
         """
-        return self._count(table, lambda tree: tree.count_about())
+        if table not in self._counted_about:
+            self._counted_about[table] = self._count(table, lambda tree: tree.count_about())
+        return self._counted_about[table]
 
     def _count(self, table: str, how: Callable[[TreePages], int]) -> int:
         from alltrace.readers.nsys.sqlite.fallback import fallback_count
