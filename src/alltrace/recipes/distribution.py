@@ -46,6 +46,8 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
         encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array, null_encoding="encode")
         indices = encoded.indices
+        if len(encoded.dictionary) == 1 and not indices.null_count:
+            continue  # nor does a value that all have
         own = (pc.fill_null(indices, len(encoded.dictionary)) if indices.null_count else indices).to_numpy().astype(np.int64)
         width = len(encoded.dictionary) + 1
         if codes is None:
