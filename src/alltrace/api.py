@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from alltrace.run.store import Run
+from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

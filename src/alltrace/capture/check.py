@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

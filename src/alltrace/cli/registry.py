@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from alltrace.trace.named_tuple import NamedTuple
 
 
 class Verb(NamedTuple):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from queue import SimpleQueue
 from threading import Semaphore, Thread
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import InputError
+from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

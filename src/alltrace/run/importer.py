@@ -14,7 +14,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import Report, ReportReader, open_report
@@ -43,6 +43,7 @@ from alltrace.run.watching import Watcher
 from alltrace.trace import compute as pc
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
+from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.base import open_report
 from alltrace.run.ahead import ahead
@@ -21,6 +21,7 @@ from alltrace.run.row_groups import one_thread
 from alltrace.run.writer import TableWriter
 from alltrace.trace import compute as pc
 from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
+from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import ctypes
 import mmap
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
+
+from alltrace.trace.named_tuple import NamedTuple
 
 MAGIC = b"\x7fimage1\n"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from alltrace.trace.named_tuple import NamedTuple
 
 How = Literal["copy", "loose", "id", "string", "text", "thread", "process", "device", "words", "flag", "constant"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import InputError, printable
+from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

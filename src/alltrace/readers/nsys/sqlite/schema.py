@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from alltrace.readers.nsys.sqlite.database import connection, quoted
+from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import sqlite3
