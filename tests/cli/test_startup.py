@@ -164,6 +164,18 @@ def test_libraries_that_were_opened_ahead_are_those_that_are_imported():
     assert done.stderr == ""
 
 
+def test_who_waits_for_the_libraries_is_told_when_they_are_open():
+    code = (
+        "import time; from alltrace.cli.startup import open_libraries_ahead; found = [];"
+        "opened = lambda: found.append('libarrow.so' in open('/proc/self/maps').read());"
+        "open_libraries_ahead(opened);"
+        "[time.sleep(0.05) for _ in range(200) if not found];"
+        "print(found)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[True]\n", "")
+
+
 def test_libraries_that_are_not_there_are_told_of_by_their_import():
     code = (
         "import sys, time; from alltrace.cli import startup; startup._LIBRARIES = {'none': ('x',), 'alltrace': ('none',)};"

@@ -114,9 +114,24 @@ def test_what_cannot_be_read_is_told_by_whoever_asks(tmp_path):
     assert "it cannot be read" in in_process(code, tmp_path / "hashes.json", tmp_path / "none", report)
 
 
-def test_the_process_ends_with_the_one_that_started_it(tmp_path):
+def test_the_process_begins_when_it_is_told_to_or_asked(tmp_path):
+    report = large(tmp_path / "a.sqlite")
+    code = REFUSING + (
+        "import select\n"
+        "def found(s): return bool(select.select([hashes_ahead._process._pipe], [], [], s)[0])\n"
+        "early = found(0.3)\n"
+        "if sys.argv[3] == 'told': hashes_ahead.go(); hashes_ahead.go(); print(early, found(30))\n"
+        "else: print(early, hashes_ahead.content_hash(Path(sys.argv[2]))[0] == 17 << 20)\n"
+        "hashes_ahead.end(); hashes_ahead.go()\n"
+    )
+    for way in "told", "asked":
+        assert in_process(code, tmp_path / "hashes.json", report, way).strip() == "False True"
+
+
+@pytest.mark.parametrize("first", ["", "hashes_ahead.go(); "])
+def test_the_process_ends_with_the_one_that_started_it(tmp_path, first):
     report = large(tmp_path / "a.sqlite", 1 << 38)  # a hole that takes minutes to read
-    code = REFUSING + "print(hashes_ahead._process._number, flush=True); import time; time.sleep(0.3); os._exit(0)\n"
+    code = f"{REFUSING}print(hashes_ahead._process._number, flush=True); {first}import time; time.sleep(0.3); os._exit(0)\n"
     number = int(in_process(code, tmp_path / "hashes.json", report))
     end = time.monotonic() + 10
     while time.monotonic() < end:

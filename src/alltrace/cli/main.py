@@ -103,7 +103,9 @@ def _run_command(arguments: list[str], asked: Question | None, *, helps: bool) -
 
         load_lightly()
         if not helps:
-            open_libraries_ahead()
+            from alltrace.run import hashes_ahead
+
+            open_libraries_ahead(hashes_ahead.go)
     import argparse
     from importlib import import_module
 

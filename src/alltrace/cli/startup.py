@@ -6,10 +6,13 @@ import atexit
 import os
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from alltrace.trace.absent import TypingLater, WhilePyarrowLoads
 from alltrace.trace.absent import keep_pandas_out as keep_pandas_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_compute", "_parquet")}  # in the order of their use
 _DOCUMENTATION = [f"numpy.{core}.{module}" for core in ("_core", "core") for module in ("_add_newdocs", "_add_newdocs_scalars")]
@@ -41,11 +44,14 @@ def load_lightly() -> None:
         sys.modules["numpy._typing"] = TypingLater("numpy._typing")
 
 
-def open_libraries_ahead() -> None:
+def open_libraries_ahead(then: Callable[[], None] | None = None) -> None:
     """Have a thread of its own open the data libraries, which Python's imports find open then; 20 to 30 ms of most commands.
 
     Python holds its lock while it opens a library, so its own threads could not do this side by side with anything; a call of the
     system's function lets go of it. The environment must not be changed from here on until they are loaded: they look into it.
+
+    Args:
+        then: Is called by that thread when they are open, or not at all.
     """
     if "numpy" in sys.modules:
         return
@@ -68,6 +74,8 @@ def open_libraries_ahead() -> None:
     def open_all() -> None:
         for path in paths:
             opened(path, how)  # what cannot be opened is told by the import of it
+        if then is not None:
+            then()
 
     with suppress(RuntimeError):  # no thread can be had
         _thread.start_new_thread(open_all, ())

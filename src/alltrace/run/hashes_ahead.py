@@ -3,6 +3,9 @@
 A thread would wait for Python's lock between any two blocks, because loading is nearly all Python. What the process finds counts
 only where a report's files are still as they were when it looked.
 
+It begins when it is told to, or when it is asked: at first a thread opens the data libraries beside what else is loaded
+(`alltrace.cli.startup`), and a third would only be in the way on two processors.
+
 This module is loaded before anything else of a command, so it loads next to nothing.
 """
 
@@ -30,18 +33,26 @@ _DIES_WITH_PARENT = 1  # as sys/prctl.h numbers it
 class _Process:
     """The process that hashes, seen from the one that asks."""
 
-    def __init__(self, number: int, pipe: int) -> None:
+    def __init__(self, number: int, pipe: int, held: int) -> None:
         import _thread
 
         self._number = number
+        self._held: int | None = held
         self._pipe = open(pipe, encoding="utf-8", errors="surrogatepass")  # noqa: SIM115  a descriptor, closed in `end`
         self._lock = _thread.allocate_lock()
         self._found: dict[str, tuple[int, str, Stamps]] = {}
+
+    def go(self) -> None:
+        """Let it begin."""
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
 
     def hash_of(self, path: str) -> tuple[int, str, Stamps] | None:
         """Size, hash and stamps of a report, once they are known; None where it is not looked for."""
         import json
 
+        self.go()
         with self._lock:
             while path not in self._found:
                 line = self._pipe.readline()
@@ -53,6 +64,7 @@ class _Process:
 
     def end(self) -> None:
         """End the process."""
+        self.go()
         self._pipe.close()
         try:
             if os.waitpid(self._number, os.WNOHANG) == (0, 0):
@@ -66,7 +78,7 @@ _process: _Process | None = None
 
 
 def start(arguments: Sequence[str], known: str | None) -> None:
-    """Start hashing the reports among the arguments of a command, where they are large.
+    """Start the process that hashes the reports among the arguments of a command, where they are large.
 
     Nothing happens where threads may run already, such as in another program that calls the command line: a process that is made
     then can wait forever.
@@ -82,20 +94,30 @@ def start(arguments: Sequence[str], known: str | None) -> None:
     parent = os.getpid()
     try:
         reading, writing = os.pipe()
+        waiting, held = os.pipe()
         number = os.fork()
     except OSError:  # as many processes or files as there may be
         return
     if number:
         os.close(writing)
-        _process = _Process(number, reading)
+        os.close(waiting)
+        _process = _Process(number, reading, held)
         return
     try:
         os.close(reading)
+        os.close(held)
+        os.read(waiting, 1)  # until it is closed, or nobody is left to do so
         _hash(named, known, writing, parent)
     except BaseException:  # noqa: BLE001, S110  whoever asks finds out for itself what is wrong
         pass
     finally:
         os._exit(0)
+
+
+def go() -> None:
+    """Let the process begin, where there is one."""
+    if _process is not None:
+        _process.go()
 
 
 def end() -> None:
