@@ -58,6 +58,18 @@ print(found, "dateutil" in sys.modules)
     assert last_line(code) == f"{expected} False"
 
 
+def test_a_module_comes_when_something_of_it_is_wanted():
+    ways = {
+        "import ipaddress, sys; print('is_private' in str(vars(sys.modules['ipaddress'])))": "False",
+        "import ipaddress as a; print(a.ip_address('::1').is_loopback, a.ip_address('10.0.0.1').is_loopback)": "True False",
+        "from ipaddress import ip_network; print(ip_network('10.0.0.0/8').num_addresses)": "16777216",
+        "from ipaddress import *; print(IPv4Address(1))": "0.0.0.1",
+        "from urllib.parse import urlsplit; print(urlsplit('http://[::1]:80/x').hostname)": "::1",
+    }
+    for way, expected in ways.items():
+        assert last_line(f"from alltrace.cli.startup import load_lightly; load_lightly(); {way}") == expected, way
+
+
 def test_the_types_of_numpy_come_when_they_are_wanted():
     """Whoever wants them, by whatever way, gets the real ones; NumPy's own results are what they are without."""
     ways = {

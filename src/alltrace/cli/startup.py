@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from alltrace.trace.absent import TypingLater, WhilePyarrowLoads
+from alltrace.trace.absent import Later, TypingLater, WhilePyarrowLoads
 from alltrace.trace.absent import keep_pandas_out as keep_pandas_out
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def load_lightly() -> None:
         for name in _DOCUMENTATION:
             sys.modules[name] = ModuleType(name)
         sys.modules["numpy._typing"] = TypingLater("numpy._typing")
+    # pathlib loads it for the addresses of URLs, of which it makes none
+    sys.modules.setdefault("ipaddress", Later("ipaddress"))
 
 
 def open_libraries_ahead(then: Callable[[], None] | None = None) -> None:

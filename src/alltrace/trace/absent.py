@@ -37,7 +37,21 @@ class WhilePyarrowLoads(Without):
         return super().find_spec(fullname, path, target) if _is_loading("pyarrow") else None
 
 
-class TypingLater(ModuleType):
+class Later(ModuleType):
+    """Stands for a module, in `sys.modules` and wherever it was imported to, until somebody wants something of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        """What the module has, which is loaded for it."""
+        from importlib import import_module
+
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        module = import_module(self.__name__)
+        vars(self).update({key: value for key, value in vars(module).items() if key not in vars(self)})
+        return getattr(module, name)
+
+
+class TypingLater(Later):
     """Stands for `numpy._typing` until somebody wants more of it than NumPy does while it is loaded, which is `NDArray[...]`.
 
     NumPy describes the results of its linear algebra by that, and for nothing else makes all types of arrays, scalars and shapes.
@@ -50,13 +64,7 @@ class TypingLater(ModuleType):
                 return list
             if name == "__path__":  # as if it had no modules of its own
                 raise AttributeError(name)
-        elif name.startswith("__") and name != "__path__":
-            raise AttributeError(name)
-        from importlib import import_module
-
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
+        return super().__getattr__(name)
 
 
 def _is_loading(module: str) -> bool:
