@@ -47,20 +47,35 @@ def tiny(monkeypatch):
 busy = st.sampled_from([0] * 6 + [1] * 6 + [2, 3, None])
 
 
+class Source:
+    """How rows come: how late, and whether times are missing."""
+
+    def __init__(self, seed, lateness, nulls):
+        self.rng, self.lateness, self.nulls = random.Random(seed), lateness, nulls
+
+    def maybe(self, time):
+        return None if self.nulls and self.rng.random() < 0.1 else time
+
+    def start(self, row, step):
+        return self.maybe(row // 3 * step - self.rng.randrange(self.lateness + 1))
+
+
+def rows_of(*track):
+    """Tracks of rows, how they come, how much memory there is and how large batches are."""
+    return given(
+        tracks=st.lists(st.tuples(*track), max_size=150),
+        source=st.builds(Source, st.integers(0, 2**32), st.sampled_from([0, 0, 1, 3, 40]), st.booleans()),
+        memory=st.sampled_from([400, 2000, 6000, 1 << 20]),
+        batch_rows=st.integers(1, 50),
+    )
+
+
 @settings(max_examples=300, deadline=None)
-@given(
-    tracks=st.lists(st.tuples(busy, busy, st.sampled_from([0] * 9 + [1, 2])), max_size=150),
-    seed=st.integers(0, 2**32),
-    lateness=st.sampled_from([0, 0, 1, 3, 40]),
-    nulls=st.booleans(),
-    memory=st.sampled_from([400, 2000, 6000, 1 << 20]),
-    batch_rows=st.integers(1, 50),
-)
-def test_any_order_reads_as_a_plain_sort(tracks, seed, lateness, nulls, memory, batch_rows, tmp_path_factory):
-    rng = random.Random(seed)
-    rows = []
+@rows_of(busy, busy, st.sampled_from([0] * 9 + [1, 2]))
+def test_any_order_reads_as_a_plain_sort(tracks, source, memory, batch_rows, tmp_path_factory):
+    rng, rows = source.rng, []
     for i, (device, stream, step) in enumerate(tracks):
-        start = None if nulls and rng.random() < 0.1 else i // 3 * step - rng.randrange(lateness + 1)
+        start = source.start(i, step)
         kind = rng.choice(["compute", "p2p", None])
         rows.append({"start": start, "process": 0, "device": device, "stream": stream, "correlation": i, "kind": kind})
     found, _ = written(KERNELS, rows, tmp_path_factory.mktemp("w"), memory, batch_rows)
@@ -144,20 +159,12 @@ def longest_first(rows):
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    tracks=st.lists(st.tuples(busy, st.sampled_from([0] * 5 + [1, 2])), max_size=150),
-    seed=st.integers(0, 2**32),
-    lateness=st.sampled_from([0, 0, 1, 3, 40]),
-    nulls=st.booleans(),
-    memory=st.sampled_from([400, 2000, 6000, 1 << 20]),
-    batch_rows=st.integers(1, 50),
-)
-def test_ranges_of_one_start_have_the_longest_first(tracks, seed, lateness, nulls, memory, batch_rows, tmp_path_factory):
-    rng = random.Random(seed)
+@rows_of(busy, st.sampled_from([0] * 5 + [1, 2]))
+def test_ranges_of_one_start_have_the_longest_first(tracks, source, memory, batch_rows, tmp_path_factory):
     rows = []
     for i, (thread, step) in enumerate(tracks):
-        start = None if nulls and rng.random() < 0.1 else i // 3 * step - rng.randrange(lateness + 1)
-        end = None if nulls and rng.random() < 0.1 else (start or 0) + rng.randrange(-1, 4)
+        start = source.start(i, step)
+        end = source.maybe((start or 0) + source.rng.randrange(-1, 4))
         rows.append({"start": start, "end": end, "process": 0, "thread": thread, "name": i, "kind": "pushpop"})
     found, _ = written(RANGES, rows, tmp_path_factory.mktemp("w"), memory, batch_rows)
     assert found == longest_first(rows)

@@ -60,7 +60,7 @@ print(found, "dateutil" in sys.modules)
 
 def test_a_module_comes_when_something_of_it_is_wanted():
     ways = {
-        "import ipaddress, sys; print('is_private' in str(vars(sys.modules['ipaddress'])))": "False",
+        "import pathlib, ipaddress; print('IPv4Address' in vars(ipaddress))": "False",
         "import ipaddress as a; print(a.ip_address('::1').is_loopback, a.ip_address('10.0.0.1').is_loopback)": "True False",
         "from ipaddress import ip_network; print(ip_network('10.0.0.0/8').num_addresses)": "16777216",
         "from ipaddress import *; print(IPv4Address(1))": "0.0.0.1",

@@ -1,0 +1,64 @@
+"""Two versions of this repository in turn: `python -m benchmarks.in_turn OTHER --runs N -- ARGUMENTS` prints what each took.
+
+OTHER is a checkout of the other version, such as `git worktree add --detach FOLDER COMMIT` makes; ARGUMENTS are those of
+`alltrace`, in which `{new}` is the name of a folder that is not there yet, another one for each run. On a machine whose speed
+changes from minute to minute differences of a twentieth are seen in this way alone: the mean difference is of the pairs, without
+the tenth at either end, and comes with its standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+from pathlib import Path
+
+from benchmarks.measure import ALLTRACE, Taken, median, run_once
+
+_HERE = Path(__file__).resolve().parents[1]
+_LEFT_OUT = 10  # one in so many pairs, at either end
+
+
+def compare(trees: tuple[Path, Path], arguments: list[str], runs: int) -> tuple[list[Taken], list[Taken]]:
+    """What each run of the command took, by the sources of either tree; one run of each beforehand does not count."""
+    taken: tuple[list[Taken], list[Taken]] = ([], [])
+    for round_number in range(runs + 1):
+        for which in random.sample((0, 1), 2):
+            with tempfile.TemporaryDirectory() as folder:
+                command = [*ALLTRACE, *(a.replace("{new}", f"{folder}/new") for a in arguments)]
+                found = run_once(command, {"PYTHONPATH": str(trees[which] / "src")})
+            if round_number:
+                taken[which].append(found)
+    return taken
+
+
+def difference(first: list[Taken], second: list[Taken]) -> tuple[float, float]:
+    """How many seconds longer the second took, the mean of pairs without those at either end, and its standard error."""
+    found = sorted(b.wall_s - a.wall_s for a, b in zip(first, second, strict=True))
+    middle = found[len(found) // _LEFT_OUT : len(found) - len(found) // _LEFT_OUT]
+    error = statistics.stdev(middle) / len(middle) ** 0.5 if len(middle) > 1 else 0.0
+    return statistics.mean(middle), error
+
+
+def main() -> None:
+    """Run the command with both versions."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.in_turn", description=__doc__)
+    parser.add_argument("other", type=Path, help="a checkout of the other version")
+    parser.add_argument("--runs", type=int, default=20, help="runs of each")
+    parser.add_argument("arguments", nargs="+", help="of alltrace")
+    args = parser.parse_args()
+    if args.runs < 1:
+        parser.error(f"--runs must be at least 1; {args.runs} was given")
+    if not (args.other / "src" / "alltrace").is_dir():
+        parser.error(f"{args.other} is no checkout of this repository; make one with `git worktree add --detach FOLDER COMMIT`")
+    other, here = compare((args.other.resolve(), _HERE), args.arguments, args.runs)
+    for name, taken in (("other", other), ("here", here)):
+        wall, cpu = median([t.wall_s for t in taken]), median([t.cpu_s for t in taken])
+        print(f"{name:<6} median {wall:.3f} s, CPU {cpu:.3f} s, fastest {min(t.wall_s for t in taken):.3f} s")
+    mean, error = difference(other, here)
+    print(f"here - other: {1e3 * mean:+.1f} ms, standard error {1e3 * error:.1f}")
+
+
+if __name__ == "__main__":
+    main()
