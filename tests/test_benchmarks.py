@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import main
+from benchmarks.in_turn import difference
+from benchmarks.measure import Taken
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,16 @@ def test_make_leaves_the_environment_with_the_sources_and_no_copy_of_them():
     own = [line for line in lines if "pip install" in line and "'.[" in line]
     assert len(own) == 2
     assert all("--editable" in line for line in own)
+
+
+def test_the_difference_in_turn_is_of_pairs_without_those_at_either_end():
+    first = [Taken(1.0 + n, 0.0, 0.0) for n in range(20)]  # the machine slows down
+    second = [Taken(1.2 + n, 0.0, 0.0) for n in range(20)]
+    second[3], second[4] = Taken(99.0, 0.0, 0.0), Taken(0.0, 0.0, 0.0)
+    assert difference(first, second) == pytest.approx((0.2, 0.0), abs=1e-9)
+
+
+def test_the_standard_error_in_turn_is_that_of_the_mean():
+    pairs = [Taken(0.0, 0.0, 0.0)] * 4, [Taken(t, 0.0, 0.0) for t in (0.1, 0.2, 0.3, 0.4)]
+    assert difference(*pairs) == pytest.approx((0.25, 0.0645497), abs=1e-6)
+    assert difference(pairs[0][:1], pairs[1][:1]) == (0.1, 0.0)
