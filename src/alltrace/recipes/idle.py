@@ -159,7 +159,7 @@ def _synchronizing(rank: RankTables, work: GpuWork) -> dict[int, Any]:
     import numpy as np
     import pyarrow as pa
 
-    from alltrace.recipes.nvtx_projection import integers
+    from alltrace.trace.arrays import integers
     from alltrace.trace.intervals import merge_by_track
 
     names = pc.unique(work.calls.column("name")).drop_null()

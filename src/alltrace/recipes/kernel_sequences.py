@@ -59,7 +59,8 @@ class KernelSequences(Recipe):
 
         from alltrace.recipes.containing import Intervals, outermost
         from alltrace.recipes.launching import KERNEL, gpu_work
-        from alltrace.recipes.nvtx_projection import integers, launch_spans
+        from alltrace.recipes.nvtx_projection import launch_spans
+        from alltrace.trace.arrays import integers
         from alltrace.trace.distinct import distinct
 
         ranges = launch_spans(rank)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.nvtx_projection import integers, launches_of, match_launches
+from alltrace.recipes.nvtx_projection import launches_of, match_launches
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -49,7 +49,7 @@ class MemoryBandwidth(Recipe):
         import numpy as np
         import pyarrow as pa
 
-        from alltrace.recipes.nvtx_projection import integers
+        from alltrace.trace.arrays import integers
 
         table = rank.table("copies", self.tables["copies"])
         start = integers(table.column("start"))

@@ -10,8 +10,9 @@ import pyarrow as pa
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.recipes.devices import gpu_names
 from alltrace.recipes.nsys.sampled import GPU_READS, texts_of
-from alltrace.recipes.nvtx_projection import Spans, integers, launch_spans, match_launches, on_one_line, projection
+from alltrace.recipes.nvtx_projection import Spans, launch_spans, match_launches, on_one_line, projection
 from alltrace.recipes.sampling import samplings
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -498,14 +499,6 @@ def close_ends(table: Any, *others: Any) -> Any:
         return ends
     latest = [pc.max(column).as_py() for column in (ends, table.column("start"), *others)]
     return pc.fill_null(ends, max((t for t in latest if t is not None), default=0))
-
-
-def integers(column: Any, null: int = 0) -> Ints:
-    """A column of whole numbers as a NumPy int64 array, with `null` for nulls."""
-    filled = pc.fill_null(column, null) if column.null_count else column
-    values = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
-    result: Ints = values.astype(np.int64, copy=False)
-    return result
 
 
 def innermost_ranges(rank: RankTables, thread: Ints, start: Ints, end: Ints) -> Any:

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.cuda import look_up
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from alltrace.recipes.containing import Intervals, innermost_node, outermost, paths, sums_inside
 from alltrace.recipes.flops import call_of, work_of
 from alltrace.recipes.launching import gpu_work
-from alltrace.recipes.nvtx_projection import close_ends, integers
+from alltrace.recipes.nvtx_projection import close_ends
+from alltrace.trace.arrays import integers
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
 

@@ -1,8 +1,10 @@
-"""Arrow arrays of NumPy arrays."""
+"""Arrow arrays of NumPy arrays, and the other way round."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,3 +43,14 @@ def masked_array(values: NDArray[Any], kind: Any = None, nothing: NDArray[np.boo
         return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.packbits(values, bitorder="little"))])
     values = np.ascontiguousarray(values, np.dtype(str(kind).replace("double", "float64")))
     return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)])
+
+
+def integers(column: Any, null: int = 0) -> NDArray[np.int64]:
+    """A `pyarrow.Array` or `ChunkedArray` of whole numbers as a NumPy int64 array, with `null` for nulls."""
+    import numpy as np
+    import pyarrow as pa
+
+    filled = pc.fill_null(column, null) if column.null_count else column
+    values = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
+    result: NDArray[np.int64] = values.astype(np.int64, copy=False)
+    return result

@@ -10,10 +10,10 @@ from alltrace.recipes.base import Chart
 from alltrace.recipes.nsys.base import Cell
 from alltrace.recipes.nsys.cuda_copies import like
 from alltrace.recipes.nsys.rule import Rule
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.cuda import as_text, column, durations
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,9 @@ from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.distribution import COUNT, VALUE, collect
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.ranges import called
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import with_rank
 from alltrace.recipes.stats.cuda import BASE, durations, name_column
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_edges
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from alltrace.recipes.nsys.file_accesses import (
     access_tables,
     ignored,
 )
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import RANK, with_rank
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

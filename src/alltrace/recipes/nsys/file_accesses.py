@@ -11,10 +11,11 @@ import pyarrow as pa
 from alltrace.recipes.distribution import group
 from alltrace.recipes.nsys.base import Cell
 from alltrace.recipes.nsys.sampled import texts_of
-from alltrace.recipes.nvtx_projection import innermost_ranges, integers
+from alltrace.recipes.nvtx_projection import innermost_ranges
 from alltrace.recipes.stats.base import RANK
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:

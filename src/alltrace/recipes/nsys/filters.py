@@ -278,7 +278,8 @@ class FilteredRank:
 
     @cached_property
     def _projected(self) -> NDArray[np.int64]:
-        from alltrace.recipes.nvtx_projection import integers, projection
+        from alltrace.recipes.nvtx_projection import projection
+        from alltrace.trace.arrays import integers
 
         assert self._filters.projected is not None  # noqa: S101  only asked when given
         found = projection(self._inner)
@@ -302,7 +303,8 @@ def _columns_of(table: str) -> tuple[str, ...]:
 
 def _ranges_named(rank: RankTables, name: RangeName) -> Any:
     ranges = rank.table("ranges", _RANGE_READS["ranges"])
-    from alltrace.recipes.nvtx_projection import close_ends, integers
+    from alltrace.recipes.nvtx_projection import close_ends
+    from alltrace.trace.arrays import integers
 
     ranges = ranges.set_column(1, "end", close_ends(ranges))
     return ranges.take(pa.array(_matching(rank, ranges, name, integers(ranges.column("start")))))
@@ -330,7 +332,7 @@ def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[n
 
 def _spans(ranges: Any) -> _Spans:
     """What the ranges hold: one of push and pop its thread, one of start and end its process."""
-    from alltrace.recipes.nvtx_projection import integers
+    from alltrace.trace.arrays import integers
 
     start, end = integers(ranges.column("start")), integers(ranges.column("end"))
     of_thread = np.array([k == "pushpop" for k in ranges.column("kind").to_pylist()], bool)
@@ -361,7 +363,7 @@ def _overlaps(spans: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[n
 def _in_spans(
     spans: _Spans, rows: Any, start: NDArray[np.int64], end: NDArray[np.int64], owners: Sequence[str]
 ) -> NDArray[np.bool_]:
-    from alltrace.recipes.nvtx_projection import integers
+    from alltrace.trace.arrays import integers
 
     owned = {name: integers(rows.column(name), -1) for name in owners if name in rows.column_names}
     if "thread" not in owned:

@@ -20,7 +20,7 @@ from alltrace.recipes.nsys.sampled import (
     statistics_cells,
     texts_of,
 )
-from alltrace.recipes.nvtx_projection import integers
+from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, by_track, merge
 

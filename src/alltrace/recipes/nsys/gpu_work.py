@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.cuda import look_up
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track
 
 if TYPE_CHECKING:

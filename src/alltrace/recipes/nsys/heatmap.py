@@ -16,10 +16,10 @@ import pyarrow as pa
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.filters import given_filters
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.shared import once
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.run.clock import clock_map
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.distribution import COUNT, collect, summarize
 from alltrace.recipes.nsys.base import RANK_CELL, Cell, NsysRecipe
 from alltrace.recipes.nsys.filters import TIMES, given_filters
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_edges
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.recipes.nsys.sampled import texts_of
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from alltrace.recipes.base import Answer, AnswerTable, Chart, Option
 from alltrace.recipes.distribution import collect, summarize
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns, result_table
 from alltrace.recipes.nsys.described import TEXT, statistics, statistics_columns
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import with_rank
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

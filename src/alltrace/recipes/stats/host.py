@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import VALUE, group
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import SumReport
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

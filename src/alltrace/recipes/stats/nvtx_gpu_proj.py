@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.nvtx_projection import Projection, integers, projection
+from alltrace.recipes.nvtx_projection import Projection, projection
 from alltrace.recipes.stats.base import StatsReport
 from alltrace.recipes.stats.nvtx_stack import children, levels, pids_and_tids
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.distribution import COUNT, collect, group, summarize
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import RANK, RANK_CELL, Cell, with_rank
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

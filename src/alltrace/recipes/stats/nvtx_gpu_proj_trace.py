@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from alltrace.recipes.base import Chart, Part
 from alltrace.recipes.distribution import group
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.recipes.stats.base import RANK_CELL, Cell
 from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

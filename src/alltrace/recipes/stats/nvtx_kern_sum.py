@@ -9,12 +9,13 @@ import pyarrow as pa
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group, merge, summarize
-from alltrace.recipes.nvtx_projection import Launches, Spans, calls_within, integers, launch_spans, match_launches, on_one_line
+from alltrace.recipes.nvtx_projection import Launches, Spans, calls_within, launch_spans, match_launches, on_one_line
 from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
 from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, kernel_columns, kernel_keys, kernel_labels
 from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

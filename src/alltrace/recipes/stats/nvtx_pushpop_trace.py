@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.distribution import group
-from alltrace.recipes.nvtx_projection import Line, Spans, close_ends, integers
+from alltrace.recipes.nvtx_projection import Line, Spans, close_ends
 from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport
 from alltrace.recipes.stats.nvtx import range_labels
 from alltrace.recipes.stats.nvtx_stack import children, levels, name_tree, number_ranges, pids_and_tids, stacks
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.distribution import group
-from alltrace.recipes.nvtx_projection import integers
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
