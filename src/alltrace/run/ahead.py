@@ -1,7 +1,8 @@
-"""Makes the next items of an iterator in a thread while the last one is worked on."""
+"""Makes the next items of a sequence in threads while the last one is worked on."""
 
 from __future__ import annotations
 
+from collections import deque
 from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import TYPE_CHECKING, TypeVar
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
 _T = TypeVar("_T")
+_Item = TypeVar("_Item")
 
 
 class _Made(NamedTuple):
@@ -53,3 +55,33 @@ def ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
         stopped = True
         room.release()
         thread.join()
+
+
+def in_threads(make: Callable[[_Item], _T], items: Iterable[_Item], threads: int) -> Generator[_T, None, None]:
+    """`make(item)` for each item, in their order, worked out by several threads; for what is done outside of Python's lock.
+
+    Twice as many results as threads are kept at most. What `make` raises is raised where its result would have come. Close the
+    generator if it is not read to its end: then no more items are taken.
+
+    Args:
+        make: Is called by several threads at once.
+        items: What it is called with.
+        threads: How many; with one, nothing is done ahead.
+    """
+    if threads < 2:
+        yield from map(make, items)
+        return
+    from concurrent.futures import Future, ThreadPoolExecutor  # loaded where there is much to do
+
+    waiting: deque[Future[_T]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="alltrace-make") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(make, item))
+                if len(waiting) == 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for job in waiting:
+                job.cancel()
