@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alltrace.cli import output
 from alltrace.cli.output import check_output, to_csv, to_json, to_markdown, to_text, write_answer
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.trace.errors import InputError, UsageError
@@ -102,6 +103,22 @@ def test_csv_reads_back_whatever_slice_of_texts_it_is_of(texts, first):
     table = pa.table({"n": pa.array(range(len(texts)), pa.int64()), "t": pa.array(texts, pa.string())}).slice(first)
     rows = list(csv.reader(io.StringIO(to_csv(table), newline="")))
     assert rows == [["n", "t"], *([str(n), texts[n] or ""] for n in range(first, len(texts)))]
+
+
+def test_csv_of_many_rows_is_that_of_its_rows_in_their_order():
+    count = 3 * output._CSV_ROWS + 5
+    last = [1] * (count - 1) + [2]
+    table = pa.table({"n": range(count), "same": [7] * count, "last": last, "no": pa.array([None] * count, pa.int32())})
+    assert to_csv(table) == "n,same,last,no\n" + "".join(f"{n},7,{last[n]},\n" for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("cells", "alone", "beside"),
+    [([5, 5], "5\n5\n", "5,-1\n5,-1\n"), ([5, None], '5\n""\n', "5,-1\n,-1\n"), ([5], "5\n", "5,-1\n")],
+)
+def test_csv_of_columns_of_one_number(cells, alone, beside):
+    assert to_csv(pa.table({"a": cells})) == f"a\n{alone}"
+    assert to_csv(pa.table({"a": cells, "b": [-1] * len(cells)})) == f"a,b\n{beside}"
 
 
 def test_csv_without_rows_is_its_header():

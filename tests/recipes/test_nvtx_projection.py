@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from alltrace.recipes.nvtx_projection import (
     Line,
     Spans,
-    _pairs,
     calls_within,
     close_ends,
-    match_launches,
     prefix_minima,
     reduce_pieces,
 )
@@ -89,36 +87,6 @@ def test_prefix_minima(rows: list[tuple[int, int]], data: st.DataObject) -> None
     assert found.tolist() == [min((k for v, k in rows[:p] if v >= b), default=none) for p, b in asked]
 
 
-def test_operations_are_matched_within_their_process() -> None:
-    api = pa.table(
-        {
-            "start": pa.array([10, 20, 30, 40]), "end": pa.array([11, 21, 31, 41]), "process": pa.array([0, 0, 1, 0]),
-            "thread": pa.array([0, 0, 1, None], pa.int32()), "correlation": pa.array([5, 6, 5, 7]),
-        }
-    )  # fmt: skip
-    found = match_launches(api, np.array([0, 0, 1, 0, 0, 0]), np.array([5, 5, 5, 9, -1, 7]))
-    assert found.start.tolist() == [10, 30]
-    assert found.thread.tolist() == [0, 1]
-    assert found.op.tolist() == [0, 1, 2]
-    assert found.call_of_pair().tolist() == [0, 0, 1]
-
-
-@given(st.lists(st.integers(-2, 12)), st.lists(st.integers(-2, 12)))
-def test_pairs_by_place_are_those_by_search(calls: list[int], ops: list[int]) -> None:
-    keys = np.array([c for c in calls if c >= 0], np.int64), np.array(ops, np.int64)
-    near, far = (_pairs(*keys, bound) for bound in (13, 1 << 40))
-    assert [v.tolist() for v in near] == [v.tolist() for v in far]
-    wanted = [[c, o] for c, k in enumerate(keys[0].tolist()) for o, q in enumerate(ops) if q == k]
-    counts = np.diff(near[1], append=len(near[2]))
-    assert np.stack((np.repeat(near[0], counts), near[2]), axis=1).tolist() == wanted
-
-
-def test_huge_correlation_ids_do_not_clash() -> None:
-    api = pa.table({"start": [0, 1], "end": [1, 2], "process": [0, 1], "thread": [0, 1], "correlation": [2**62, 2**62 + 1]})
-    found = match_launches(api, np.array([1, 0]), np.array([2**62 + 1, 2**62]))
-    assert found.op.tolist() == [1, 0]
-
-
 def test_open_ranges_end_with_the_last() -> None:
     table = pa.table({"start": [1, 2, 3], "end": pa.array([None, 9, 5])})
     assert close_ends(table).to_pylist() == [9, 9, 5]
@@ -126,26 +94,6 @@ def test_open_ranges_end_with_the_last() -> None:
     assert close_ends(table.slice(0, 1)).to_pylist() == [1]
     later = pa.table({"start": [1, 20, 30], "end": pa.array([9, None, None], pa.int64())})
     assert close_ends(later).to_pylist() == [9, 30, 30]  # none ends before it starts
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=12),
-    st.lists(st.tuples(st.integers(-1, 2), st.integers(-1, 9)), max_size=12),
-)
-def test_ids_close_together_and_far_apart_match_alike(calls: list[tuple[int, int]], operations: list[tuple[int, int]]) -> None:
-    def pairs(factor: int) -> list[tuple[int, int]]:
-        process, correlation = (pa.array([c[i] for c in calls], pa.int64()) for i in (0, 1))
-        thread = pa.array([0] * len(calls), pa.int64())
-        far = pa.array([c * factor for c in correlation.to_pylist()], pa.int64())
-        api = pa.table({"start": thread, "end": thread, "process": process, "thread": thread, "correlation": far})
-        of, ids = (np.array([o[i] for o in operations], np.int64) for i in (0, 1))
-        found = match_launches(api, of, np.where(ids < 0, ids, ids * factor))
-        return sorted(zip(found.row[found.call_of_pair()].tolist(), found.op.tolist(), strict=True))
-
-    expected = sorted(
-        (c, o) for c, call in enumerate(calls) for o, operation in enumerate(operations) if call == operation and call[1] >= 0
-    )
-    assert pairs(1) == pairs(1 << 40) == pairs(1 << 58) == expected
 
 
 def parents(starts, ends):
@@ -160,10 +108,3 @@ def test_parents_of_ranges_that_nest_and_of_some_that_do_not():
     assert parents([0, 5, 6], [8, 20, 7]) == [-1, -1, 0]
     # a point where one ends and one begins is in both, and the shorter counts
     assert parents([0, 10, 10], [10, 30, 10]) == [-1, -1, 0]
-
-
-def test_operations_that_share_a_correlation_are_all_paired_with_their_call():
-    calls, operations = np.array([1, 3, 2]), np.array([2, -1, 1, 2])
-    few = [v.tolist() for v in _pairs(calls, operations, 4)]
-    assert few == [[0, 2], [0, 1], [2, 0, 3]]
-    assert few == [v.tolist() for v in _pairs(calls, operations, 1_000_000)]

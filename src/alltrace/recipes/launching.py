@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.nvtx_projection import launches_of, match_launches
+from alltrace.recipes.call_matching import launches_of, match_launches
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
-    from alltrace.recipes.nvtx_projection import Launches
+    from alltrace.recipes.call_matching import Launches
 
     Ints = NDArray[np.int64]
 
@@ -125,7 +125,7 @@ def with_graphs(rank: RankTables, work: GpuWork) -> GpuWork:
         integers(c, 0 if n in ("start", "end") else -1) for n, c in zip(GRAPHS, rank.table("graphs", GRAPHS).columns, strict=True)
     )
     none = np.full(len(start), -1, np.int64)
-    call = _calls(match_launches(work.calls, process, correlation), len(start))
+    call = _calls(match_launches([work.calls], process, correlation), len(start))
     return GpuWork(
         np.concatenate((work.start, start)),
         np.concatenate((work.end, np.maximum(end, start))),

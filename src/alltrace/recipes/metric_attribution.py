@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.call_matching import CALLS, match_launches
+from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.devices import gpu_names
 from alltrace.recipes.nsys.sampled import GPU_READS, texts_of
-from alltrace.recipes.nvtx_projection import Spans, launch_spans, match_launches, on_one_line, projection
+from alltrace.recipes.nvtx_projection import Spans, launch_spans, on_one_line, projection
 from alltrace.recipes.sampling import samplings
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
@@ -142,7 +144,7 @@ def _ranges(rank: RankTables, top: int) -> list[tuple[str, int, Merged]]:
     table = launch_spans(rank)
     work = pa.concat_tables([rank.table(t, _WORK) for t in ("kernels", "copies")])
     start, end, process, device, correlation = (integers(work.column(c), -1) for c in _WORK)
-    calls = match_launches(rank.table("api", ("start", "end", "process", "thread", "correlation")), process, correlation)
+    calls = match_launches(in_pieces(rank, "api", CALLS), process, correlation)
     spans, call_start, call_end = on_one_line(table, calls.thread, calls.start, calls.end)
     names = integers(table.column("name"), -1)
     call_of_pair = calls.call_of_pair()

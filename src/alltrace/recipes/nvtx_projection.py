@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.call_matching import launches_of
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
+    from alltrace.recipes.call_matching import Launches
 
     Ints = NDArray[np.int64]
 
@@ -250,12 +252,13 @@ def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
         start: Place where each call starts.
         end: Place where it ends.
     """
-    rest = np.lexsort((end, start))
+    in_order = bool((start[1:] > start[:-1]).all())
+    rest = np.arange(len(start), dtype=np.int64) if in_order else np.lexsort((end, start))
     while len(rest):
         ends = end[rest]
-        in_order = ends == np.maximum.accumulate(ends)
-        calls = rest if in_order.all() else rest[in_order]
-        rest = rest[~in_order]
+        kept = ends == np.maximum.accumulate(ends)
+        calls = rest if kept.all() else rest[kept]
+        rest = rest[~kept]
         first = np.searchsorted(start[calls], spans.start, side="left")
         stop = np.maximum(np.searchsorted(end[calls], spans.end, side="right"), first)
         yield Pieces(calls.astype(np.int64), first.astype(np.int64), stop.astype(np.int64))
@@ -274,116 +277,6 @@ def reduce_pieces(values: Ints, pieces: Pieces, ufunc: np.ufunc, into: Ints) -> 
             into[now] = ufunc(into[now], combined)
         if len(block) > 1 << k:
             block = ufunc(block[: -(1 << k)], block[1 << k :])
-
-
-@dataclass(frozen=True)
-class Launches:
-    """The pairs of a GPU operation and an API call that launched it, grouped by call.
-
-    Attributes:
-        thread: Thread of each call that launched something.
-        start: Its start.
-        end: Its end.
-        correlation: Its correlation id.
-        row: Its row in the table `api`.
-        first_op: For each call, the first of its pairs in `op`.
-        op: Rows of the operations, pair by pair.
-    """
-
-    thread: Ints
-    start: Ints
-    end: Ints
-    correlation: Ints
-    row: Ints
-    first_op: Ints
-    op: Ints
-
-    def call_of_pair(self) -> Ints:
-        """The call of each pair."""
-        return np.repeat(np.arange(len(self.thread)), np.diff(self.first_op, append=len(self.op)))
-
-
-def match_launches(api: Any, process: Ints, correlation: Ints) -> Launches:
-    """Match operations with API calls by process and correlation id.
-
-    Args:
-        api: The table `api` with `start`, `end`, `process`, `thread` and `correlation`.
-        process: Process of each operation.
-        correlation: Its correlation id; negative for none.
-
-    Returns:
-        All pairs. An operation whose call was not recorded is in none of them.
-    """
-    known = pc.and_(pc.is_valid(api.column("correlation")), pc.is_valid(api.column("thread")))
-    own = np.arange(api.num_rows)
-    if not pc.all(known, min_count=0).as_py():
-        api, own = pc.filter(api, known), np.flatnonzero(known.to_numpy())
-    call = integers(api.column("correlation"))
-    call_process = integers(api.column("process"))
-    width = max(int(call.max(initial=0)), int(correlation.max(initial=0))) + 1
-    processes = max(int(call_process.max(initial=0)), int(process.max(initial=0))) + 2
-    if width >= _INT64_MAX // processes:
-        distinct = np.unique(np.concatenate((call, correlation)))
-        call_key, op_key = np.searchsorted(distinct, call), np.searchsorted(distinct, correlation)
-        width = len(distinct)
-    else:
-        call_key, op_key = call, correlation
-    call_key = call_process * width + call_key
-    op_key = np.where(correlation >= 0, process * width + op_key, -1)
-    rows, first, ops = _pairs(call_key, op_key, processes * width)
-    taken = pa.array(rows)
-    return Launches(
-        integers(pc.take(api.column("thread"), taken)),
-        integers(pc.take(api.column("start"), taken)),
-        integers(pc.take(api.column("end"), taken)),
-        call[rows],
-        own[rows].astype(np.int64),
-        first,
-        ops,
-    )
-
-
-def launches_of(rank: RankTables, process: Ints, correlation: Ints) -> Launches:
-    """`match_launches` for the rank's kernels, then copies and fills, made once for all recipes that share the rank's tables."""
-    reads = ["start", "end", "process", "thread", "correlation"]
-    return once(rank, "launches", lambda: match_launches(rank.table("api", reads), process, correlation))
-
-
-def _pairs(calls: Ints, ops: Ints, bound: int) -> tuple[Ints, Ints, Ints]:
-    """The pairs of a call and an operation with one key, grouped by call.
-
-    Args:
-        calls: Key of each call.
-        ops: Key of each operation; negative for none.
-        bound: All keys are below it.
-
-    Returns:
-        The calls that have an operation, the first pair of each, and the operation of each pair; those of a call in their order.
-    """
-    if len(calls) and int(calls.min()) >= 0 and bound <= 4 * (len(calls) + len(ops)):  # few enough keys for a place each
-        place = np.full(bound, -1, np.int64)
-        known = np.flatnonzero(ops >= 0)
-        place[ops[known]] = known
-        if np.count_nonzero(place >= 0) == len(known):  # no two operations have one key
-            found = place[calls]
-            rows = np.flatnonzero(found >= 0)
-            return rows, np.arange(len(rows), dtype=np.int64), found[rows]
-        sorted_ops = known[np.argsort(ops[known], kind="stable")]
-        count = np.bincount(ops[known], minlength=bound)
-        low, many = (np.cumsum(count) - count)[calls], count[calls]
-    else:
-        sorted_ops = np.argsort(ops, kind="stable")
-        keys = ops[sorted_ops]
-        low = np.searchsorted(keys, calls, side="left")
-        if len(keys) and (keys[1:] > keys[:-1]).all():  # each call launched one at most
-            many = (keys[np.minimum(low, len(keys) - 1)] == calls).astype(np.int64)
-        else:
-            many = np.searchsorted(keys, calls, side="right") - low
-    rows = np.flatnonzero(many)
-    low, many = low[rows], many[rows]
-    first = (np.cumsum(many) - many).astype(np.int64)
-    at = np.repeat(low - first, many) + np.arange(int(many.sum()))
-    return rows, first, sorted_ops[at].astype(np.int64)
 
 
 def launch_spans(rank: RankTables) -> Any:
@@ -440,9 +333,9 @@ def project(rank: RankTables) -> Projection:
     spans, call_start, call_end = on_one_line(ranges, calls.thread, calls.start, calls.end)
     count = len(spans.start)
     first, last = np.full(count, _INT64_MAX, np.int64), np.full(count, -_INT64_MAX, np.int64)
-    some = len(calls.first_op) > 0
-    earliest = np.minimum.reduceat(start[calls.op], calls.first_op) if some else calls.thread
-    latest = np.maximum.reduceat(end[calls.op], calls.first_op) if some else calls.thread
+    earliest, latest = start[calls.op], end[calls.op]
+    if not calls.one_each:
+        earliest, latest = np.minimum.reduceat(earliest, calls.first_op), np.maximum.reduceat(latest, calls.first_op)
     number = np.zeros(count, np.int64)
     for pieces in calls_within(spans, call_start, call_end):
         reduce_pieces(earliest, pieces, np.minimum, first)

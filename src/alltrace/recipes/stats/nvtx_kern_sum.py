@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Chart
+from alltrace.recipes.call_matching import CALLS, Launches, match_launches
+from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group, merge, summarize
-from alltrace.recipes.nvtx_projection import Launches, Spans, calls_within, launch_spans, match_launches, on_one_line
+from alltrace.recipes.nvtx_projection import Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
 from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, kernel_columns, kernel_keys, kernel_labels
 from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
@@ -77,7 +79,7 @@ class NvtxKernSum(StatsReport):
         domain = pc.if_else(pc.is_valid(ranges.column("name")), ranges.column("domain"), pa.scalar(None, pa.int64()))
         ranges = ranges.set_column(ranges.column_names.index("domain"), "domain", domain)
         calls = match_launches(
-            rank.table("api", ["start", "end", "process", "thread", "correlation"]),
+            in_pieces(rank, "api", CALLS),
             integers(kernels.column("process"), -1),
             integers(kernels.column("correlation"), -1),
         )
