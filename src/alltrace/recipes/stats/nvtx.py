@@ -32,6 +32,12 @@ def range_labels(domain: Any, name: Any, texts: RunFacts | RankTables) -> Any:
     return pc.coalesce(pc.binary_join_element_wise(texts.texts(domain), text, ":", null_handling="emit_null"), text)
 
 
+def is_kind(kinds: Any, kind: str) -> Any:
+    """Whether ranges are of a kind: for the column `kind` of `ranges` a chunked array of booleans, null where it is null."""
+    chunks = [pc.take(pa.array([word == kind for word in c.dictionary.to_pylist()], pa.bool_()), c.indices) for c in kinds.chunks]
+    return pa.chunked_array(chunks, pa.bool_())
+
+
 def style_labels(kind: Any) -> Any:
     """`PushPop` or `StartEnd` for the words of `ranges.kind`, a string array."""
     words = pc.cast(kind, pa.string())
@@ -83,7 +89,7 @@ class RangeSum(SumReport):
     def _timed(self, ranges: Any, ends: Any) -> Any:
         """The ranges of the wanted kind, with how long they are."""
         ranges = ranges.append_column(VALUE, pc.subtract(ends, ranges.column("start")))
-        return ranges if self.kind is None else pc.filter(ranges, pc.equal(pc.cast(ranges.column("kind"), pa.string()), self.kind))
+        return ranges if self.kind is None else pc.filter(ranges, is_kind(ranges.column("kind"), self.kind))
 
     def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
         """The range, and its style where all are listed; ranges without a text are apart from those with an empty one."""

@@ -11,7 +11,7 @@ from alltrace.recipes.base import Chart
 from alltrace.recipes.distribution import group
 from alltrace.recipes.nvtx_projection import Line, Spans, close_ends
 from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport
-from alltrace.recipes.stats.nvtx import range_labels
+from alltrace.recipes.stats.nvtx import is_kind, range_labels
 from alltrace.recipes.stats.nvtx_stack import children, levels, name_tree, number_ranges, pids_and_tids, stacks
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
@@ -57,7 +57,7 @@ class NvtxPushpopTrace(StatsReport):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The push/pop ranges of the rank, in the order of their starts; `parent` is a row of the result."""
         ranges = rank.table("ranges", self.tables["ranges"])
-        wanted = pc.and_(pc.equal(pc.cast(ranges.column("kind"), pa.string()), "pushpop"), pc.is_valid(ranges.column("thread")))
+        wanted = pc.and_(is_kind(ranges.column("kind"), "pushpop"), pc.is_valid(ranges.column("thread")))
         keep = pc.fill_null(wanted, False).to_numpy()
         place = None if keep.all() else np.cumsum(keep) - 1
         ranges = ranges if place is None else pc.filter(ranges, pa.array(keep))

@@ -82,8 +82,9 @@ def stacks(level: Ints, parent: Ints, number: Ints) -> tuple[Any, Ints]:
     first = np.searchsorted(level[by_level], np.arange(int(level.max(initial=-1)) + 2))
     place = np.empty(count, np.int64)
     place[by_level] = np.arange(count)
-    texts = pc.cast(pa.array(number), pa.large_string())
-    size = pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+    texts = pc.cast(pa.array(number[by_level]), pa.large_string())
+    size = np.empty(count, np.int64)
+    size[by_level] = pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64) + 1
     made = []
     above = pa.array([""], pa.large_string())
     needed = 0
@@ -98,7 +99,7 @@ def stacks(level: Ints, parent: Ints, number: Ints) -> tuple[Any, Ints]:
                 f"the ranges lie so deep in each other that their stacks are over {_MOST_BYTES >> 30} GiB of text; ask fewer ranks"
             )
         above = pc.binary_join_element_wise(
-            pc.take(above, pa.array(at)), pc.take(texts, pa.array(rows)), pa.scalar(":", pa.large_string())
+            pc.take(above, pa.array(at)), texts.slice(first[k], len(rows)), pa.scalar(":", pa.large_string())
         )
         made.append(above)
     whole = pa.chunked_array(made, pa.large_string())
