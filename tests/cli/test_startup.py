@@ -5,6 +5,8 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import pytest
+
 from alltrace.synth import write_run
 
 SCRIPT = """
@@ -174,6 +176,65 @@ def test_who_waits_for_the_libraries_is_told_when_they_are_open():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("[True]\n", "")
+
+
+ENVIRONMENT = """
+import os, sys
+for name in ("OPENBLAS_MAIN_FREE", "GOTOBLAS_MAIN_FREE"):
+    os.environ.pop(name, None)
+changes, opening = [], False
+
+def hook(event, arguments):
+    if opening and event in ("os.putenv", "os.unsetenv"):
+        changes.append(arguments)
+
+sys.addaudithook(hook)
+from alltrace.cli import main, startup
+open_ahead = startup.open_libraries_ahead
+
+def watched(then=None):
+    global opening
+    opening = True
+    open_ahead(then)
+
+startup.open_libraries_ahead = watched
+if LIGHTLY is not None:
+    startup.load_lightly = LIGHTLY
+code = main.main(sys.argv[1:])
+print(code, opening, "numpy" in sys.modules, "pyarrow" in sys.modules, changes, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["stats", "nvtx_sum"], ["breakdown"], ["import", "-o", "made"], ["export", "perfetto", "-o", "t.gz"]]
+)
+def test_the_environment_is_not_changed_while_libraries_look_into_it(tmp_path, arguments):
+    """A thread that opens a library calls getenv, which reads what is no longer there once setenv has moved the environment."""
+    write_run("tiny", tmp_path / "reports")
+    verb, *rest = arguments
+    command = [sys.executable, "-c", ENVIRONMENT.replace("LIGHTLY", "None"), verb, *rest, str(tmp_path / "reports")]
+    command += [] if verb == "import" else ["--cache-dir", str(tmp_path / "cache")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stderr.splitlines()[-1] == "0 True True True []"
+
+
+def test_numpy_alone_changes_the_environment():
+    """Else the test above could not fail."""
+    code = ENVIRONMENT.replace("LIGHTLY", "(lambda: None)")
+    done = subprocess.run([sys.executable, "-c", code, "stats", "nvtx_sum", "no run"], capture_output=True, text=True, check=True)
+    assert "MAIN_FREE" in done.stderr.splitlines()[-1]
+
+
+def test_python_ends_once_the_libraries_are_open():
+    """Otherwise a command that fails at once would end while they are still being opened, and could crash."""
+    code = (
+        "import _thread, os, time; from alltrace.cli import startup;"
+        "startup.open_libraries_ahead(); startup._opening.acquire();"
+        "opened = lambda: (time.sleep(0.3), os.write(1, b'open'), startup._opening.release());"
+        "_thread.start_new_thread(opened, ())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "open"
 
 
 def test_libraries_that_are_not_there_are_told_of_by_their_import():

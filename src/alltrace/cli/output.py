@@ -14,8 +14,6 @@ import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from alltrace.engine.tasks import default_jobs
-from alltrace.run.ahead import in_threads
 from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError, UsageError, printable
 
@@ -191,8 +189,13 @@ def csv_pieces(table: Any) -> Iterator[str]:
     csv.writer(head, lineterminator="\n").writerow(table.column_names)
     yield head.getvalue()
     parts = [table.slice(first, _CSV_ROWS) for first in range(0, table.num_rows, _CSV_ROWS)]
-    if parts:
-        yield from in_threads(_csv_rows, parts, min(len(parts), default_jobs(), _CSV_THREADS))
+    if len(parts) < 2:
+        yield from map(_csv_rows, parts)
+        return
+    from alltrace.engine.tasks import default_jobs
+    from alltrace.run.ahead import in_threads
+
+    yield from in_threads(_csv_rows, parts, min(len(parts), default_jobs(), _CSV_THREADS))
 
 
 def _csv_rows(part: Any) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from alltrace.trace.absent import Later, TypingLater, WhilePyarrowLoads
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_compute", "_parquet")}  # in the order of their use
 _DOCUMENTATION = [f"numpy.{core}.{module}" for core in ("_core", "core") for module in ("_add_newdocs", "_add_newdocs_scalars")]
 """What gives NumPy's compiled functions their documentation, and nothing else: it makes a thousand texts that no command shows."""
+_OF_NUMPY = ("OPENBLAS_MAIN_FREE", "GOTOBLAS_MAIN_FREE")
+"""What NumPy puts into the environment while it is loaded and takes out again, where it is not there already."""
+_opening = _thread.allocate_lock()  # is held while libraries are opened ahead
 _GARBAGE = 100_000  # objects more than there were, before Python looks for garbage; what most commands load is about half of it
 
 
@@ -32,6 +35,8 @@ def load_lightly() -> None:
     import gc
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for name in _OF_NUMPY:
+        os.environ.setdefault(name, "1")
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     gc.set_threshold(_GARBAGE, 10, 10)
     if "pyarrow" not in sys.modules:
@@ -50,14 +55,14 @@ def open_libraries_ahead(then: Callable[[], None] | None = None) -> None:
     """Have a thread of its own open the data libraries, which Python's imports find open then; 20 to 30 ms of most commands.
 
     Python holds its lock while it opens a library, so its own threads could not do this side by side with anything; a call of the
-    system's function lets go of it. The environment must not be changed from here on until they are loaded: they look into it.
+    system's function lets go of it. The environment must not be changed from here on until they are loaded: they look into it, and
+    a process whose environment is moved meanwhile crashes. `load_lightly` sees to it that NumPy does not.
 
     Args:
         then: Is called by that thread when they are open, or not at all.
     """
     if "numpy" in sys.modules:
         return
-    import _thread
     import ctypes
     from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 
@@ -72,15 +77,29 @@ def open_libraries_ahead(then: Callable[[], None] | None = None) -> None:
         return
     opened.argtypes, opened.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
     how = sys.getdlopenflags()
+    _opening.acquire()
 
     def open_all() -> None:
-        for path in paths:
-            opened(path, how)  # what cannot be opened is told by the import of it
+        try:
+            for path in paths:
+                opened(path, how)  # what cannot be opened is told by the import of it
+        finally:
+            _opening.release()
         if then is not None:
             then()
 
-    with suppress(RuntimeError):  # no thread can be had
+    try:
         _thread.start_new_thread(open_all, ())
+    except RuntimeError:  # no thread can be had
+        _opening.release()
+    else:
+        atexit.register(_wait_for_libraries)
+
+
+def _wait_for_libraries() -> None:
+    """Until no library is being opened: an interpreter that ends meanwhile takes away what the library is about to use."""
+    with _opening:
+        pass
 
 
 def leave(code: int) -> NoReturn:
@@ -89,6 +108,7 @@ def leave(code: int) -> NoReturn:
         threading = sys.modules.get("threading")
         if threading is not None:
             threading._shutdown()  # noqa: SLF001  waits for threads, as the interpreter does
+        atexit.unregister(_wait_for_libraries)  # the process ends at once
         atexit._run_exitfuncs()  # noqa: SLF001  what must be tidied up is
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
