@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from contextlib import nullcontext
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -101,6 +102,19 @@ def test_hashes_are_remembered_only_once_they_are_settled(copy, tmp_path, monkey
     assert cache._Hashes(hashes).of(copy / "tiny_rank0.sqlite") == digest
 
 
+def test_a_run_that_is_found_again_loads_no_reader(copy, tmp_path, monkeypatch):
+    loading = []
+    monkeypatch.setattr(cache, "_reader_loading", lambda: loading.append(1) or nullcontext())
+    monkeypatch.setattr(cache, "_SETTLED_NS", -(10**12))  # as if the files were old
+    first = resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1)
+    assert resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1) == first
+    assert loading == [1]
+    with (copy / "tiny_rank0.sqlite").open("ab") as file:
+        file.write(b"\0" * 4096)
+    resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1)
+    assert loading == [1, 1]
+
+
 def test_which_reports_lie_together_is_part_of_the_key(reports, tmp_path):
     keys = set()
     for first, second in (("a", "a"), ("a", "b")):
@@ -108,7 +122,7 @@ def test_which_reports_lie_together_is_part_of_the_key(reports, tmp_path):
         for place in places:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(reports / "tiny_rank0.sqlite", place)
-        keys.add(cache._key(tmp_path, places, None)[0])
+        keys.add(cache._key(cache._Hashes(tmp_path / "hashes.json"), places, None)[0])
     assert len(keys) == 2
 
 

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,8 +92,10 @@ def resolve(
     wanted = frozenset(EVENT_TABLES if tables is None else tables)
     try:
         (folder / _RUNS).mkdir(parents=True, exist_ok=True)
-        with _reader_loading():  # hashing lets other threads run
-            key, contents = _key(folder, reports, rules)
+        hashes = _Hashes(folder / REMEMBERED)
+        # hashing lets other threads run; whoever asked before will find the run
+        with nullcontext() if all(map(hashes.remembers, reports)) else _reader_loading():
+            key, contents = _key(hashes, reports, rules)
         with _locked(folder / _RUNS, key):
             present = _present(folder / _RUNS, key)
             known = next(((path, manifest) for path, manifest in present if _serves(manifest, wanted, columns or {})), None)
@@ -207,11 +209,10 @@ def _reader_loading() -> Iterator[None]:
         thread.join()
 
 
-def _key(folder: Path, reports: Sequence[Path], rules: KernelRules | None) -> tuple[str, dict[str, Content]]:
+def _key(hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None) -> tuple[str, dict[str, Content]]:
     """The name of the run made from `reports`: names and contents count, because names can tell ranks; and the contents."""
     from alltrace import __version__
 
-    hashes = _Hashes(folder / REMEMBERED)
     digest = blake2b(digest_size=16)
     digest.update(f"{__version__}\0{rules.fingerprint if rules else ''}".encode())
     folders: dict[Path, int] = {}
@@ -239,6 +240,13 @@ class _Hashes:
             known = {}
         self._known: dict[str, Any] = known if isinstance(known, dict) else {}
 
+    def remembers(self, report: Path) -> bool:
+        """Whether `of` knows the hash without reading the report."""
+        try:
+            return self._known_as(str(report.absolute()), [list(s) for s in file_stamps(report)]) is not None
+        except OSError:
+            return False
+
     def of(self, report: Path) -> str:
         """The content hash of a report; `unreadable` where it cannot be read, which the import will say more about."""
         try:
@@ -246,9 +254,9 @@ class _Hashes:
         except OSError:
             return "unreadable"
         name = str(report.absolute())
-        known = self._known.get(name)
-        if isinstance(known, list) and len(known) == 2 and known[0] == stamp:
-            return str(known[1])
+        known = self._known_as(name, stamp)
+        if known is not None:
+            return known
         try:
             _, digest = content_hash(report)
         except AlltraceError:
@@ -258,6 +266,10 @@ class _Hashes:
             self._known[name] = [stamp, digest]
             self._changed = True
         return digest
+
+    def _known_as(self, name: str, stamp: list[list[int]]) -> str | None:
+        known = self._known.get(name)
+        return str(known[1]) if isinstance(known, list) and len(known) == 2 and known[0] == stamp else None
 
     def known(self, report: Path) -> Content | None:
         """The content of a report whose hash `of` gave; None where the file could have changed meanwhile without showing it."""
