@@ -73,9 +73,12 @@ def test_a_question_asked_of_a_run_loads_little(run):
         "alltrace.recipes.nvtx_projection",
         "alltrace.run.cache",
         "alltrace.run.importer",
+        "_compat_pickle",
         "_hashlib",
+        "_socket",
         "concurrent.futures",
         "dateutil",
+        "dis",
         "duckdb",
         "multiprocessing.connection",
         "numba",
@@ -151,6 +154,19 @@ def test_numpy_documents_nothing_in_a_command_and_everything_elsewhere():
         )
         done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split() == [documented, "6", "1.0"]
+
+
+def test_what_comes_later_is_there_when_it_is_wanted():
+    code = (
+        "import sys; from alltrace.cli.startup import load_lightly; load_lightly();"
+        "import numpy as np, pyarrow as pa;"
+        "print(sorted({'dis', '_socket', '_compat_pickle'} & set(sys.modules)));"
+        "import inspect, pickle, socket, ast;"
+        "print(pickle.loads(pickle.dumps(np.arange(3))).tolist(), ast.literal_eval('[1]'), socket.AF_INET.name);"
+        "print(inspect.signature(lambda a, *, b=2: 0), inspect.cleandoc('  a'), inspect.signature(np.full).parameters['dtype']);"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "[0, 1, 2] [1] AF_INET", "(a, *, b=2) a dtype=None"]
 
 
 def test_libraries_that_were_opened_ahead_are_those_that_are_imported():

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from alltrace.trace.absent import Later, TypingLater, WhilePyarrowLoads
+from alltrace.trace.absent import InspectLater, Later, TypingLater, WhilePyarrowLoads
 from alltrace.trace.absent import keep_pandas_out as keep_pandas_out
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _LIBRARIES = {"numpy": ("_core/_multiarray_umath",), "pyarrow": ("lib", "_compute", "_parquet")}  # in the order of their use
 _DOCUMENTATION = [f"numpy.{core}.{module}" for core in ("_core", "core") for module in ("_add_newdocs", "_add_newdocs_scalars")]
 """What gives NumPy's compiled functions their documentation, and nothing else: it makes a thousand texts that no command shows."""
+_LATER = ("ast", "ipaddress", "pickle", "socket")
+"""What NumPy, PyArrow and pathlib import and want nothing of while they are loaded."""
 _OF_NUMPY = ("OPENBLAS_MAIN_FREE", "GOTOBLAS_MAIN_FREE")
 """What NumPy puts into the environment while it is loaded and takes out again, where it is not there already."""
 _opening = _thread.allocate_lock()  # is held while libraries are opened ahead
@@ -30,7 +32,8 @@ def load_lightly() -> None:
     makes many objects that stay, and Python would look through all of them again and again. Arrow allocates as the system does,
     here and in the processes started from here, which saves some 30 MB: its own allocators keep much of what was freed, for each
     thread. Whoever has chosen a number of threads or an allocator in the environment keeps it. PyArrow loads cloudpickle where that
-    is installed, to pickle what no command pickles, and NumPy documents its functions and makes types for those who check them.
+    is installed, to pickle what no command pickles, and NumPy documents its functions, notes their signatures and makes types for
+    those who check them. Modules that others import for what few commands do are loaded when somebody wants something of them.
     """
     import gc
 
@@ -47,8 +50,9 @@ def load_lightly() -> None:
         for name in _DOCUMENTATION:
             sys.modules[name] = ModuleType(name)
         sys.modules["numpy._typing"] = TypingLater("numpy._typing")
-    # pathlib loads it for the addresses of URLs, of which it makes none
-    sys.modules.setdefault("ipaddress", Later("ipaddress"))
+        sys.modules.setdefault("inspect", InspectLater("inspect"))
+    for name in _LATER:
+        sys.modules.setdefault(name, Later(name))
 
 
 def open_libraries_ahead(then: Callable[[], None] | None = None) -> None:

@@ -67,6 +67,26 @@ class TypingLater(Later):
         return super().__getattr__(name)
 
 
+class InspectLater(Later):
+    """Stands for `inspect` until somebody wants more of it than NumPy does while it is loaded.
+
+    NumPy notes the signatures of some functions and tidies their texts, for those who look at them; that takes Python's parser.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        """No signature, and texts as they are, while NumPy is loaded; all else, and everything later, from the real module."""
+        if _is_loading("numpy"):
+            if name == "signature":
+                return _no_signature
+            if name == "cleandoc":
+                return str
+        return super().__getattr__(name)
+
+
+def _no_signature(_of: Any) -> None:
+    """As Python has it where nothing is noted of a function."""
+
+
 def _is_loading(module: str) -> bool:
     return bool(getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False))
 
