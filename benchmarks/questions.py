@@ -47,8 +47,8 @@ def run(runs: int) -> list[str]:
             figures = f"{sum(walls):.2f} s against {theirs:.2f} s"
             rows.append(f"| the three on large, {name} | nsys stats | {theirs / sum(walls):.1f} | {figures} |")
         rows += _compare(tool, "nvtx_sum", ranges, folder, runs, cold=True)
-        rows += _compare(tool, "nvtx_pushpop_trace", ranges, folder, max(1, runs // 3), cold=False)
-        rows += _compare(tool, "nvtx_gpu_proj_trace", large, folder, max(1, runs // 3), cold=False)
+        rows += _compare(tool, "nvtx_pushpop_trace", ranges, folder, max(3, runs // 3), cold=False)
+        rows += _compare(tool, "nvtx_gpu_proj_trace", large, folder, max(3, runs // 3), cold=False)
     return rows
 
 

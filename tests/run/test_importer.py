@@ -165,6 +165,22 @@ def test_stopped_at_each_rank_and_table_nothing_half_written_is_read(reports, ti
     assert contents(run) == contents(tiny_run)
 
 
+@pytest.mark.parametrize("left", [b"", b"\0" * 300, b'{"format_version": 1, "rep'])
+def test_a_manifest_that_a_power_cut_damaged_is_no_run_and_is_made_again(reports, tiny_run, tmp_path, monkeypatch, left):
+    """The manifest of an import that goes on is not waited for; a complete one is on the disk before it takes its place."""
+    run, synced = tmp_path / "run", []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(str(Path(f"/proc/self/fd/{handle}").readlink())) or fsync(handle))
+    import_reports([str(reports)], run, jobs=1)
+    assert sum("manifest.json" in path for path in synced) == 1
+    assert contents(run) == contents(tiny_run)
+    (run / "manifest.json").write_bytes(left)
+    with pytest.raises(InputError):
+        Run(run)
+    import_reports([str(reports)], run, jobs=1)
+    assert contents(run) == contents(tiny_run)
+
+
 def test_a_broken_report_among_good_ones(reports, tmp_path):
     copy = copy_of(reports, tmp_path / "in")
     spoil(copy / "tiny_rank1.sqlite")

@@ -282,7 +282,7 @@ class _Hashes:
         """Write what is known, less what is gone."""
         if self._changed:
             with suppress(OSError):
-                write_json(self._path, {k: v for k, v in self._known.items() if Path(k).exists()})
+                write_json(self._path, {k: v for k, v in self._known.items() if Path(k).exists()}, lasting=False)
 
 
 def _present(folder: Path, key: str) -> list[tuple[Path, Manifest]]:

@@ -247,27 +247,34 @@ def rank_folder(rank: int) -> str:
     return f"{RANKS}/rank={rank}"
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` so that `path` holds either what it held before or all of it, also after a power cut."""
+def write_json(path: Path, value: Any, *, lasting: bool = True) -> None:
+    """Write `value` so that `path` holds either what it held before or all of it.
+
+    Args:
+        path: The file.
+        value: What JSON can hold.
+        lasting: Also after a power cut, for which the disk is waited for. Without, the file may then be damaged.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # a path with bytes that are no UTF-8 has lone surrogates in it, which JSON can only hold escaped
         with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
             json.dump(value, file, indent=1, ensure_ascii=False)
             file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
 
 def write_manifest(run: Path, manifest: Manifest) -> None:
-    """Write `manifest.json` of the run at `run`, atomically."""
+    """Write `manifest.json` of the run at `run`, atomically; one that is not complete need not outlast a power cut."""
     facts = plain(manifest)
     if not manifest.columns:  # what only runs in the cache have, earlier versions do not know
         del facts["columns"]
-    write_json(run / MANIFEST, facts)
+    write_json(run / MANIFEST, facts, lasting=manifest.complete)
 
 
 def read_manifest(run: Path) -> Manifest:
