@@ -13,7 +13,7 @@ from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group, merge, summarize
 from alltrace.recipes.nvtx_projection import Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
-from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, kernel_columns, kernel_keys, kernel_labels
+from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, column, kernel_columns, kernel_keys, kernel_labels
 from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
 from alltrace.trace import compute as pc
@@ -109,28 +109,30 @@ class NvtxKernSum(StatsReport):
         if not tables:
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
         whole = pa.concat_tables(tables).combine_chunks()
-        kernel = kernel_labels(whole.select(list(_KERNEL)).rename_columns(list(KERNEL_KEYS)), run)
-        domain, name = (whole.column(c).combine_chunks() for c in ("domain", "name"))
+        by_id = [c for c in whole.column_names if c in (*_KEYS, *([RANK] if options.get("by_rank") else []))]
+        id_of, first = group([whole.column(c) for c in by_id])
+        described = pc.take(whole.select(by_id), pa.array(first)).combine_chunks()
         keys = {
-            "NVTX Range": range_labels(domain, name, run),
-            "PID": whole.column("PID").combine_chunks(),
-            "TID": whole.column("TID").combine_chunks(),
-            "Kernel Name": kernel,
-            "Style": style_labels(whole.column("kind").combine_chunks()),
+            "NVTX Range": range_labels(column(described, "domain"), column(described, "name"), run),
+            "PID": column(described, "PID"),
+            "TID": column(described, "TID"),
+            "Kernel Name": kernel_labels(described.select(list(_KERNEL)).rename_columns(list(KERNEL_KEYS)), run),
+            "Style": style_labels(column(described, "kind")),
         }
-        if options.get("by_rank"):
-            keys = {RANK: whole.column(RANK).combine_chunks(), **keys}
-        group_of, some = group(list(keys.values()))
+        if RANK in by_id:
+            keys = {RANK: column(described, RANK), **keys}
+        of_id, some = group(list(keys.values()))  # ids that differ may be called the same
+        group_of = of_id[id_of]
         counted = {"group": pa.array(group_of), VALUE: whole.column(VALUE), COUNT: whole.column(COUNT)}
         stats = summarize(merge([pa.table(counted)]))
         stats = stats.take(pc.sort_indices(stats, [("group", "ascending")]))
         inside = {}
-        for column in _INSTANCES:
-            inside[column] = np.zeros(len(some), np.int64)
-            np.add.at(inside[column], group_of, integers(whole.column(column)))
+        for instances in _INSTANCES:
+            inside[instances] = np.zeros(len(some), np.int64)
+            np.add.at(inside[instances], group_of, integers(whole.column(instances)))
         table = pa.table(
             {
-                **{title: column.take(pa.array(some)) for title, column in keys.items()},
+                **{title: key.take(pa.array(some)) for title, key in keys.items()},
                 "NVTX Inst": inside["ranges"], "Kern Inst": inside["kernels"], "Total Time": stats.column("total"),
                 "Avg": stats.column("mean"), "Med": stats.column("median"), "Min": stats.column("min"),
                 "Max": stats.column("max"), "StdDev": stats.column("stddev"),
@@ -197,8 +199,8 @@ def _part(
     taken = pa.array(kernels)
     described = pa.table({**labels, **{f"kernel_{k}": pc.cast(c, pa.int64()).take(taken) for k, c in names.items()}})
     described = described.cast(pa.schema([(k, pa.string() if k == "kind" else pa.int64()) for k in _KEYS])).take(at)
-    for column, count in zip(_INSTANCES, counts, strict=True):
-        described = described.append_column(column, pa.array(np.where(first, count[of], 0)))
+    for instances, count in zip(_INSTANCES, counts, strict=True):
+        described = described.append_column(instances, pa.array(np.where(first, count[of], 0)))
     return described.append_column(VALUE, table.column(VALUE)).append_column(COUNT, table.column(COUNT))
 
 
