@@ -203,6 +203,17 @@ def test_a_kernel_in_two_ranges_without_a_name_is_one(tmp_path: Path) -> None:
     assert column(rows, "NVTX Range", "NVTX Inst", "Kern Inst", "Total Time (ns)") == [(None, 2, 1, 20)]
 
 
+def test_ranges_of_two_domains_that_are_called_the_same_are_one_row(tmp_path: Path) -> None:
+    """As nsys groups them: by what is shown, `domain:text`."""
+    calls = [(12, 14, MAIN, 1, 3), (32, 34, MAIN, 2, 3)]
+    kernels = [(1000, 1010, 0, 7, 1, PROCESS, 1, 2), (1010, 1040, 0, 7, 2, PROCESS, 1, 2)]
+    events = [(0, None, 75, "lib", MAIN, None, 4), (10, 20, 59, "x", MAIN, None, 4), pushpop(30, 40, "lib:x")]
+    work = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "CUPTI_ACTIVITY_KIND_RUNTIME": calls}
+    rows = asked(tmp_path, "nvtx_kern_sum:base", {"NVTX_EVENTS": events, **work})
+    titles = ("NVTX Range", "NVTX Inst", "Kern Inst", "Total Time (ns)", "Med (ns)")
+    assert column(rows, *titles) == [("lib:x", 2, 2, 40, 20.0)]
+
+
 @pytest.mark.parametrize(
     ("report", "events"),
     [
