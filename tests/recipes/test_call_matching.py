@@ -22,8 +22,8 @@ def test_operations_are_matched_within_their_process() -> None:
     assert found.start.tolist() == [10, 30]
     assert found.thread.tolist() == [0, 1]
     assert found.op.tolist() == [0, 1, 2]
-    assert found.first_op.tolist() == [0, 2]
-    assert not found.one_each
+    assert found.first_op().tolist() == [0, 2]
+    assert found.many is not None
     assert found.call_of_pair().tolist() == [0, 0, 1]
 
 
@@ -59,7 +59,7 @@ def test_all_pairs_are_found_whole_and_in_pieces_ids_close_together_and_far_apar
             assert list(zip(found.row[found.call_of_pair()].tolist(), found.op.tolist(), strict=True)) == expected
             assert found.start.tolist() == found.row.tolist()
             assert found.correlation.tolist() == [calls[row][1] * factor for row in found.row]
-            assert found.one_each == (len(expected) == len(found.row))
+            assert (found.many is None) == (len(expected) == len(found.row))
 
 
 @given(
@@ -75,7 +75,8 @@ def test_looking_up_by_place_is_searching(calls: list[int], ops: list[int]) -> N
             launches = match_launches([api], of, np.array(ops, np.int64))
         finally:
             call_matching._PLACES = before
-        found.append([getattr(launches, name).tolist() for name in ("row", "first_op", "op", "correlation")])
+        columns = (launches.row, launches.first_op(), launches.op, launches.correlation)
+        found.append([column.tolist() for column in columns])
     assert found[0] == found[1]
 
 
@@ -85,13 +86,13 @@ def test_calls_are_not_read_where_no_operation_has_an_id() -> None:
         yield
 
     found = match_launches(pieces(), np.array([0, -1]), np.array([-1, 3]))
-    assert [len(v) for v in (found.thread, found.start, found.row, found.first_op, found.op, found.call_of_pair())] == [0] * 6
+    assert [len(v) for v in (found.thread, found.start, found.row, found.first_op(), found.op, found.call_of_pair())] == [0] * 6
 
 
 def test_operations_that_share_a_correlation_are_all_paired_with_their_call() -> None:
     api = calls_of([(0, 1), (0, 3), (0, 2)], 1)
     found = match_launches([api.slice(0, 1), api.slice(1)], np.zeros(4, np.int64), np.array([2, -1, 1, 2]))
     assert found.row.tolist() == [0, 2]
-    assert found.first_op.tolist() == [0, 1]
+    assert found.first_op().tolist() == [0, 1]
     assert found.op.tolist() == [2, 0, 3]
     assert found.call_of_pair().tolist() == [0, 1, 1]

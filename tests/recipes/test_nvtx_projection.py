@@ -68,7 +68,7 @@ def test_calls_within_are_all_and_only_those(ranges: Rows, calls: Rows) -> None:
     largest = np.full(len(ranges), -1, np.int64)
     for pieces in calls_within(spans, start, end):
         for i in range(len(ranges)):
-            found[i] += pieces.calls[pieces.first[i] : pieces.stop[i]].tolist()
+            found[i] += pieces.of(np.arange(len(calls)))[pieces.first[i] : pieces.stop[i]].tolist()
         reduce_pieces(values, pieces, np.minimum, smallest)
         reduce_pieces(values, pieces, np.maximum, largest)
     inside = [[j for j, c in enumerate(calls) if holds(r, c)] for r in ranges]

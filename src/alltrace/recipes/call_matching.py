@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.collecting import in_pieces
+from alltrace.recipes.collecting import Growing, in_pieces
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
@@ -39,8 +39,8 @@ class Launches:
         end: Its end.
         correlation: Its correlation id.
         row: Its row in the table `api`.
-        first_op: For each call, the first of its pairs in `op`.
         op: Rows of the operations, pair by pair.
+        many: How many operations each call launched; None where each launched one, so that pairs are calls.
     """
 
     thread: Ints
@@ -48,18 +48,17 @@ class Launches:
     end: Ints
     correlation: Ints
     row: Ints
-    first_op: Ints
     op: Ints
+    many: Ints | None
 
-    @property
-    def one_each(self) -> bool:
-        """Whether each call launched one operation: then pairs are calls."""
-        return len(self.op) == len(self.row)
+    def first_op(self) -> Ints:
+        """For each call, the first of its pairs in `op`."""
+        return np.arange(len(self.row), dtype=np.int64) if self.many is None else np.cumsum(self.many) - self.many
 
     def call_of_pair(self) -> Ints:
         """The call of each pair."""
         calls = np.arange(len(self.row), dtype=np.int64)
-        return calls if self.one_each else np.repeat(calls, np.diff(self.first_op, append=len(self.op)))
+        return calls if self.many is None else np.repeat(calls, self.many)
 
 
 def match_launches(calls: Iterable[Any], process: Ints, correlation: Ints) -> Launches:
@@ -74,15 +73,20 @@ def match_launches(calls: Iterable[Any], process: Ints, correlation: Ints) -> La
         All pairs; those of one call in the order of the operations. An operation whose call was not recorded is in none of them.
     """
     operations = _Operations(process, correlation)
-    found: list[tuple[Ints, ...]] = []
+    found, pairs = Growing(5, operations.count), Growing(1, operations.count)
+    counts: list[Ints | int] = []  # of operations, of the calls of each piece; one number where each has one
     before = 0
-    for piece in calls if operations.any else ():
-        found.append(_matches(piece, before, operations))
+    for piece in calls if operations.count else ():
+        several, many, op = _matches(piece, before, operations)
+        found.add(*several)
+        pairs.add(op)
+        counts.append(len(op) if many is None else many)
         before += piece.num_rows
-    if not found:
-        return Launches(*(np.zeros(0, np.int64) for _ in range(7)))
-    thread, start, end, ids, row, many, op = (np.concatenate(part) for part in zip(*found, strict=True))
-    return Launches(thread, start, end, ids, row, np.cumsum(many) - many, op)
+    many = None
+    if not all(isinstance(count, int) for count in counts):
+        many = np.concatenate([np.ones(c, np.int64) if isinstance(c, int) else c for c in counts])
+    thread, start, end, ids, row = found.columns()
+    return Launches(thread, start, end, ids, row, pairs.columns()[0], many)
 
 
 def launches_of(rank: RankTables, process: Ints, correlation: Ints) -> Launches:
@@ -90,8 +94,8 @@ def launches_of(rank: RankTables, process: Ints, correlation: Ints) -> Launches:
     return once(rank, "launches", lambda: match_launches(in_pieces(rank, "api", CALLS), process, correlation))
 
 
-def _matches(calls: Any, before: int, operations: _Operations) -> tuple[Ints, ...]:
-    """The calls of a piece that have operations, as in `Launches`, how many each has, and their operations.
+def _matches(calls: Any, before: int, operations: _Operations) -> tuple[tuple[Ints, ...], Ints | None, Ints]:
+    """The calls of a piece that have operations, as the first columns of `Launches`, how many each has, and their operations.
 
     Args:
         calls: The piece.
@@ -103,7 +107,7 @@ def _matches(calls: Any, before: int, operations: _Operations) -> tuple[Ints, ..
         ids = np.where(pc.is_valid(calls.column("thread")).to_numpy(), ids, -1)
     rows, many, op = operations.of(integers(calls.column("process")), ids)
     thread, start, end = (integers(calls.column(c), -1)[rows] for c in ("thread", "start", "end"))
-    return thread, start, end, ids[rows], rows + before, many, op
+    return (thread, start, end, ids[rows], rows + before), many, op
 
 
 class _Operations:
@@ -114,13 +118,13 @@ class _Operations:
         correlation: Its correlation id; negative for none.
 
     Attributes:
-        any: Whether there are any that can be found.
+        count: How many there are that can be found.
     """
 
     def __init__(self, process: Ints, correlation: Ints) -> None:
         known = np.flatnonzero((correlation >= 0) & (process >= 0))
-        self.any = len(known) > 0
-        ids, of = correlation[known], process[known]
+        self.count = len(known)
+        ids, of = (correlation, process) if self.count == len(process) else (correlation[known], process[known])
         self._processes = int(of.max(initial=0)) + 1
         self._width = int(ids.max(initial=0)) + 1
         self._distinct: Ints | None = None
@@ -141,13 +145,13 @@ class _Operations:
         order = known[:0] if self._place is not None else np.argsort(keys, kind="stable")
         self._sorted, self._by_key = keys[order], known[order]
 
-    def of(self, process: Ints, correlation: Ints) -> tuple[Ints, Ints, Ints]:
-        """The rows of calls that have operations, how many each has, and these, call by call."""
+    def of(self, process: Ints, correlation: Ints) -> tuple[Ints, Ints | None, Ints]:
+        """The rows of calls that have operations, how many each has, None where all have one, and these, call by call."""
         keys = self._keys(process, correlation)
         if self._place is not None:
             place = self._place[keys]  # what has no key looks at the last place, which is empty
             rows = np.flatnonzero(place >= 0)
-            return rows, np.ones(len(rows), np.int64), place[rows].astype(np.int64)
+            return rows, None, place[rows].astype(np.int64)
         if self._first is not None:
             low, many = self._first[keys], self._count[keys]
         else:
@@ -156,7 +160,7 @@ class _Operations:
         rows = np.flatnonzero(many)
         low, many = low[rows], many[rows]
         at = np.repeat(low - (np.cumsum(many) - many), many) + np.arange(int(many.sum()))
-        return rows, many, self._by_key[at]
+        return rows, many if len(at) > len(rows) else None, self._by_key[at]
 
     def _keys(self, process: Ints, correlation: Ints) -> Ints:
         """A number for each pair of a process and a correlation id that an operation can have; -1 for all others."""

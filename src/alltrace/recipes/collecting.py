@@ -16,14 +16,16 @@ from alltrace.recipes.counting import SLOTS, Cells, Slots
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group
 from alltrace.run.ahead import ahead
 from alltrace.trace import compute as pc
-from alltrace.trace.arrays import plain_array
+from alltrace.trace.arrays import integers, plain_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
+
+    Ints = NDArray[np.int64]
 
 _PIECE_ROWS = 1 << 17
 _MOST_KEYS = 1 << 14  # of one piece; more are told apart by sorting, not one by one
@@ -43,6 +45,52 @@ def in_pieces(rank: RankTables, table: str, columns: Sequence[str], *, lengths: 
     else:
         with closing(ahead(batches(table, columns, _PIECE_ROWS, lengths=lengths), 1)) as pieces:
             yield from pieces
+
+
+class Growing:
+    """Columns of int64 that rows are added to; what was foreseen is written once and never moved.
+
+    Args:
+        columns: How many.
+        rows: So many rows are foreseen. Memory is touched only where rows are added.
+    """
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self._columns = [np.empty(rows, np.int64) for _ in range(columns)]
+        self._rows = 0
+
+    def add(self, *parts: Ints) -> None:
+        """Add rows: a part for each column."""
+        last = self._rows + len(parts[0])
+        for place, part in enumerate(parts):
+            column = self._columns[place]
+            if last > len(column):
+                self._columns[place] = np.empty(last + last // 2, np.int64)
+                self._columns[place][: self._rows] = column[: self._rows]
+            self._columns[place][self._rows : last] = part
+        self._rows = last
+
+    def columns(self) -> list[Ints]:
+        """The columns, as long as rows were added."""
+        return [column[: self._rows] for column in self._columns]
+
+
+def whole_columns(rank: RankTables, tables: Sequence[str], columns: Mapping[str, int]) -> list[Ints]:
+    """Columns of whole numbers of some tables of a rank, one table after the other, as int64.
+
+    They are read piece by piece, so that nothing but them takes memory.
+
+    Args:
+        rank: The rank.
+        tables: The tables.
+        columns: The columns, each with what stands for null.
+    """
+    rows = getattr(getattr(rank, "record", None), "rows", {})
+    found = Growing(len(columns), sum(rows.get(table, 0) for table in tables))
+    for table in tables:
+        for piece in in_pieces(rank, table, tuple(columns)):
+            found.add(*(integers(column, null) for column, null in zip(piece.columns, columns.values(), strict=True)))
+    return found.columns()
 
 
 class Collector:

@@ -42,7 +42,7 @@ def sums_inside(nodes: Intervals, items: Intervals, *values: NDArray[Any]) -> li
     totals = [np.zeros(len(nodes), v.dtype) for v in values]
     for pieces in calls_within(spans, start, end):
         for total, value in zip(totals, values, strict=True):
-            before = np.concatenate((np.zeros(1, value.dtype), np.cumsum(value[pieces.calls])))
+            before = np.concatenate((np.zeros(1, value.dtype), np.cumsum(pieces.of(value))))
             total += before[pieces.stop] - before[pieces.first]
     return totals
 

@@ -19,15 +19,17 @@ All times are int64 and every comparison is of whole ns. Work is O(n log n) in a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.call_matching import launches_of
+from alltrace.recipes.collecting import whole_columns
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import integers, plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 _INT64_MAX = np.iinfo(np.int64).max
+_WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
 _SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
 
 
@@ -103,8 +106,12 @@ class Spans:
         end, an earlier row is outside a later one.
         """
         count = len(self.start)
-        order = np.lexsort((-self.end, self.start))
-        start, end = self.start[order], self.end[order]
+        order = np.argsort(self.start)
+        start = self.start[order]
+        if (start[1:] == start[:-1]).any():  # of two that start together the longer is outside
+            order = np.lexsort((-self.end, self.start))
+            start = self.start[order]
+        end = self.end[order]
         result = np.full(count, -1, np.int64)
         nested = _nested(start, end)
         if nested is not None:
@@ -234,14 +241,37 @@ class Pieces:
     """Some calls, sorted, and for each range which of them it contains.
 
     Attributes:
-        calls: Rows of the calls, in the order of their start and of their end.
+        calls: Rows of the calls, in the order of their start and of their end; None where that is all of them in their order.
         first: For each range, the first of `calls` inside.
         stop: One past the last; not below `first`.
     """
 
-    calls: Ints
+    calls: Ints | None
     first: Ints
     stop: Ints
+
+    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Of values of all calls, those of `calls`; not a copy where these are all."""
+        return values if self.calls is None else values[self.calls]
+
+    def within_any(self, calls: int) -> NDArray[np.bool_]:
+        """Whether each of `calls` lies in any range.
+
+        Args:
+            calls: How many calls there are in all pieces.
+        """
+        count = calls if self.calls is None else len(self.calls)
+        ranges_around = np.cumsum(np.bincount(self.first, minlength=count + 1) - np.bincount(self.stop, minlength=count + 1))
+        result: NDArray[np.bool_] = ranges_around[:count] > 0
+        return result
+
+    @cached_property
+    def levels(self) -> list[Ints]:
+        """The ranges with calls inside, by the logarithm of how many: of number k those with 2^k and more, fewer than 2^(k+1)."""
+        length = self.stop - self.first
+        rows = np.flatnonzero(length)
+        level = np.frexp(length[rows].astype(np.float64))[1] - 1  # lengths are far below 2^53
+        return [rows[level == k] for k in range(int(level.max(initial=-1)) + 1)]
 
 
 def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
@@ -252,26 +282,25 @@ def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
         start: Place where each call starts.
         end: Place where it ends.
     """
-    in_order = bool((start[1:] > start[:-1]).all())
-    rest = np.arange(len(start), dtype=np.int64) if in_order else np.lexsort((end, start))
-    while len(rest):
-        ends = end[rest]
-        kept = ends == np.maximum.accumulate(ends)
-        calls = rest if kept.all() else rest[kept]
-        rest = rest[~kept]
-        first = np.searchsorted(start[calls], spans.start, side="left")
-        stop = np.maximum(np.searchsorted(end[calls], spans.end, side="right"), first)
-        yield Pieces(calls.astype(np.int64), first.astype(np.int64), stop.astype(np.int64))
+    rest: Ints | None = None if (start[1:] > start[:-1]).all() else np.lexsort((end, start))
+    while rest is None or len(rest):
+        starts, ends = (start, end) if rest is None else (start[rest], end[rest])
+        within = ends < np.maximum.accumulate(ends)  # a call before
+        calls = rest
+        if within.any():
+            rows = np.arange(len(start), dtype=np.int64) if rest is None else rest
+            calls, rest, starts, ends = rows[~within], rows[within], starts[~within], ends[~within]
+        else:
+            rest = np.zeros(0, np.int64)
+        first = np.searchsorted(starts, spans.start, side="left")
+        stop = np.maximum(np.searchsorted(ends, spans.end, side="right"), first)
+        yield Pieces(calls, first, stop)
 
 
 def reduce_pieces(values: Ints, pieces: Pieces, ufunc: np.ufunc, into: Ints) -> None:
     """Combine `into` (one number per range) with the values of the calls of its piece, by `np.minimum` or `np.maximum`."""
-    length = pieces.stop - pieces.first
-    block = values[pieces.calls]
-    rows = np.flatnonzero(length)
-    level = np.frexp(length[rows].astype(np.float64))[1] - 1  # floor(log2); lengths are far below 2^53
-    for k in range(int(level.max(initial=-1)) + 1):
-        now = rows[level == k]
+    block = pieces.of(values)
+    for k, now in enumerate(pieces.levels):
         if len(now):
             combined = ufunc(block[pieces.first[now]], block[pieces.stop[now] - (1 << k)])
             into[now] = ufunc(into[now], combined)
@@ -288,6 +317,15 @@ def launch_spans(rank: RankTables) -> Any:
     Returns:
         A `pyarrow.Table` with `start`, `end`, `thread`, `name`, `domain`, `kind`, `source_row` and `open` (whether it was).
     """
+    table = _spans_of(rank)
+    rows = integers(table.column("source_row"), -1)
+    if (rows[1:] < rows[:-1]).any():
+        table = pc.take(table, plain_array(np.argsort(rows, kind="stable")))
+    return table
+
+
+def _spans_of(rank: RankTables) -> Any:
+    """`launch_spans`, in the order of their starts."""
     table = rank.table("ranges", _SPAN_COLUMNS)
     table = table.append_column("open", pc.is_null(table.column("end")))
     table = table.set_column(1, "end", close_ends(table))
@@ -295,9 +333,6 @@ def launch_spans(rank: RankTables) -> Any:
         pc.and_(pc.is_null(table.column("end_thread")), pc.is_valid(table.column("thread"))), pc.is_valid(table.column("start"))
     )
     table = table if pc.all(keep, min_count=0).as_py() else pc.filter(table, keep)
-    rows = integers(table.column("source_row"), -1)
-    if (rows[1:] < rows[:-1]).any():
-        table = pc.take(table, pa.array(np.argsort(rows, kind="stable")))
     return table.drop_columns(["end_thread"])
 
 
@@ -324,32 +359,32 @@ class Projection:
 
 def project(rank: RankTables) -> Projection:
     """Project the rank's ranges on the GPU work (kernels, copies and fills) launched inside them."""
-    ranges = launch_spans(rank)
-    operations = pa.concat_tables([rank.table(name, ["start", "end", "process", "correlation"]) for name in ("kernels", "copies")])
-    start, end, process, correlation = (
-        integers(operations.column(c), null) for c, null in (("start", 0), ("end", 0), ("process", -1), ("correlation", -1))
-    )
+    ranges = _spans_of(rank)
+    start, end, process, correlation = whole_columns(rank, ("kernels", "copies"), _WORK)
     calls = launches_of(rank, process, correlation)
     spans, call_start, call_end = on_one_line(ranges, calls.thread, calls.start, calls.end)
     count = len(spans.start)
     first, last = np.full(count, _INT64_MAX, np.int64), np.full(count, -_INT64_MAX, np.int64)
     earliest, latest = start[calls.op], end[calls.op]
-    if not calls.one_each:
-        earliest, latest = np.minimum.reduceat(earliest, calls.first_op), np.maximum.reduceat(latest, calls.first_op)
+    if calls.many is not None:
+        at = calls.first_op()
+        earliest, latest = np.minimum.reduceat(earliest, at), np.maximum.reduceat(latest, at)
     number = np.zeros(count, np.int64)
+    lost = np.ones(len(call_start), np.bool_)
     for pieces in calls_within(spans, call_start, call_end):
         reduce_pieces(earliest, pieces, np.minimum, first)
         reduce_pieces(latest, pieces, np.maximum, last)
         number += pieces.stop - pieces.first
+        lost[slice(None) if pieces.calls is None else pieces.calls] = ~pieces.within_any(len(lost))
     number -= _repeated(spans, calls, call_start, call_end)
     rows = np.flatnonzero(last > -_INT64_MAX)
+    rows = rows[np.argsort(integers(ranges.column("source_row"), -1)[rows], kind="stable")]
     worked = Spans(spans.start[rows], spans.end[rows], spans.length[rows])
-    lost = ~spans.contain(call_start, call_end)
     call = calls.call_of_pair()
     pairs = np.flatnonzero(lost[call])
     at = calls.op[pairs]
     outside = pa.table({"start": start[at], "end": end[at], "correlation": correlation[at], "thread": calls.thread[call[pairs]]})
-    return Projection(pc.take(ranges, pa.array(rows)), first[rows], last[rows], number[rows], worked.parents(), outside)
+    return Projection(pc.take(ranges, plain_array(rows)), first[rows], last[rows], number[rows], worked.parents(), outside)
 
 
 def projection(rank: RankTables) -> Projection:

@@ -159,17 +159,18 @@ def _pairs(spans: Spans, calls: Launches, start: Ints, end: Ints, range_of: Ints
     reach = np.cumsum(weight)
     ends = np.flatnonzero(np.diff(range_of[order], append=-1)) + 1  # one past the last range of each name and thread
     low = 0
+    every, first = np.arange(len(start), dtype=np.int64), calls.first_op()
+    stop = np.append(first[1:], len(calls.op))
     while low < len(order) and len(calls.op):
         limit = (reach[low - 1] if low else 0) + _PAIRS_AT_ONCE
         fits = ends[(ends > low) & (reach[ends - 1] <= limit)]
         high = int(fits[-1]) if len(fits) else int(ends[np.searchsorted(ends, low, side="right")])
         rows = order[low:high]
         low = high
-        found = [_spread(rows, p.calls, p.first[rows], p.stop[rows]) for p in pieces]
+        found = [_spread(rows, p.of(every), p.first[rows], p.stop[rows]) for p in pieces]
         ranges, inside = (np.concatenate(side) for side in zip(*found, strict=True))
         if len(ranges):
-            stop = np.append(calls.first_op[1:], len(calls.op))
-            yield _spread(ranges, calls.op, calls.first_op[inside], stop[inside])
+            yield _spread(ranges, calls.op, first[inside], stop[inside])
 
 
 def _spread(rows: Ints, values: Ints, first: Ints, stop: Ints) -> tuple[Ints, Ints]:
