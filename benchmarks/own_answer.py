@@ -19,7 +19,7 @@ def main() -> None:
     keep_freed_memory()
     keep_pandas_out()
     from alltrace.api import OpenRun
-    from alltrace.cli.output import to_csv
+    from alltrace.cli.csv_text import to_csv
     from alltrace.recipes.ask import ask
     from alltrace.recipes.stats import find_report
 

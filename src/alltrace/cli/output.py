@@ -5,21 +5,20 @@ Text from a trace is shown as text and nothing else: control characters are esca
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 import os
 import re
 import sys
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from alltrace.cli.cells import cells, is_number, is_sparse, json_text
+from alltrace.cli.csv_text import csv_pieces
 from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from alltrace.cli.kept import Question
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
 ENVELOPE_VERSION = 1
 _NAME_WIDTH = 100
 _SAMPLE = 4096
-_CSV_ROWS = 16_384  # what fits the caches
-_CSV_THREADS = 4  # more are not faster: one thread writes what they make
-_NAMING = frozenset({"process", "pid", "tid", "corrid", "rank", "device", "strm", "ctx", "line", "op_count", "tag"})
-_MOST_DECIMAL = 1e30
 
 
 def check_output(args: argparse.Namespace) -> None:
@@ -132,11 +127,11 @@ def to_json(verb: str, answer: Answer, table: Any, facts: Mapping[str, int]) -> 
         "columns": [{"name": c.name, "unit": c.unit} for c in answer.columns],
     }
     lists: dict[str, Sequence[Any]] = {"rows": _rows(table), "notes": list(answer.notes), **answer.extra}
-    entries = [f" {_json(name)}: {_json(value)}" for name, value in head.items()]
+    entries = [f" {json_text(name)}: {json_text(value)}" for name, value in head.items()]
     for name, items in lists.items():
         # a row a line, so that the output can be read and compared line by line
-        body = ",\n".join(f"  {_json(item)}" for item in items)
-        entries.append(f" {_json(name)}: [\n{body}\n ]" if items else f" {_json(name)}: []")
+        body = ",\n".join(f"  {json_text(item)}" for item in items)
+        entries.append(f" {json_text(name)}: [\n{body}\n ]" if items else f" {json_text(name)}: []")
     if answer.further:
         entries.append(f' "further": {{\n{_json_tables(answer)}\n }}')
     return "{\n" + ",\n".join(entries) + "\n}\n"
@@ -145,128 +140,24 @@ def to_json(verb: str, answer: Answer, table: Any, facts: Mapping[str, int]) -> 
 def _json_tables(answer: Answer) -> str:
     tables = []
     for name, further in answer.further.items():
-        columns = _json([{"name": c.name, "unit": c.unit} for c in further.columns])
-        body = ",\n".join(f"   {_json(row)}" for row in _rows(further.table))
-        tables.append(f'  {_json(name)}: {{"columns": {columns}, "rows": [\n{body}\n  ]}}')
+        columns = json_text([{"name": c.name, "unit": c.unit} for c in further.columns])
+        body = ",\n".join(f"   {json_text(row)}" for row in _rows(further.table))
+        tables.append(f'  {json_text(name)}: {{"columns": {columns}, "rows": [\n{body}\n  ]}}')
     return ",\n".join(tables)
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:
     """The rows; an object of a column whose Arrow field has the metadata `sparse` has only the fields that are not null."""
     rows: list[dict[str, Any]] = table.to_pylist()
-    for name in (f.name for f in table.schema if _is_sparse(f)):
+    for name in (f.name for f in table.schema if is_sparse(f)):
         for row in rows:
             row[name] = {k: v for k, v in row[name].items() if v is not None}
     return rows
 
 
-def _is_sparse(field: Any) -> bool:
-    return b"sparse" in (field.metadata or {})
-
-
-def _json(value: Any) -> str:
-    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=_json_plain)
-
-
-def _json_plain(value: Any) -> Any:
-    """What JSON has no word for: a decimal is a number, whole where it has no fraction; bytes are hex; a date is its text."""
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    return _words(value)
-
-
-def to_csv(table: Any) -> str:
-    """RFC 4180 with a header line and LF line ends: null is empty, a text is quoted where it must be.
-
-    A column whose Arrow field has the metadata `decimals` has so many decimals; other numbers have as many as they need.
-    """
-    return "".join(csv_pieces(table))
-
-
-def csv_pieces(table: Any) -> Iterator[str]:
-    """The text of `to_csv` in pieces of some thousand rows, so that a trace of millions is never a text of gigabytes."""
-    head = io.StringIO()
-    csv.writer(head, lineterminator="\n").writerow(table.column_names)
-    yield head.getvalue()
-    parts = [table.slice(first, _CSV_ROWS) for first in range(0, table.num_rows, _CSV_ROWS)]
-    if len(parts) < 2:
-        yield from map(_csv_rows, parts)
-        return
-    from alltrace.engine.tasks import default_jobs
-    from alltrace.run.ahead import in_threads
-
-    yield from in_threads(_csv_rows, parts, min(len(parts), default_jobs(), _CSV_THREADS))
-
-
-def _csv_rows(part: Any) -> str:
-    """The rows of a table, a line each, their cells joined by commas: by Arrow's kernels, not row by row."""
-    import pyarrow as pa
-
-    columns = [_csv_column(part.column(i), part.schema.field(i)) for i in range(part.num_columns)]
-    # a line with nothing on it is no row, so an only cell that is empty is quoted
-    single = len(columns) == 1
-    if all(isinstance(c, pa.Scalar) for c in columns):
-        columns[0] = pa.repeat(columns[0], part.num_rows)
-    lines = pc.replace_substring_regex(columns[0], "^$", '""') if single else pc.binary_join_element_wise(*columns, ",")
-    whole = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
-    return f"{whole[0].as_py()}\n"
-
-
-def _csv_column(column: Any, field: Any) -> Any:
-    """A column as text cells, quoted where RFC 4180 asks for it, null is empty; a scalar where all cells are one number."""
-    import pyarrow as pa
-
-    column = column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks else pa.array([], field.type)
-    if pa.types.is_dictionary(field.type):
-        return pc.fill_null(pc.take(_quoted(pc.cast(column.dictionary, pa.string())), column.indices), "")
-    decimals = (field.metadata or {}).get(b"decimals")
-    if pa.types.is_integer(field.type) and _is_one_value(column):  # as process ids of a rank are
-        return pa.scalar(str(column[0].as_py()), pa.string())
-    if pa.types.is_floating(field.type):
-        column = pc.if_else(pc.is_finite(column), column, None)
-        if decimals is not None and not pc.any(pc.greater(pc.abs(column), _MOST_DECIMAL)).as_py():
-            column = pc.cast(pc.round(column, int(decimals)), pa.decimal128(38, int(decimals)))
-        elif decimals is not None:
-            column = pa.array(_column_cells(column, field, grouped=False), pa.string())
-    elif not (_is_number(field) or pa.types.is_string(field.type) or pa.types.is_null(field.type)):
-        column = pa.array(_column_cells(column, field, grouped=False), pa.string())
-    text = pc.cast(column, pa.string())
-    return pc.fill_null(text if _is_number(field) else _quoted(text), "")
-
-
-def _is_one_value(column: Any) -> bool:
-    """Whether a column of whole numbers has nothing but one number, no nulls."""
-    if column.null_count or not len(column):
-        return False
-    values = column.to_numpy()
-    return bool(values[0] == values[-1] and (values == values[0]).all())
-
-
-def _quoted(text: Any) -> Any:
-    if not _has_special(text):
-        return text
-    special = pc.match_substring_regex(text, '[",\\r\\n]')
-    if not pc.any(special).as_py():
-        return text
-    return pc.if_else(special, pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', ""), text)
-
-
-def _has_special(text: Any) -> bool:
-    """Whether a quote, a comma or an end of a line is anywhere in a string array; its bytes are looked at, not cell by cell."""
-    _, offsets, data = text.buffers()
-    if data is None or not len(text):
-        return False
-    place = memoryview(offsets).cast("i")
-    low, high = place[text.offset], place[text.offset + len(text)]
-    whole = data.slice(low, high - low).to_pybytes()
-    return any(byte in whole for byte in (b",", b'"', b"\n", b"\r"))
-
-
 def to_markdown(answer: Answer, table: Any) -> str:
     """A pipe table, and the notes below it."""
-    numeric = [_is_number(f) for f in table.schema]
+    numeric = [is_number(f) for f in table.schema]
     lines = ["| " + " | ".join(markdown_text(n) for n in table.column_names) + " |"]
     lines.append("|" + "|".join("---:" if right else "---" for right in numeric) + "|")
     lines += ["| " + " | ".join(markdown_text(c) for c in row) + " |" for row in zip(*cells(table), strict=True)]
@@ -302,60 +193,9 @@ def to_text(answer: Answer, table: Any, cut: int = 0, width: int | None = 0) -> 
     return "\n".join(lines) + "\n"
 
 
-def cells(table: Any, *, grouped: bool = False) -> list[list[str]]:
-    """The cells of each column as text.
-
-    A column whose Arrow field has the metadata `decimals` has so many decimals; other floats have as many as they need. Null is the
-    empty string.
-    """
-    return [_column_cells(table.column(i), table.schema.field(i), grouped=grouped) for i in range(table.num_columns)]
-
-
-def _column_cells(column: Any, field: Any, *, grouped: bool) -> list[str]:
-    import pyarrow as pa
-
-    values = column.to_pylist()
-    if _is_sparse(field):
-        return [
-            ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items() if v is not None)
-            for row in values
-        ]
-    # numbers that name a thing are not amounts
-    comma = "," if grouped and field.name.lower() not in _NAMING else ""
-    if pa.types.is_integer(field.type):
-        return ["" if v is None else format(v, f"{comma}d") for v in values]
-    if pa.types.is_floating(field.type):
-        decimals = (field.metadata or {}).get(b"decimals")
-        if decimals is not None:
-            return ["" if v is None else format(v, f"{comma}.{int(decimals)}f") for v in values]
-        if grouped:
-            return ["" if v is None else _short(v) for v in values]
-        return ["" if v is None else repr(v) for v in values]
-    if pa.types.is_decimal(field.type):
-        return ["" if v is None else format(v, f"{comma}f") for v in values]
-    if pa.types.is_boolean(field.type):
-        return ["" if v is None else str(v).lower() for v in values]
-    if pa.types.is_list(field.type):
-        return ["" if v is None else ", ".join(map(_words, v)) for v in values]
-    return [_words(v) for v in values]
-
-
-def _words(value: Any) -> str:
-    """A value that is no number as text: bytes as hex, what is nested as JSON; null is empty."""
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        return value.hex()
-    return _json(value) if isinstance(value, (dict, list, tuple)) and not hasattr(value, "_fields") else str(value)
-
-
-def _short(value: float) -> str:
-    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.3g}"
-
-
 def _grid(table: Any, width: int) -> list[str]:
     columns = [[printable(c) for c in column] for column in cells(table, grouped=True)]
-    right = [_is_number(f) for f in table.schema]
+    right = [is_number(f) for f in table.schema]
     head = [printable(n) for n in table.column_names]
     limits = [max(len(h), *(len(c) for c in column)) if column else len(h) for h, column in zip(head, columns, strict=True)]
     limits = [n if right[i] else min(n, _NAME_WIDTH) for i, n in enumerate(limits)]
@@ -392,28 +232,11 @@ def _terminal_width() -> int:
     return shutil.get_terminal_size((0, 0)).columns
 
 
-def _is_number(field: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type))
-
-
 def markdown_text(text: str) -> str:
     """Text as it is, in a Markdown table: nothing in it is taken for markup or HTML."""
     import html
 
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(printable(text), quote=False))
-
-
-def _finite(value: Any) -> Any:
-    """`value` with null for the numbers that JSON does not have."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return value
 
 
 def save_table(verb: str, answer: Answer, facts: Mapping[str, int], kind: str, path: Path) -> None:

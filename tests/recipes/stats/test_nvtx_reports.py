@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alltrace.cli.output import to_csv
+from alltrace.cli.csv_text import to_csv
 from alltrace.recipes.ask import ask
 from alltrace.recipes.base import Part
 from alltrace.recipes.stats import find_report

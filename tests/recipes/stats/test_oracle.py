@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import alltrace
-from alltrace.cli.output import to_csv
+from alltrace.cli.csv_text import to_csv
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,96 @@
+"""The cells of an answer as text, and its values as JSON has them."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+_NAMING = frozenset({"process", "pid", "tid", "corrid", "rank", "device", "strm", "ctx", "line", "op_count", "tag"})
+
+
+def cells(table: Any, *, grouped: bool = False) -> list[list[str]]:
+    """The cells of each column as text.
+
+    A column whose Arrow field has the metadata `decimals` has so many decimals; other floats have as many as they need. Null is the
+    empty string.
+    """
+    return [column_cells(table.column(i), table.schema.field(i), grouped=grouped) for i in range(table.num_columns)]
+
+
+def column_cells(column: Any, field: Any, *, grouped: bool) -> list[str]:
+    """The cells of one column (see `cells`), of which `field` is the Arrow field."""
+    import pyarrow as pa
+
+    values = column.to_pylist()
+    if is_sparse(field):
+        return [
+            ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items() if v is not None)
+            for row in values
+        ]
+    # numbers that name a thing are not amounts
+    comma = "," if grouped and field.name.lower() not in _NAMING else ""
+    if pa.types.is_integer(field.type):
+        return ["" if v is None else format(v, f"{comma}d") for v in values]
+    if pa.types.is_floating(field.type):
+        decimals = (field.metadata or {}).get(b"decimals")
+        if decimals is not None:
+            return ["" if v is None else format(v, f"{comma}.{int(decimals)}f") for v in values]
+        if grouped:
+            return ["" if v is None else _short(v) for v in values]
+        return ["" if v is None else repr(v) for v in values]
+    if pa.types.is_decimal(field.type):
+        return ["" if v is None else format(v, f"{comma}f") for v in values]
+    if pa.types.is_boolean(field.type):
+        return ["" if v is None else str(v).lower() for v in values]
+    if pa.types.is_list(field.type):
+        return ["" if v is None else ", ".join(map(words, v)) for v in values]
+    return [words(v) for v in values]
+
+
+def words(value: Any) -> str:
+    """A value that is no number as text: bytes as hex, what is nested as JSON; null is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.hex()
+    return json_text(value) if isinstance(value, (dict, list, tuple)) and not hasattr(value, "_fields") else str(value)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.3g}"
+
+
+def is_number(field: Any) -> bool:
+    """Whether a column has numbers."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type))
+
+
+def is_sparse(field: Any) -> bool:
+    """Whether the objects of a column have only the fields that are not null."""
+    return b"sparse" in (field.metadata or {})
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON; null for the numbers that JSON does not have."""
+    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=_json_plain)
+
+
+def _json_plain(value: Any) -> Any:
+    """What JSON has no word for: a decimal is a number, whole where it has no fraction; bytes are hex; a date is its text."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return words(value)
+
+
+def _finite(value: Any) -> Any:
+    """`value` with null for the numbers that JSON does not have."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
