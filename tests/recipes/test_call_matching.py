@@ -60,6 +60,7 @@ def test_all_pairs_are_found_whole_and_in_pieces_ids_close_together_and_far_apar
             assert found.start.tolist() == found.row.tolist()
             assert found.correlation.tolist() == [calls[row][1] * factor for row in found.row]
             assert (found.many is None) == (len(expected) == len(found.row))
+            assert found.one_call_each() == (len({o for _, o in expected}) == len(expected))
 
 
 @given(

@@ -16,7 +16,8 @@ from tests.making import make_run, random_rows
 from alltrace.align.schema import SOURCES
 from alltrace.charts import draw, figure
 from alltrace.cli.asking import few_columns
-from alltrace.cli.output import to_csv, to_json, to_markdown, to_text
+from alltrace.cli.csv_text import to_csv
+from alltrace.cli.output import to_json, to_markdown, to_text
 from alltrace.recipes.ask import able_ranks, ask, resolve_options
 from alltrace.recipes.registry import find, names
 from alltrace.recipes.stats import REPORTS

@@ -5,6 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alltrace.recipes import nvtx_projection
 from alltrace.recipes.nvtx_projection import (
     Line,
     Spans,
@@ -59,20 +60,31 @@ def test_the_parent_is_the_shortest_around(ranges: Rows, scale: int) -> None:
     assert spans.parents().tolist() == expected
 
 
-@given(INTERVALS, INTERVALS)
-def test_calls_within_are_all_and_only_those(ranges: Rows, calls: Rows) -> None:
+@given(INTERVALS, INTERVALS, st.sampled_from([0, 1, 50]))
+def test_calls_within_are_all_and_only_those(ranges: Rows, calls: Rows, cost: int) -> None:
     spans, start, end = laid_out(ranges, calls, 1)
+    before, nvtx_projection._RANGE = nvtx_projection._RANGE, cost  # how much it takes until ranges are looked through
+    try:
+        check_calls_within(spans, start, end, ranges, calls)
+    finally:
+        nvtx_projection._RANGE = before
+
+
+def check_calls_within(spans: Spans, start: np.ndarray, end: np.ndarray, ranges: Rows, calls: Rows) -> None:
     found: list[list[int]] = [[] for _ in ranges]
     values = (start * 7 + end * 3) % 11
     smallest = np.full(len(ranges), 99, np.int64)
     largest = np.full(len(ranges), -1, np.int64)
+    around = np.zeros(len(calls), np.int64)
     for pieces in calls_within(spans, start, end):
         for i in range(len(ranges)):
             found[i] += pieces.of(np.arange(len(calls)))[pieces.first[i] : pieces.stop[i]].tolist()
+        around[pieces.of(np.arange(len(calls)))] += pieces.within_any(len(calls))
         reduce_pieces(values, pieces, np.minimum, smallest)
         reduce_pieces(values, pieces, np.maximum, largest)
     inside = [[j for j, c in enumerate(calls) if holds(r, c)] for r in ranges]
     assert [sorted(f) for f in found] == inside
+    assert around.tolist() == [int(any(holds(r, c) for r in ranges)) for c in calls]
     assert smallest.tolist() == [min((int(values[j]) for j in js), default=99) for js in inside]
     assert largest.tolist() == [max((int(values[j]) for j in js), default=-1) for js in inside]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.making import kernel, make_run
 
-from alltrace.cli.output import to_csv, to_json, to_markdown, to_text
+from alltrace.cli.csv_text import to_csv
+from alltrace.cli.output import to_json, to_markdown, to_text
 from alltrace.recipes.sql import query
 from alltrace.run.manifest import Clock
 from alltrace.trace.errors import UsageError

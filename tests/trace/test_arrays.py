@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alltrace.trace.arrays import masked_array, plain_array
+from alltrace.trace.arrays import masked_array, plain_array, plain_table
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint16", "int32", "uint32", "int64", "float64"])
@@ -50,3 +50,8 @@ def test_a_masked_array_is_what_pyarrow_makes(values, kind):
         assert str(made) == str(pa.array(values, kind, mask=mask))
         assert made.null_count == (0 if mask is None else int(mask.sum()))
         made.validate(full=True)
+
+
+def test_a_table_of_numpys_arrays_and_arrows():
+    columns = {"n": np.arange(3), "share": np.array([0.5, 1.0, 2.0]), "word": pa.array(["a", None, "c"])}
+    assert plain_table(columns).equals(pa.table(columns))

@@ -55,6 +55,12 @@ class Launches:
         """For each call, the first of its pairs in `op`."""
         return np.arange(len(self.row), dtype=np.int64) if self.many is None else np.cumsum(self.many) - self.many
 
+    def one_call_each(self) -> bool:
+        """Whether no operation was launched by several calls: then no two calls of a process have one correlation id."""
+        launched = np.zeros(int(self.op.max(initial=-1)) + 1, np.bool_)
+        launched[self.op] = True
+        return bool(np.count_nonzero(launched) == len(self.op))
+
     def call_of_pair(self) -> Ints:
         """The call of each pair."""
         calls = np.arange(len(self.row), dtype=np.int64)

@@ -29,7 +29,8 @@ from alltrace.recipes.call_matching import launches_of
 from alltrace.recipes.collecting import whole_columns
 from alltrace.recipes.shared import once
 from alltrace.trace import compute as pc
-from alltrace.trace.arrays import integers, plain_array
+from alltrace.trace.arrays import integers, plain_array, plain_table
+from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 _INT64_MAX = np.iinfo(np.int64).max
+_RANGE = 50
 _WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
 _SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
 
@@ -273,6 +275,18 @@ class Pieces:
         level = np.frexp(length[rows].astype(np.float64))[1] - 1  # lengths are far below 2^53
         return [rows[level == k] for k in range(int(level.max(initial=-1)) + 1)]
 
+    @cached_property
+    def doubled(self) -> int:
+        """So many of `levels`, the first, are worth a look at all calls; in the ranges of the others the calls are looked through.
+
+        For each call a look costs about as much as looking through does, and each range as much as `_RANGE` calls.
+        """
+        length, calls = self.stop - self.first, int(self.stop.max(initial=0))
+        through = np.array([_RANGE * len(rows) + int(length[rows].sum()) for rows in self.levels])
+        left = np.arange(len(through), 0, -1)
+        cheaper = np.flatnonzero(np.cumsum(through[::-1])[::-1] < left * calls)
+        return int(cheaper[0]) if len(cheaper) else len(through)
+
 
 def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
     """The calls inside each range; every contained call is in the piece of exactly one of the results.
@@ -285,13 +299,11 @@ def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
     rest: Ints | None = None if (start[1:] > start[:-1]).all() else np.lexsort((end, start))
     while rest is None or len(rest):
         starts, ends = (start, end) if rest is None else (start[rest], end[rest])
-        within = ends < np.maximum.accumulate(ends)  # a call before
-        calls = rest
-        if within.any():
-            rows = np.arange(len(start), dtype=np.int64) if rest is None else rest
+        calls, rows, rest = rest, rest, np.zeros(0, np.int64)
+        if (ends[1:] < ends[:-1]).any():  # some lie within calls before them
+            within = ends < np.maximum.accumulate(ends)
+            rows = np.arange(len(start), dtype=np.int64) if rows is None else rows
             calls, rest, starts, ends = rows[~within], rows[within], starts[~within], ends[~within]
-        else:
-            rest = np.zeros(0, np.int64)
         first = np.searchsorted(starts, spans.start, side="left")
         stop = np.maximum(np.searchsorted(ends, spans.end, side="right"), first)
         yield Pieces(calls, first, stop)
@@ -300,7 +312,15 @@ def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
 def reduce_pieces(values: Ints, pieces: Pieces, ufunc: np.ufunc, into: Ints) -> None:
     """Combine `into` (one number per range) with the values of the calls of its piece, by `np.minimum` or `np.maximum`."""
     block = pieces.of(values)
-    for k, now in enumerate(pieces.levels):
+    wide = pieces.levels[pieces.doubled :]
+    if wide:
+        rows = np.concatenate(wide)
+        rows = rows[np.argsort(pieces.first[rows])]  # so that what lies between two of them is looked through once at most
+        first, stop = pieces.first[rows], pieces.stop[rows]
+        last = len(block) - 1  # no place may lie behind it
+        combined = ufunc.reduceat(block, np.stack((first, np.minimum(stop, last)), axis=1).ravel())[::2]
+        into[rows] = ufunc(into[rows], np.where(stop > last, ufunc(combined, block[last]), combined))
+    for k, now in enumerate(pieces.levels[: pieces.doubled]):
         if len(now):
             combined = ufunc(block[pieces.first[now]], block[pieces.stop[now] - (1 << k)])
             into[now] = ufunc(into[now], combined)
@@ -360,6 +380,26 @@ class Projection:
 def project(rank: RankTables) -> Projection:
     """Project the rank's ranges on the GPU work (kernels, copies and fills) launched inside them."""
     ranges = _spans_of(rank)
+    found = _work_of(rank, ranges)
+    rows = np.flatnonzero(found.last > -_INT64_MAX)
+    rows = rows[np.argsort(integers(ranges.column("source_row"), -1)[rows], kind="stable")]
+    worked = Spans(found.spans.start[rows], found.spans.end[rows], found.spans.length[rows])
+    first, last, operations = found.first[rows], found.last[rows], found.operations[rows]
+    return Projection(pc.take(ranges, plain_array(rows)), first, last, operations, worked.parents(), found.outside)
+
+
+class _Work(NamedTuple):
+    """The ranges of a rank as `Spans`, and of each the attributes of `Projection`; `last` is the least number where it has none."""
+
+    spans: Spans
+    first: Ints
+    last: Ints
+    operations: Ints
+    outside: Any
+
+
+def _work_of(rank: RankTables, ranges: Any) -> _Work:
+    """The work launched inside each of `ranges`; what is needed of a million launches on the way is let go of here."""
     start, end, process, correlation = whole_columns(rank, ("kernels", "copies"), _WORK)
     calls = launches_of(rank, process, correlation)
     spans, call_start, call_end = on_one_line(ranges, calls.thread, calls.start, calls.end)
@@ -377,14 +417,11 @@ def project(rank: RankTables) -> Projection:
         number += pieces.stop - pieces.first
         lost[slice(None) if pieces.calls is None else pieces.calls] = ~pieces.within_any(len(lost))
     number -= _repeated(spans, calls, call_start, call_end)
-    rows = np.flatnonzero(last > -_INT64_MAX)
-    rows = rows[np.argsort(integers(ranges.column("source_row"), -1)[rows], kind="stable")]
-    worked = Spans(spans.start[rows], spans.end[rows], spans.length[rows])
     call = calls.call_of_pair()
     pairs = np.flatnonzero(lost[call])
     at = calls.op[pairs]
-    outside = pa.table({"start": start[at], "end": end[at], "correlation": correlation[at], "thread": calls.thread[call[pairs]]})
-    return Projection(pc.take(ranges, plain_array(rows)), first[rows], last[rows], number[rows], worked.parents(), outside)
+    outside = {"start": start[at], "end": end[at], "correlation": correlation[at], "thread": calls.thread[call[pairs]]}
+    return _Work(spans, first, last, number, plain_table(outside))
 
 
 def projection(rank: RankTables) -> Projection:
@@ -398,10 +435,11 @@ def _repeated(spans: Spans, calls: Launches, start: Ints, end: Ints) -> Ints:
     A driver call within its runtime call may have. Both are inside where the interval from the first start to the last end is.
     """
     result = np.zeros(len(spans.start), np.int64)
-    if (calls.correlation[1:] > calls.correlation[:-1]).all():
+    if calls.one_call_each():
         return result
     order = np.lexsort((end, start, calls.correlation, calls.thread))
-    again = (calls.thread[order][1:] == calls.thread[order][:-1]) & (calls.correlation[order][1:] == calls.correlation[order][:-1])
+    thread, ids = calls.thread[order], calls.correlation[order]
+    again = (thread[1:] == thread[:-1]) & (ids[1:] == ids[:-1])
     if again.any():
         one, other = order[:-1][again], order[1:][again]
         for pieces in calls_within(spans, np.minimum(start[one], start[other]), np.maximum(end[one], end[other])):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -24,6 +26,14 @@ def plain_array(values: NDArray[Any], valid: NDArray[np.bool_] | None = None) ->
     kind = pa.from_numpy_dtype(values.dtype)
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)])
+
+
+def plain_table(columns: Mapping[str, Any]) -> Any:
+    """What `pyarrow.table` gives of columns, NumPy's arrays of numbers among them by `plain_array`."""
+    import numpy as np
+    import pyarrow as pa
+
+    return pa.table({name: plain_array(values) if isinstance(values, np.ndarray) else values for name, values in columns.items()})
 
 
 def masked_array(values: NDArray[Any], kind: Any = None, nothing: NDArray[np.bool_] | None = None) -> Any:

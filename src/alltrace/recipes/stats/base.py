@@ -264,7 +264,7 @@ class TraceReport(StatsReport):
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
         whole = stack(tables).combine_chunks()
         at = np.argsort(whole.column(self.order).to_numpy(), kind="stable")
-        whole = whole if np.array_equal(at, np.arange(len(at))) else pc.take(whole, pa.array(at))
+        whole = whole if np.array_equal(at, np.arange(len(at))) else pc.take(whole, plain_array(at))
         return self.answer({name: whole.column(name) for name in whole.column_names}, options)
 
 

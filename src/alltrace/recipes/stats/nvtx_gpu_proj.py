@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from alltrace.recipes.nvtx_projection import Projection, projection
 from alltrace.recipes.stats.base import StatsReport
-from alltrace.recipes.stats.nvtx_stack import children, levels, pids_and_tids
+from alltrace.recipes.stats.nvtx_stack import levels, pids_and_tids
 from alltrace.trace import compute as pc
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import integers, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,9 +42,9 @@ class ProjectionReport(StatsReport):
         found = projection(rank)
         ranges = found.ranges
         start, end = integers(ranges.column("start")), integers(ranges.column("end"))
-        number, _ = children(found.parent, end - start)
+        number = np.bincount(found.parent[found.parent >= 0], minlength=len(start))
         pid, tid = pids_and_tids(rank, integers(ranges.column("thread")))
-        table = pa.table(
+        table = plain_table(
             {
                 "first": found.first, "last": found.last, "start": start, "end": end, "operations": found.operations,
                 "PID": pid, "TID": tid, "Lvl": levels(found.parent), "NumChild": number, "parent": found.parent,

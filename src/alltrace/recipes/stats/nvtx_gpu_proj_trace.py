@@ -14,7 +14,7 @@ from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_la
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
 from alltrace.trace import compute as pc
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import integers, plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -94,6 +94,7 @@ def outside_row(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
 def _joined(first: list[Any], rest: Any) -> Any:
     if not first:
         return rest
+    rest = plain_array(rest) if isinstance(rest, np.ndarray) else rest
     array = rest if isinstance(rest, pa.Array | pa.ChunkedArray) else pa.array(rest)
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     if pa.types.is_null(array.type) or not len(array):
@@ -111,27 +112,30 @@ def trace_columns(parts: Sequence[Part], run: RunFacts) -> dict[str, Any]:
     column = {name: integers(table.column(name), -1) for name in whole}
     parent = np.where(column["parent"] >= 0, column["parent"] + before, -1)
     codes, some = group([table.column("domain"), table.column("name")])
-    distinct = pc.take(table, pa.array(some)).combine_chunks()
+    distinct = pc.take(table, plain_array(some)).combine_chunks()
     labels = range_labels(distinct.column("domain").combine_chunks(), distinct.column("name").combine_chunks(), run)
     texts, place = stacks(column["Lvl"], parent, number)
-    order = np.argsort(number, kind="stable")
+    styles = style_labels(table.column("kind").combine_chunks())
+    order: Any = slice(None)  # as they are: nothing is copied
+    if (number[1:] < number[:-1]).any():
+        order = np.argsort(number, kind="stable")
     up = parent[order]
     column = {name: values[order] for name, values in column.items()}
     return {
-        "Name": pc.take(labels, pa.array(codes[order])),
+        "Name": pc.take(labels, plain_array(codes[order])),
         "Projected Start": column["first"],
         "Projected Duration": column["last"] - column["first"],
         "Orig Start": column["start"],
         "Orig Duration": column["end"] - column["start"],
-        "Style": pc.take(style_labels(table.column("kind").combine_chunks()), pa.array(order)),
+        "Style": styles if isinstance(order, slice) else pc.take(styles, plain_array(order)),
         "PID": column["PID"],
         "TID": column["TID"],
         "NumGPUOps": column["operations"],
         "Lvl": column["Lvl"],
         "NumChild": column["NumChild"],
         "RangeId": number[order],
-        "ParentId": pa.array(number[np.maximum(up, 0)], mask=up < 0),
-        "RangeStack": pc.take(texts, pa.array(place[order])),
+        "ParentId": plain_array(number[np.maximum(up, 0)], up >= 0),
+        "RangeStack": pc.take(texts, plain_array(place[order])),
         RANK_CELL.title: np.repeat([part.rank for part in parts], sizes)[order],
     }
 
