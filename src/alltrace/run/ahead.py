@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import TYPE_CHECKING, TypeVar
 
+from alltrace.engine.threads import Call, Threads
 from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -71,10 +72,8 @@ def in_threads(make: Callable[[_Item], _T], items: Iterable[_Item], threads: int
     if threads < 2:
         yield from map(make, items)
         return
-    from concurrent.futures import Future, ThreadPoolExecutor  # loaded where there is much to do
-
-    waiting: deque[Future[_T]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="alltrace-make") as pool:
+    waiting: deque[Call[_T]] = deque()
+    with Threads(threads, "alltrace-make") as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(make, item))

@@ -8,9 +8,12 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    import io
+    from collections.abc import Iterator
     from pathlib import Path
 
 _HASH_BLOCK = 1 << 20
+_MAPPED_BYTES = 16 << 20
 
 Stamps = tuple[tuple[int, ...], ...]
 
@@ -50,8 +53,13 @@ def is_as_it_was(report: Path, content: Content) -> bool:
         return False
 
 
-def content_hash(path: Path) -> tuple[int, str]:
+def content_hash(path: Path, *, mapped: bool = False) -> tuple[int, str]:
     """Size in bytes and XXH3-128 of a file, or of a folder's files with their names.
+
+    Args:
+        path: The file or folder.
+        mapped: Whether files may be mapped into memory, which saves a fifth of the time; for a process that nobody misses, because
+            it is killed where a file is cut short meanwhile.
 
     Raises:
         InputError: It cannot be read.
@@ -60,16 +68,35 @@ def content_hash(path: Path) -> tuple[int, str]:
 
     digest = xxhash.xxh3_128()
     size = 0
-    block = bytearray(_HASH_BLOCK)
-    view = memoryview(block)
     try:
         for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
             if path.is_dir():
                 digest.update(str(file.relative_to(path)).encode("utf-8", "surrogateescape") + b"\0")
             with file.open("rb", buffering=0) as source:
-                while n := source.readinto(block):
-                    digest.update(view[:n])
-                    size += n
+                for piece in _mapped(source) if mapped else _read(source):
+                    digest.update(piece)
+                    size += len(piece)
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror or error})", advice="check its permissions") from error
     return size, digest.hexdigest()
+
+
+def _read(source: io.FileIO) -> Iterator[memoryview]:
+    """The bytes of an open file, each piece in the place of the one before it."""
+    view = memoryview(bytearray(_HASH_BLOCK))
+    while n := source.readinto(view):
+        yield view[:n]
+
+
+def _mapped(source: io.FileIO) -> Iterator[memoryview]:
+    """The same, without a copy of them: pieces of the file in the system's memory."""
+    import mmap
+    import os
+
+    size = os.fstat(source.fileno()).st_size
+    how = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+    for start in range(0, size, _MAPPED_BYTES):
+        length = min(_MAPPED_BYTES, size - start)
+        there = mmap.mmap(source.fileno(), length, flags=how, prot=mmap.PROT_READ, offset=start)
+        with there, memoryview(there) as view:
+            yield view

@@ -175,7 +175,7 @@ def _hash(named: Sequence[str], known: str | None, pipe: int, parent: int) -> No
             name = str(report.absolute())
             if remembered.get(name, [None])[0] == [list(s) for s in stamps]:
                 continue
-            size, digest = contents.content_hash(report)
+            size, digest = contents.content_hash(report, mapped=True)
             lines.write(json.dumps([name, size, digest, stamps]) + "\n")
             lines.flush()
 

@@ -11,12 +11,12 @@ import errno
 import fcntl
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
+from alltrace.engine.threads import Threads
 from alltrace.readers.base import Report, ReportReader, open_report
 from alltrace.run import hashes_ahead
 from alltrace.run.contents import Content, is_as_it_was
@@ -269,7 +269,7 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
     size, digest = 0, ""
     reader: ReportReader | None = None
     try:
-        with ThreadPoolExecutor(1) as pool:  # reading all of it for the hash is left to another thread
+        with Threads(1, "alltrace-hash") as pool:  # reading all of it for the hash is left to another thread
             unchanged = known is not None and is_as_it_was(path, known)
             hashing = None if unchanged else pool.submit(hashes_ahead.content_hash, path)
             try:

@@ -34,21 +34,25 @@ def keep_freed_memory() -> None:
 
 
 @contextmanager
-def lean_memory() -> Iterator[None]:
+def lean_memory(*, early: bool = True) -> Iterator[None]:
     """Within the block, Arrow allocates by the system's allocator; that one, where it is glibc's, is told to give back early.
 
     The second stays so until the process ends, but where `keep_freed_memory` was called.
+
+    Args:
+        early: Whether glibc is told so.
     """
     import pyarrow as pa
 
-    _tell_glibc(_LEAN)
+    if early:
+        _tell_glibc(_LEAN)
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())
     try:
         yield
     finally:
         pa.set_memory_pool(before)
-        if _keeps:
+        if early and _keeps:
             _tell_glibc(_KEEPING)
 
 

@@ -26,8 +26,8 @@ from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from concurrent.futures import Executor
 
+    from alltrace.engine.threads import Threads
     from alltrace.readers.base import ReportProcess, ReportReader
     from alltrace.run.identity import RankPlan
 
@@ -97,7 +97,7 @@ def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
     Raises:
         InputError: A report is damaged; nothing of its ranks is left behind.
     """
-    with lean_memory():
+    with lean_memory(early=not task.columns):  # few columns are little, and a question waits for them
         return _import_ranks(task, advance)
 
 
@@ -207,7 +207,7 @@ class _Sinks:
         group: Sequence[str],
         pieces: Mapping[int, _Piece],
         spill: Path,
-        encoder: Executor,
+        encoder: Threads,
         columns: Mapping[str, Sequence[str]],
     ) -> None:
         self._tables = {t: TABLES[t].narrowed(columns[t]) if t in columns else TABLES[t] for t in group}

@@ -20,13 +20,13 @@ from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from concurrent.futures import Executor
     from pathlib import Path
     from types import TracebackType
 
     import pyarrow as pa
     from typing_extensions import Self
 
+    from alltrace.engine.threads import Threads
     from alltrace.run.lanes import WrittenRun
     from alltrace.trace.schema import Table
 
@@ -72,7 +72,7 @@ class TableWriter:
         path: Path,
         spill_folder: Path,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
-        encoder: Executor | None = None,
+        encoder: Threads | None = None,
     ) -> None:
         self._encoder = encoder
         self._table = table

@@ -148,6 +148,7 @@ def _wider(one: Any, other: Any) -> Any:
     return other if one is None or (pa.types.is_integer(one) and one.bit_width < other.bit_width) else one
 
 
+@lru_cache(maxsize=16)  # a table has several columns of one type, and batches of one length, which may share them
 def nulls(count: int, kind: Any) -> Any:
     """`count` nulls of any type, dictionaries included."""
     import pyarrow as pa
