@@ -19,6 +19,7 @@ from alltrace.cli.asking import few_columns
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import to_json, to_markdown, to_text
 from alltrace.recipes.ask import able_ranks, ask, resolve_options
+from alltrace.recipes.base import Part
 from alltrace.recipes.registry import find, names
 from alltrace.recipes.stats import REPORTS
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
@@ -318,9 +319,10 @@ def test_processes_give_the_same_answer(three):
 class Watched:
     """A rank that has the declared tables alone, and gives no column that was not declared."""
 
-    def __init__(self, rank, declared):
+    def __init__(self, rank, declared, in_order=True):
         self._rank = rank
         self._declared = declared
+        self._in_order = in_order
         self.batches = partial(self._batches)
 
     def __getattr__(self, name):
@@ -332,7 +334,8 @@ class Watched:
     def _check(self, table, columns):
         if table in self._declared:
             wanted = set(TABLES[table].column_names if columns is None else columns)
-            assert wanted <= set(TABLES[table].narrowed(self._declared[table]).column_names), table
+            narrow = TABLES[table].narrowed(self._declared[table], in_order=self._in_order)
+            assert wanted <= set(narrow.column_names), table
 
     def table(self, table, columns=None):
         assert table in self._declared or table in DICTIONARIES, table
@@ -356,8 +359,52 @@ def test_reads_no_columns_that_it_does_not_declare(name, three):
     told = recipe.prepared(options, three)
     for record in able_ranks(recipe, three, three.ranks):
         rank = three.rank(record.rank)
-        part = recipe.map(Watched(rank, recipe.reads(options)), told)
+        part = recipe.map(Watched(rank, recipe.reads(options), not recipe.in_any_order(options)), told)
         assert part.equals(recipe.map(rank, told))
+
+
+class Mixed:
+    """A rank whose rows come in another order than that of their track and time, and in pieces of another length."""
+
+    def __init__(self, rank, seed):
+        self._rank = rank
+        self._seed = seed
+        self.batches = partial(self._batches)
+
+    def __getattr__(self, name):
+        return getattr(self._rank, name)
+
+    def table(self, table, columns=None):
+        found = self._rank.table(table, columns)
+        order = list(range(found.num_rows))
+        if table in EVENT_TABLES:
+            random.Random(f"{self._seed} {table}").shuffle(order)
+        return found.take(order)
+
+    def _batches(self, table, columns=None, rows=0, *, lengths=False):
+        found = self.table(table, columns)
+        yield from (found.slice(first, 7) for first in range(0, found.num_rows, 7))
+
+
+@every_recipe
+def test_the_order_of_rows_does_not_count_where_a_recipe_says_so(name, three):
+    """Where reports stand in the place of a run, they are imported for it as they lie."""
+    recipe = find(name)
+    options = resolve_options(recipe, options_of(recipe))
+    if not recipe.in_any_order(options):
+        return
+    told = recipe.prepared(options, three)
+    able = able_ranks(recipe, three, three.ranks)
+
+    def answer(seed):
+        ranks = [three.rank(record.rank) for record in able]
+        ranks = ranks if seed is None else [Mixed(rank, seed) for rank in ranks]
+        return recipe.reduce([Part(rank.rank, recipe.map(rank, told)) for rank in ranks], three, told).table
+
+    expected = answer(None)
+    assert expected.num_rows
+    for seed in range(3):
+        assert answer(seed).equals(expected)
 
 
 @every_recipe
@@ -389,3 +436,9 @@ def test_an_aligned_recipe_says_which_tables_it_reads(name, three):
 @every_recipe
 def test_bins_are_not_so_many_that_they_fill_the_memory(name):
     assert all(o.most is not None and o.most <= 100_000 for o in find(name).options if o.name == "bins")
+
+
+def test_sums_of_the_reports_that_nsys_has_are_asked_of_rows_in_any_order():
+    unordered = {n for n in EVERY if find(n).in_any_order(resolve_options(find(n), options_of(find(n))))}
+    assert {"stats:cuda_gpu_kern_sum", "stats:cuda_api_sum", "stats:nvtx_sum", "stats:osrt_sum"} <= unordered
+    assert not {"stats:mpi_event_sum", "stats:nvtx_pushpop_trace", "breakdown", "gaps"} & unordered

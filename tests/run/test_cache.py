@@ -339,3 +339,45 @@ def test_whoever_wants_whole_tables_is_not_given_a_few_columns(copy, tmp_path, i
     assert read_manifest(third).columns == {}
     assert set(read_manifest(third).tables) == {"ranges", "kernels"}
     assert len(imports) == 3
+
+
+def test_rows_stay_as_they_lie_where_their_order_does_not_count(copy, tmp_path, imports):
+    few = {"ranges": ("start", "end", "name")}
+
+    def asked(in_order, columns=few):
+        return resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["ranges"], columns=columns, in_order=in_order, jobs=1)
+
+    first = asked(in_order=False)
+    assert not read_manifest(first).in_order
+    assert read_manifest(first).columns["ranges"] == ("start", "end", "process", "name")  # nor what they would be ordered by
+    assert asked(in_order=False) == first
+    second = asked(in_order=True)
+    assert second != first
+    assert read_manifest(second).in_order
+    assert len(imports) == 2
+    # whole tables are always ordered, and serve both
+    assert asked(in_order=False, columns=None) == asked(in_order=True, columns=None) == second
+    assert len(imports) == 2
+
+    def rows(run, columns):
+        return Run(run).rank(0).table("ranges", columns).to_pylist()
+
+    def by_time(row):
+        return row["start"], row["end"], row["name"]
+
+    lying, ordered = rows(first, ["start", "end", "name"]), rows(second, ["start", "end", "name"])
+    assert sorted(lying, key=by_time) == sorted(ordered, key=by_time)
+    assert Run(first).rank(0).record.start_ns == Run(second).rank(0).record.start_ns
+    assert Run(first).rank(0).record.end_ns == Run(second).rank(0).record.end_ns
+    with pytest.raises(InputError, match="thread"):
+        rows(first, ["thread"])
+
+
+def test_tables_beside_those_of_few_columns_are_ordered(copy, tmp_path, imports):
+    few = {"ranges": ("start", "end", "name")}
+    run = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["ranges", "kernels"], columns=few, in_order=False, jobs=1)
+    manifest = read_manifest(run)
+    assert set(manifest.columns) == {"ranges"}
+    kernels = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["kernels"], jobs=1)
+    assert kernels == run
+    assert len(imports) == 1

@@ -22,7 +22,7 @@ from alltrace.readers.base import Report, ReportProcess
 from alltrace.run import importer, rank_import
 from alltrace.run.identity import plan_ranks
 from alltrace.run.importer import import_reports
-from alltrace.run.manifest import MANIFEST, ReportRecord, read_manifest
+from alltrace.run.manifest import MANIFEST, Manifest, ReportRecord, read_manifest
 from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError, StrictError, UsageError
@@ -426,7 +426,7 @@ def test_thousands_of_ranks_are_put_into_tasks_at_once():
     plan = plan_ranks(found)
     began = time.process_time()
     tasks = importer._tasks(
-        Path("run"), plan, plan.ranks, probes, ("kernels",), {}, {n: {} for n in range(count)}, built_in_rules(), ""
+        Path("run"), plan, plan.ranks, probes, ("kernels",), Manifest(), {n: {} for n in range(count)}, built_in_rules(), ""
     )
     assert time.process_time() - began < 4  # was 17 s
     assert [[r.rank for r in t.ranks] for t in tasks] == [[n] for n in range(count)]

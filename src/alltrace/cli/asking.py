@@ -112,7 +112,8 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: 
         tables.update(SOURCES)
     columns = few_columns(recipe, resolved) if not selection else None
     together = recipe.lays_together(resolved) and not recipe.aligned
-    run = open_from(args, tables or None, partial(wants_alignment, recipe, options=resolved) if together else None, columns)
+    aligning = partial(wants_alignment, recipe, options=resolved) if together else None
+    run = open_from(args, tables or None, aligning, columns, in_order=not recipe.in_any_order(resolved))
     answer = ask(run, recipe, {**given, **(options or {})}, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=args.jobs)
     if getattr(args, "table", None) is not None:
         answer = answer.only(args.table)

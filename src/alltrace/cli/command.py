@@ -137,6 +137,8 @@ def open_from(
     tables: Collection[str] | None,
     aligning: Callable[[OpenRun], bool] | None = None,
     columns: Mapping[str, Collection[str]] | None = None,
+    *,
+    in_order: bool = True,
 ) -> OpenRun:
     """The run that the arguments name, imported first where reports stand in its place.
 
@@ -145,6 +147,7 @@ def open_from(
         tables: The event tables that will be asked for; None for all.
         aligning: Whether the run will be aligned; then reports are imported with what that takes.
         columns: Of some of the tables the only columns that will be asked for.
+        in_order: Whether the order of their rows counts.
     """
     from alltrace.api import OpenRun
     from alltrace.run.manifest import given_run
@@ -159,7 +162,7 @@ def open_from(
     if path is not None:
         run = OpenRun(path)
     else:
-        run = OpenRun(_imported(args, tables, rules, columns))
+        run = OpenRun(_imported(args, tables, rules, columns, in_order=in_order))
         if aligning is not None and tables is not None and aligning(run):
             from alltrace.align.schema import SOURCES
 
@@ -184,6 +187,8 @@ def _imported(
     tables: Collection[str] | None,
     rules: Any,
     columns: Mapping[str, Collection[str]] | None = None,
+    *,
+    in_order: bool = True,
 ) -> Path:
     """The run directory in the cache made of the reports that the arguments name."""
     from alltrace.run.cache import resolve  # it loads the readers
@@ -194,6 +199,7 @@ def _imported(
             cache_dir=args.cache_dir,
             tables=tables,
             columns=columns,
+            in_order=in_order,
             jobs=args.jobs,
             strict=args.strict,
             rules=rules,

@@ -57,6 +57,7 @@ def resolve(
     cache_dir: Path | None = None,
     tables: Collection[str] | None = None,
     columns: Mapping[str, Collection[str]] | None = None,
+    in_order: bool = True,
     jobs: int | None = None,
     strict: bool = False,
     rules: KernelRules | None = None,
@@ -70,6 +71,7 @@ def resolve(
         tables: The event tables that will be asked for; others need not be there. None for all.
         columns: Of some of them the only columns that will be asked for. They alone are imported, but once: whoever asks another
             question of the same reports is given whole tables, so that few questions need an import of their own.
+        in_order: Whether the rows of these tables must be ordered; not to order them takes less time.
         jobs: The most processes of an import.
         strict: Whether a report that cannot be read is an error.
         rules: The kernel rules.
@@ -98,7 +100,9 @@ def resolve(
             key, contents = _key(hashes, reports, rules)
         with _locked(folder / _RUNS, key):
             present = _present(folder / _RUNS, key)
-            known = next(((path, manifest) for path, manifest in present if _serves(manifest, wanted, columns or {})), None)
+            known = next(
+                ((path, manifest) for path, manifest in present if _serves(manifest, wanted, columns or {}, in_order)), None
+            )
             if known is not None:
                 run, manifest = known
                 unread = next((r.error for r in manifest.reports if r.error), None)
@@ -108,13 +112,15 @@ def resolve(
                 return run
             wanted |= {t for _, m in present for t in (EVENT_TABLES if m.tables is None else m.tables)}
             few = columns if columns and not present else {}
-            run = _place(folder / _RUNS, key, [*wanted, *(f"{t}.{c}" for t, cs in few.items() for c in cs)])
+            named = [*wanted, *(f"{t}.{c}" for t, cs in few.items() for c in cs), *(["any order"] if few and not in_order else [])]
+            run = _place(folder / _RUNS, key, named)
             everything = None if wanted >= set(EVENT_TABLES) else wanted
             import_reports(
                 [str(r) for r in reports],
                 run,
                 tables=everything,
                 columns=few,
+                in_order=in_order,
                 jobs=jobs,
                 strict=strict,
                 rules=rules,
@@ -296,10 +302,12 @@ def _present(folder: Path, key: str) -> list[tuple[Path, Manifest]]:
     return found
 
 
-def _serves(manifest: Manifest, wanted: frozenset[str], columns: Mapping[str, Collection[str]]) -> bool:
+def _serves(manifest: Manifest, wanted: frozenset[str], columns: Mapping[str, Collection[str]], in_order: bool) -> bool:
     if manifest.tables is not None and not wanted <= set(manifest.tables):
         return False
     if any(t not in columns or not set(columns[t]) <= set(there) for t, there in manifest.columns.items() if t in wanted):
+        return False
+    if in_order and not manifest.in_order and not wanted.isdisjoint(manifest.columns):
         return False
     # what no reader could open may be readable now, with an nsys on the PATH for instance
     return not any(r.error and not r.format and _opens(Path(r.path)) for r in manifest.reports)

@@ -53,6 +53,7 @@ class RankTask(NamedTuple):
         tables: The canonical event tables wanted.
         rules: The kernel rules.
         columns: Of tables of which few columns are wanted, those.
+        in_order: Whether the rows of these are ordered.
         processes: The processes of each report, as opening it found them.
         owners: Of each report the ranks of the run that are made of it, those that need no import among them, and their processes.
         scratch: A folder with a folder for each report by its row, with what was made to open it; empty where nothing was.
@@ -66,6 +67,7 @@ class RankTask(NamedTuple):
     tables: tuple[str, ...]
     rules: tuple[KernelRule, ...]
     columns: Mapping[str, tuple[str, ...]] = {}
+    in_order: bool = True
     processes: Mapping[int, tuple[ReportProcess, ...]] = {}
     owners: Mapping[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
     scratch: str = ""
@@ -158,7 +160,7 @@ def _split(
             pieces[n] = _Piece(place)
     with one_thread() as encoder, closing(ahead(_batches(reader, task, kinds), _AHEAD)) as batches:
         for group, found in groupby(batches, key=itemgetter(0)):
-            sinks = _Sinks(group, pieces, folder, encoder, task.columns)
+            sinks = _Sinks(group, pieces, folder, encoder, task)
             try:
                 for _, name, batch in found:
                     for n, part in router.split(batch):
@@ -208,9 +210,10 @@ class _Sinks:
         pieces: Mapping[int, _Piece],
         spill: Path,
         encoder: Threads,
-        columns: Mapping[str, Sequence[str]],
+        task: RankTask,
     ) -> None:
-        self._tables = {t: TABLES[t].narrowed(columns[t]) if t in columns else TABLES[t] for t in group}
+        few, in_order = task.columns, task.in_order
+        self._tables = {t: TABLES[t].narrowed(few[t], in_order=in_order) if t in few else TABLES[t] for t in group}
         self._encoder = encoder
         self._pieces = pieces
         self._spill = spill

@@ -128,7 +128,7 @@ class TableWriter:
             if self._lanes.late:
                 self._unwrite()
             output = self._output()
-            if self._table.name == "ranges":
+            if self._table.name == "ranges" and self._order:
                 output.nesting = self._nesting(open_end_ns)
             self._lanes.weave(self._sorted(), output)
             output.close()
