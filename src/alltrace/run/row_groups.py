@@ -30,6 +30,7 @@ _DELTA_IDS = frozenset({"correlation", "id", "sequence", "parent", "graph_node",
 _TINY_ROWS = 64
 _SMALL_ROWS = 4096
 _PLAIN_BITS = 32
+_ZSTD_LEVEL = -1
 _QUEUE = 2  # row groups that may wait for the encoder, so that it works on while others are decoded and sorted
 
 
@@ -224,7 +225,7 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
         path,
         _said(table.arrow_schema(), complete),
         compression=codecs,
-        compression_level={name: 1 for name, codec in codecs.items() if codec == "zstd"},
+        compression_level={name: _ZSTD_LEVEL for name, codec in codecs.items() if codec == "zstd"},
         use_dictionary=dictionary if rows > _TINY_ROWS else False,
         column_encoding=encoding,
         write_statistics=statistics or False,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.trace import compute as pc
-from alltrace.trace.arrays import masked_array
+from alltrace.trace.arrays import extremes, masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,11 +59,13 @@ class RowOrder:
         count = rows.num_rows
         if count < 2:
             return None
-        codes, limit = self._codes(rows)
+        wide, limit = self._codes(rows)
+        codes: NDArray[Any] | None = wide
+        if wide is not None and limit <= _MAX_DIRECT:
+            codes = wide.astype(np.uint16)  # sorted by counting, and a quarter to move
         order: NDArray[np.intp] | None = None
         if codes is not None and bool((codes[1:] < codes[:-1]).any()):
-            narrow = codes.astype(np.uint16) if limit <= _MAX_DIRECT else codes
-            order = np.argsort(narrow, kind="stable")
+            order = np.argsort(codes, kind="stable")
             codes = codes[order]
         if self.time is None:
             return order
@@ -236,12 +238,11 @@ def _longest_first(rows: pa.RecordBatch) -> NDArray[np.int64]:
 
 def _column_codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
     """Codes of one column in the order of its values, nulls last, and how many there can be."""
-    extremes = pc.min_max(column)
-    low, high = extremes["min"].as_py(), extremes["max"].as_py()
-    if low is None:
+    low, high = extremes(column)
+    if low is None or high is None:
         return np.zeros(len(column), np.int64), 1
     if high - low < _MAX_DIRECT:
-        limit = int(high - low) + 1
+        limit = high - low + 1
         codes = _values(column) - low
     else:
         encoded = pc.dictionary_encode(column)
@@ -258,7 +259,7 @@ def _compact(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     return codes.astype(np.int64, copy=False), len(distinct)
 
 
-def _stretches(codes: NDArray[np.int64] | None, wrong: NDArray[np.intp], count: int) -> Iterator[tuple[int, int]]:
+def _stretches(codes: NDArray[Any] | None, wrong: NDArray[np.intp], count: int) -> Iterator[tuple[int, int]]:
     """The tracks, as row ranges, that hold one of the rows at `wrong`."""
     if codes is None:
         yield 0, count

@@ -15,7 +15,7 @@ from alltrace.run.row_groups import RowGroups
 from alltrace.run.rows import Rows
 from alltrace.run.sorting import RowOrder, SortedBlocks, merge
 from alltrace.run.spill import Spill, block_rows
-from alltrace.trace import compute as pc
+from alltrace.trace.arrays import extremes
 from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -172,9 +172,8 @@ class TableWriter:
 
     def _note_times(self, batch: pa.RecordBatch) -> None:
         for name in self._table.time_columns():
-            extremes = pc.min_max(batch.column(name))
-            low, high = extremes["min"].as_py(), extremes["max"].as_py()
-            if low is None:
+            low, high = extremes(batch.column(name))
+            if low is None or high is None:
                 continue
             first, last = self._extent or (low, high)
             self._extent = min(first, low), max(last, high)
