@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there is h
 
 REFUSING = (
     "import os, sys; from pathlib import Path; from alltrace.run import contents, hashes_ahead\n"
-    "def refused(path): raise SystemExit(f'{path} was hashed here')\n"
+    "def refused(path, **how): raise SystemExit(f'{path} was hashed here')\n"
     "hashes_ahead.start(['stats', *sys.argv[2:]], sys.argv[1])\n"
     "hashed, contents.content_hash = contents.content_hash, refused\n"
 )
@@ -65,6 +65,24 @@ def test_a_file_that_changed_meanwhile_is_hashed_anew(tmp_path):
     )
     assert in_process(code, tmp_path / "hashes.json", report).split() == [str(n) for n in content_hash(report)]
     assert report.stat().st_size == (17 << 20) + 4
+
+
+def test_a_file_that_is_cut_short_while_it_is_hashed_is_hashed_anew(tmp_path):
+    """What is mapped is gone then, and so is the process that looks at it."""
+    report = large(tmp_path / "a.sqlite")
+    code = (
+        "import os, sys; from pathlib import Path; from alltrace.run import contents, hashes_ahead\n"
+        "mapped = contents._mapped\n"
+        "def cut(source):\n"
+        "    for piece in mapped(source):\n"
+        "        os.truncate(sys.argv[2], 8192)\n"
+        "        yield piece\n"
+        "contents._mapped = cut\n"
+        "hashes_ahead.start(['stats', sys.argv[2]], sys.argv[1])\n"
+        "print(*hashes_ahead.content_hash(Path(sys.argv[2]))); hashes_ahead.end()\n"
+    )
+    assert in_process(code, tmp_path / "hashes.json", report).split() == [str(n) for n in content_hash(report)]
+    assert report.stat().st_size == 8192
 
 
 def test_what_is_remembered_is_left_to_whoever_remembers(tmp_path):

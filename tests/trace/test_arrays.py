@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alltrace.trace.arrays import masked_array, plain_array, plain_table
+from alltrace.trace.arrays import extremes, masked_array, plain_array, plain_table
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint16", "int32", "uint32", "int64", "float64"])
@@ -55,3 +55,13 @@ def test_a_masked_array_is_what_pyarrow_makes(values, kind):
 def test_a_table_of_numpys_arrays_and_arrows():
     columns = {"n": np.arange(3), "share": np.array([0.5, 1.0, 2.0]), "word": pa.array(["a", None, "c"])}
     assert plain_table(columns).equals(pa.table(columns))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([3, -1, 2], (-1, 3)), ([5], (5, 5)), ([None, 7, 2], (2, 7)), ([], (None, None)), ([None], (None, None))],
+)
+def test_extremes_leave_nulls_out(values, expected):
+    array = pa.array(values, pa.int64())
+    assert extremes(array) == extremes(pa.array([0, *values, 0], pa.int64()).slice(1, len(values))) == expected
+    assert all(type(n) is int for n in extremes(array) if n is not None)
