@@ -8,9 +8,7 @@ from alltrace.trace.errors import InputError
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize(
-    "size", [0, 1, 256 * 9000, (16 << 20) + 4097]
-)  # more than a block, than is mapped
+@pytest.mark.parametrize("size", [0, 1, 256 * 9000, (16 << 20) + 4097])  # more than a block, than is mapped
 def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path, size, mapped):
     data = (bytes(range(251)) * (size // 251 + 1))[:size]
     (tmp_path / "a").write_bytes(data)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from alltrace.engine.threads import Threads
 from alltrace.run.parquet import ORDER_KEY, can_add_metadata, open_writer, read_metadata, read_row_group
 from alltrace.trace import compute as pc
+from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -234,7 +235,12 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
 
 
 def _is_one_value(column: Any) -> bool:
-    return column.null_count == len(column) or (not column.null_count and len(pc.unique(column)) == 1)
+    if column.null_count:
+        return bool(column.null_count == len(column))
+    if pa.types.is_signed_integer(column.type) and column.num_chunks == 1:
+        low, high = extremes(column.chunk(0))
+        return low == high
+    return len(pc.unique(column)) == 1
 
 
 def _packs_well(column: Any) -> bool:

@@ -59,10 +59,9 @@ class RowOrder:
         count = rows.num_rows
         if count < 2:
             return None
-        wide, limit = self._codes(rows)
-        codes: NDArray[Any] | None = wide
-        if wide is not None and limit <= _MAX_DIRECT:
-            codes = wide.astype(np.uint16)  # sorted by counting, and a quarter to move
+        codes, limit = self._codes(rows)
+        if codes is not None and limit <= _MAX_DIRECT:
+            codes = codes.astype(np.uint16)  # sorted by counting, and a quarter to move
         order: NDArray[np.intp] | None = None
         if codes is not None and bool((codes[1:] < codes[:-1]).any()):
             order = np.argsort(codes, kind="stable")
@@ -109,9 +108,9 @@ class RowOrder:
             arrays.append(_null_flags(rows.column(self.time)))
         return arrays
 
-    def _codes(self, rows: pa.RecordBatch) -> tuple[NDArray[np.int64] | None, int]:
+    def _codes(self, rows: pa.RecordBatch) -> tuple[NDArray[Any] | None, int]:
         """Small integers in the order of the tracks, nulls last, and their limit; rows without a time sort last in a track."""
-        codes: NDArray[np.int64] | None = None
+        codes: NDArray[Any] | None = None
         limit = 1
         parts = [_column_codes(rows.column(name)) for name in self.tracks]
         if self.time is not None:
@@ -124,6 +123,7 @@ class RowOrder:
             if codes is None:
                 codes, limit = part, part_limit
                 continue
+            codes = codes.astype(np.int64, copy=False)  # the product may need it
             if limit * part_limit > 1 << 62:
                 codes, limit = _compact(codes)
             codes = codes * part_limit + part
@@ -236,14 +236,15 @@ def _longest_first(rows: pa.RecordBatch) -> NDArray[np.int64]:
     return reversed_ends
 
 
-def _column_codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """Codes of one column in the order of its values, nulls last, and how many there can be."""
+def _column_codes(column: pa.Array) -> tuple[NDArray[Any], int]:
+    """Codes of one column in the order of its values, nulls last, and how many there can be; in int64, or its own type."""
     low, high = extremes(column)
     if low is None or high is None:
         return np.zeros(len(column), np.int64), 1
     if high - low < _MAX_DIRECT:
         limit = high - low + 1
-        codes = _values(column) - low
+        # of 32 bits the differences fit into as many, of fewer they might not
+        codes = (column.to_numpy() if column.type == pa.int32() and not column.null_count else _values(column)) - low
     else:
         encoded = pc.dictionary_encode(column)
         ranks, limit = _compact(_values(encoded.dictionary))

@@ -55,6 +55,8 @@ class Strings:
             self._dense = np.full(top + 2, -1, np.int32 if count < 2**31 else np.int64)  # the last place is for ids too large
             good = keys >= 0
             self._dense[keys[good]] = np.flatnonzero(good)
+            self._hash_of = np.zeros(len(self._dense), np.int64)  # by id, once it was asked for
+            self._asked = np.zeros(len(self._dense), np.bool_)
         else:
             self._order = np.argsort(keys, kind="stable")
             self._sorted = keys[self._order]
@@ -66,13 +68,16 @@ class Strings:
         """The rows of `StringIds` that hold the ids; one past the last where none does."""
         missing = len(self._hashes) - 1
         if self._dense is not None:
-            # as unsigned numbers, negative ids are too large as well
-            places = self._dense[np.minimum(ids.view(np.uint64), np.uint64(len(self._dense) - 1)).view(np.int64)]
+            places = self._dense[self._within(ids)]
             return np.where(places < 0, missing, places) if (places < 0).any() else places
         if not len(self._sorted):
             return np.full(len(ids), missing, np.int64)
         at = np.minimum(np.searchsorted(self._sorted, ids), len(self._sorted) - 1)
         return np.where(self._sorted[at] == ids, self._order[at], missing)
+
+    def _within(self, ids: Any) -> Any:
+        """The ids, with the last place of `_dense` for those that it has not; as unsigned numbers negative ones are too large."""
+        return np.minimum(ids.view(np.uint64), np.uint64(len(self._dense) - 1)).view(np.int64)
 
     def from_ids(self, ids: Any) -> Any:
         """Interned ids for an int64 Arrow array of `StringIds.id`; null where the id is null or not there."""
@@ -82,13 +87,22 @@ class Strings:
             self._load()
         if ids.null_count == len(ids):
             return pa.nulls(len(ids), pa.int64())
-        numbers = pc.fill_null(ids, -1) if ids.null_count else ids
-        places = self._places(numbers.to_numpy(zero_copy_only=False))
+        numbers = (pc.fill_null(ids, -1) if ids.null_count else ids).to_numpy(zero_copy_only=False)
+        at = None
+        if self._dense is not None:  # mostly all were asked for before
+            at = self._within(numbers)
+            if self._asked[at].all():
+                return masked_array(self._hash_of[at])
+        places = self._places(numbers)
         if not self._known[places].all():
             new, _ = np.unique(places[~self._known[places]], return_index=True)  # alone it would load masked arrays
             self._intern(new)
         missing = places == len(self._hashes) - 1
-        return masked_array(self._hashes[places], nothing=missing if missing.any() else None)
+        hashes = self._hashes[places]
+        if at is not None:
+            self._hash_of[at[~missing]] = hashes[~missing]
+            self._asked[at[~missing]] = True
+        return masked_array(hashes, nothing=missing if missing.any() else None)
 
     def _intern(self, places: Any) -> None:
 
