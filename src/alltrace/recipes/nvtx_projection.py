@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _INT64_MAX = np.iinfo(np.int64).max
 _RANGE = 50
+"""To look through the calls of one range more takes as long as to look at so many calls."""
+
 _WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
 _SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
 
@@ -345,7 +347,7 @@ def launch_spans(rank: RankTables) -> Any:
 
 
 def _spans_of(rank: RankTables) -> Any:
-    """`launch_spans`, in the order of their starts."""
+    """`launch_spans`, in the order of the table."""
     table = rank.table("ranges", _SPAN_COLUMNS)
     table = table.append_column("open", pc.is_null(table.column("end")))
     table = table.set_column(1, "end", close_ends(table))
