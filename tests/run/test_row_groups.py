@@ -115,3 +115,31 @@ def test_any_rows_come_back(rows, memory, ahead, tmp_path_factory):
     keys = [tuple((r[k] is None, r[k] or 0) for k in ("device", "stream", "start")) for r in found]
     assert keys == sorted(keys)
     assert sorted(found, key=lambda r: r["correlation"]) == [{c: r[c] for c in COLUMNS} for r in rows]
+
+
+class Pyarrow:
+    """PyArrow with or without LZ4."""
+
+    def __init__(self, lz4):
+        self.Codec = type("Codec", (), {"is_available": staticmethod(lambda name: name != "lz4" or lz4)})
+
+    def __getattr__(self, name):
+        return getattr(pa, name)
+
+
+@pytest.mark.parametrize(("lz4", "expected"), [(True, "LZ4"), (False, "ZSTD")])
+def test_large_tables_are_lz4_where_there_is_one(tmp_path, monkeypatch, lz4, expected):
+    monkeypatch.setattr(row_groups, "pa", Pyarrow(lz4))
+    count = row_groups._SMALL_ROWS + 1
+    write(
+        tmp_path / "a.parquet",
+        [{"start": n, "end": n + 1, "device": n % 7, "kind": "compute"} for n in range(count)],
+        batch_rows=500,
+    )
+    group = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0)
+    codecs = {group.column(n).path_in_schema: group.column(n).compression for n in range(group.num_columns)}
+    assert (codecs["device"], codecs["start"]) == (expected, "UNCOMPRESSED")
+    assert sorted(read_parquet(tmp_path / "a.parquet", ["start"]).column(0).to_pylist()) == list(range(count))
+    write(tmp_path / "b.parquet", [{"start": n, "end": n + 1, "device": n % 7} for n in range(100)])
+    group = pq.ParquetFile(tmp_path / "b.parquet").metadata.row_group(0)
+    assert {group.column(n).compression for n in range(group.num_columns)} == {"ZSTD"}  # of small ones the bytes count

@@ -202,8 +202,9 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
     Differences suit what ascends or varies (times 2.0 to 2.3 bytes a value, against 4.7 to 5.0 with a dictionary, at a tenth of the
     time); a dictionary suits what repeats, above all names (0.6 against 3.2). Differences are packed so closely that zstd saves a
     twentieth of them and takes a fifth of the time; what is always the same is a few bytes, for which zstd sets up as much as for
-    all others, so a codec that sets up nothing takes it. Numbers of up to 32 bits that are always the same zstd packs as well as a
-    dictionary does, in half of the time; longer ones take it several times as long. The footer is most of a small file, and there
+    all others, so a codec that sets up nothing takes it. Numbers of up to 32 bits that are always the same are packed as well
+    without a dictionary, in half of the time. What else a large table has LZ4 takes: zstd sets up its tables anew for each page,
+    a twentieth of an import, to save a twelfth of the bytes. The footer is most of a small file, and there
     are thousands of those: no Arrow schema, statistics only of the sort keys, times and correlations, by which rows are looked for,
     below a row group's worth of the sort keys alone, and no dictionary below that.
     """
@@ -213,7 +214,8 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
     if table.name == "names":  # no string occurs twice
         encoding["value"] = "DELTA_BYTE_ARRAY"
     dictionary = [c.name for c in table.columns if c.name not in encoding]
-    codecs = {name: "none" if name in packed else "zstd" for name in table.column_names}
+    usual = "lz4" if rows > _SMALL_ROWS and pa.Codec.is_available("lz4") else "zstd"
+    codecs = {name: "none" if name in packed else usual for name in table.column_names}
     if first is not None and rows > _SMALL_ROWS:
         same = [name for name in dictionary if _is_one_value(first.column(name))]
         plain = {name for name in same if _packs_well(first.column(name))}
