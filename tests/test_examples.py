@@ -113,6 +113,21 @@ class _Range:
         self.found.append(f"-{self.name}")
 
 
+def launched(command, tmp_path):
+    """The run of `command(folder)`, and its folder; again where threads of PyTorch's Gloo ended in the wrong order.
+
+    They do now and then on a busy machine, with a profiler and without, once the training is over.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    for attempt in range(5):
+        folder = tmp_path / f"try{attempt}"
+        folder.mkdir(exist_ok=True)
+        done = subprocess.run(command(folder), capture_output=True, text=True, env=environment, timeout=300, check=False)
+        if "terminate called without an active exception" not in done.stderr:
+            break
+    return done, folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "ranks"), [("plain_pytorch", 1), ("ddp", 2), ("fsdp", 2)])
 def test_an_example_trains_and_every_rank_traces_just_the_window(name, ranks, tmp_path):
@@ -122,19 +137,16 @@ def test_an_example_trains_and_every_rank_traces_just_the_window(name, ranks, tm
     script = [python, str(EXAMPLES / f"{name}.py"), "--steps", "6"]
     wrapper = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--profiler", "torch", "--steps", "3:5", "--job", "j"]
     launcher = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "--no-python"]
-    command = [*(launcher if ranks > 1 else []), *wrapper, "-o", str(tmp_path), "--", *script]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    started = launcher if ranks > 1 else []
+    done, folder = launched(lambda out: [*started, *wrapper, "-o", str(out), "--", *script], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
-    traces = sorted(tmp_path.iterdir())
+    traces = sorted(folder.iterdir())
     assert [p.name for p in traces] == [f"j_rank{r}-of-{ranks}_cycle0.pt.trace.json.gz" for r in range(ranks)]
     for path in traces:
         events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
         names = [e.get("name") for e in events if e.get("cat") == "user_annotation"]
         assert [names.count(n) for n in ("forward", "backward", "optimizer")] == [2, 2, 2]
     # and without a profiler nothing is written
-    plain = subprocess.run(
-        [*(launcher if ranks > 1 else []), *script], capture_output=True, env=environment, timeout=300, check=False
-    )
-    assert plain.returncode == 0
-    assert len(list(tmp_path.iterdir())) == ranks
+    done, _ = launched(lambda _: [*started, *script], tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(list(folder.iterdir())) == ranks
