@@ -13,24 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cli.tables import TABLE
 
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import check_output, to_json, to_markdown, to_text, write_answer
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.trace.errors import InputError, UsageError
 
-NAMES = ["plain", 'a "quoted", name', "two\nlines\r", "\x1b[31m\u202e", "naïve 核", "<img src=x onerror=alert(1)>", "a|b*c", None]
-TABLE = pa.table(
-    {
-        "rank": pa.array(range(8), pa.int32()),
-        "name": pa.array(NAMES),
-        "time_ns": pa.array([0, 1234567, None, -5, 2**62, 7, 8, 9]),
-        "share": pa.array([0.5, float("nan"), None, float("inf"), 1e-9, 100.0, 2.0, 12345.678]),
-        "rate": pa.array([0.25, 2.0, None, 99.96, 1e300, -0.04, 3.0, 4.0]),
-    }
-)
-FIELDS = [f.with_metadata({"decimals": "1"}) if f.name == "rate" else f for f in TABLE.schema]
-TABLE = TABLE.cast(pa.schema(FIELDS))
 COLUMNS = tuple(AnswerColumn(n, "ns" if n == "time_ns" else None, "what it is") for n in TABLE.column_names)
 ANSWER = Answer(TABLE, COLUMNS, ("rank 5: <b>no</b> \x07report",), {"clocks": ({"host": "a", "drift_ppm": 0.5},)})
 FACTS = {"ranks": 8, "hosts": 1, "devices": 8, "span_ns": 10}
