@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.align.nccl_calls import nccl_ranges, read_calls
 from alltrace.align.nccl_join import join
 from alltrace.align.nccl_kernels import read_kernels
 from alltrace.align.nccl_names import POINT_TO_POINT, operation_of
 from alltrace.align.nccl_trace import read_trace
-from alltrace.trace import compute as pc
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.align.call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
 from alltrace.align.joined import Joined
@@ -19,7 +20,6 @@ from alltrace.align.logged_units import Units, units_of
 from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.run.manifest import LogMatch
 from alltrace.run.run_logs import found_by, logged_calls
-from alltrace.trace import compute as pc
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.names import name_id
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import NOTHING, Payload, operation_of, parse_payload
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
-from alltrace.trace import compute as pc
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:

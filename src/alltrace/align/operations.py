@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

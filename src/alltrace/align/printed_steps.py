@@ -6,14 +6,13 @@ sequence of step times that fits at several places about as well numbers nothing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from alltrace.align.schema import STEPS
 from alltrace.run.clock import clock_map
 from alltrace.run.run_logs import printed_steps
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

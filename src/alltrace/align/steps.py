@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.align.schema import STEPS
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.store import Run, StoredRank
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from alltrace.align.aligned import Aligned
 from alltrace.align.schema import SOURCES, STEPS, Alignment
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
@@ -24,7 +26,6 @@ from alltrace.run.manifest import NAMES, plain, read_manifest, write_json, write
 from alltrace.run.overlay import ALIGN, FACTS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run
-from alltrace.trace import compute as pc
 from alltrace.trace.errors import AlltraceError, InputError
 from alltrace.trace.names import intern
 from alltrace.trace.schema import TABLES

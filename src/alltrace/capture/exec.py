@@ -8,7 +8,7 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from alltrace.capture.check import ENDINGS, find_reports
 from alltrace.capture.identity import Identity, find_identity
@@ -18,7 +18,6 @@ from alltrace.capture.profilers.tool import locate
 from alltrace.capture.selection import NAME, Selection, expand
 from alltrace.capture.supervise import MANNERS, REVOKED, Outcome, Witness, supervise
 from alltrace.trace.errors import EXIT_DONE, EXIT_STRICT, AlltraceError, InputError, printable
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

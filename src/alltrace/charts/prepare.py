@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from alltrace.charts.columns import Columns
 from alltrace.charts.drawing import Axis, Drawing
 from alltrace.charts.words import text
-from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:

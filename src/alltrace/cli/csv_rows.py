@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.cli._csv_kernel import NAMED, NONE, NUMBER, NUMBER_OR_NONE, SLACK, TEXT, WIDEST, write_rows
 from alltrace.cli.csv_text import column_texts, one_chunk, quoted
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:

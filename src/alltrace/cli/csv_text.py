@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from alltrace.cli.cells import column_cells, is_number
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

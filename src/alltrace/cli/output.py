@@ -11,9 +11,10 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from alltrace.cli.cells import cells, is_number, is_sparse, json_text
 from alltrace.cli.csv_text import csv_pieces
-from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from alltrace.trace import compute as pc
+import pyarrow.compute as pc
+
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 

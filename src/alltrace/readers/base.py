@@ -7,9 +7,7 @@ several reports into one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
-from alltrace.trace.named_tuple import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Option, Part, Recipe
 from alltrace.recipes.registry import find
 from alltrace.recipes.window import RankWindow, Window, WindowedRank, WindowedRun, select, window_of
 from alltrace.trace.errors import UsageError
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

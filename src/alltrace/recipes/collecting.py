@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.counting import SLOTS, Cells, Slots
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group
 from alltrace.run.ahead import ahead
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers, plain_array
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _renumbered(codes: NDArray[np.int64], present: NDArray[np.int64], size: int)
 def plain(table: Any) -> Any:
     """The table with words in place of dictionaries, which differ from rank to rank."""
     fields = [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in table.schema]
-    return pc.cast_table(table, pa.schema(fields))
+    return table.cast(pa.schema(fields))
 
 
 def collect(keys: Mapping[str, Any], values: Any, counts: Any = None) -> pa.Table:

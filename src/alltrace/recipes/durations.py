@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow.compute as pc
+
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow.compute as pc
+
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.recipes.pop import device_tree, host_tree, scalability
-from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 from alltrace.trace.kernel_rules import COMMUNICATION
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow.compute as pc
+
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:

@@ -20,17 +20,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.call_matching import launches_of
 from alltrace.recipes.collecting import whole_columns
 from alltrace.recipes.shared import once
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers, plain_array, plain_table
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

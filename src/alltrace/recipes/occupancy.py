@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.recipes.stats.cuda import look_up
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 from alltrace.trace.wording import counted
 

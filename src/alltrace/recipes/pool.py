@@ -8,15 +8,14 @@ at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import COUNT, VALUE, Quantile, group, plain, quartile, statistics
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.trace.errors import UsageError
-from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
 from alltrace.recipes.window import NONE, WindowedRank
-from alltrace.trace import compute as pc
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:

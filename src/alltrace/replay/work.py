@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
+import pyarrow.compute as pc
 
-from alltrace.trace import compute as pc
 from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_rules import COMMUNICATION
 

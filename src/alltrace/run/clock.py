@@ -12,9 +12,7 @@ so drift is the relative rate error, and the rounding keeps times whole. The map
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from alltrace.trace.named_tuple import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from alltrace.run.manifest import Manifest, Rank

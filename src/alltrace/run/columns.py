@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-
-from alltrace.trace import compute as pc
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

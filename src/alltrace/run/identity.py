@@ -12,9 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from pathlib import PurePath
-from typing import TYPE_CHECKING
-
-from alltrace.trace.named_tuple import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -13,7 +13,7 @@ import os
 import shutil
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.engine.threads import Threads
@@ -40,10 +40,8 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.store import Names, number_ranges
 from alltrace.run.watching import Watcher
-from alltrace.trace import compute as pc
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
-from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
@@ -514,7 +512,7 @@ def _finish(output: Path, manifest: Manifest) -> Manifest:
     names = Names(paths).table()
     draft = output / f".{NAMES}.{os.getpid()}.tmp"
     try:
-        write_parquet(pc.cast_table(names, TABLES["names"].arrow_schema()), draft)
+        write_parquet(names.cast(TABLES["names"].arrow_schema()), draft)
         draft.replace(output / NAMES)
     finally:
         draft.unlink(missing_ok=True)

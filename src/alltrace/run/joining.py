@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from alltrace.run.manifest import NAMES
 from alltrace.run.parquet import row_group_order
 from alltrace.run.writer import TableWriter
-from alltrace.trace import compute as pc
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:

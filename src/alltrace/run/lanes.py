@@ -8,17 +8,16 @@ row groups, and only the order of the lanes is settled at the end. Rows of small
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.run.row_groups import ROW_GROUP_ROWS, RowGroups
 from alltrace.run.sorting import key_at
 from alltrace.run.spill import spill_file
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

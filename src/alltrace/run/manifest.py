@@ -8,10 +8,9 @@ from functools import cache
 from math import isfinite
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from alltrace.trace.errors import InputError, printable
-from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import FORMAT_VERSION
 
 if TYPE_CHECKING:

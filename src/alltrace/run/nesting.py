@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array
 from alltrace.trace.nesting import NestingSweep
 

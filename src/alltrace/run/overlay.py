@@ -6,11 +6,10 @@ How an alignment is made is the business of `alltrace.align`; a run only needs i
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.manifest import Clock, LogMatch, Manifest
 from alltrace.trace.digests import blake2b
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from alltrace.readers.base import open_report
 from alltrace.run.ahead import ahead
@@ -19,9 +21,7 @@ from alltrace.run.memory import lean_memory
 from alltrace.run.parquet import read_parquet, write_parquet
 from alltrace.run.row_groups import one_thread
 from alltrace.run.writer import TableWriter
-from alltrace.trace import compute as pc
 from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
-from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
@@ -386,7 +386,7 @@ def _sync(folder: Path) -> None:
 def _write_dictionary(folder: Path, name: str, table: Any) -> None:
     if table.num_rows:
         file = NAMES if name == "names" else f"{name}.parquet"
-        write_parquet(pc.cast_table(table, TABLES[name].arrow_schema()), folder / file, store_schema=False)
+        write_parquet(table.cast(TABLES[name].arrow_schema()), folder / file, store_schema=False)
 
 
 def _devices(piece: _Piece, host: str) -> tuple[Device, ...]:

@@ -11,10 +11,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.engine.threads import Threads
 from alltrace.run.parquet import ORDER_KEY, can_add_metadata, open_writer, read_metadata, read_row_group
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array
 from alltrace.trace.blocks import Blocks
 

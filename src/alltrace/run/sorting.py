@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import extremes, masked_array
 
 if TYPE_CHECKING:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
 from alltrace.run.overlay import ALIGN, SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array, plain_array
 from alltrace.trace.errors import InputError, UsageError
-from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:

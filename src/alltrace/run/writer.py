@@ -7,7 +7,7 @@ whose tracks each come in order of time, never touch the disk twice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.columns import HeldColumns
 from alltrace.run.lanes import Lanes
@@ -16,7 +16,6 @@ from alltrace.run.rows import Rows
 from alltrace.run.sorting import RowOrder, SortedBlocks, merge
 from alltrace.run.spill import Spill, block_rows
 from alltrace.trace.arrays import extremes
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

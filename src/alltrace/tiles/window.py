@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES
-from alltrace.trace import compute as pc
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import classify_ns, merge
 

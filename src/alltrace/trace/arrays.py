@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alltrace.trace import compute as pc
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,7 @@ import ctypes
 import mmap
 from struct import Struct
 from struct import error as struct_error
-
-from alltrace.trace.named_tuple import NamedTuple
+from typing import NamedTuple
 
 MAGIC = b"\x7fimage1\n"
 

@@ -29,12 +29,11 @@ from pathlib import Path
 from struct import Struct
 from struct import error as struct_error
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from alltrace.trace import code_image
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

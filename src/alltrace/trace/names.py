@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alltrace.trace import compute as pc
+import pyarrow.compute as pc
+
 from alltrace.trace.digests import blake2b
 
 if TYPE_CHECKING:

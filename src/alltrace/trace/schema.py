@@ -15,9 +15,7 @@ Conventions, for every table:
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Literal
-
-from alltrace.trace.named_tuple import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alltrace.trace import compute as pc
+import pyarrow.compute as pc
+
 from alltrace.ui.apart import Question, answer
 from alltrace.ui.plain import plain, plain_answer
 

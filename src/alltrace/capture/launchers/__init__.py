@@ -7,9 +7,7 @@ Open MPI comes before PMI and PMIx because it sets them too; JSM comes after Ope
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from alltrace.trace.named_tuple import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.capture.profilers.tool import ask
 from alltrace.trace.errors import UsageError
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ import shutil
 from binascii import crc32
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from alltrace.trace.errors import UsageError
-from alltrace.trace.named_tuple import NamedTuple
 
 _VERSION = re.compile(r"(?:Version|version)\s+(\d{4})\.(\d+)\.(\d+)")
 _SWITCH = re.compile(r"(?<![\w-])--?[A-Za-z][A-Za-z0-9-]*")

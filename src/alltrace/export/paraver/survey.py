@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.export.paraver.pcf import values_of
 from alltrace.export.tracks import UNKNOWN, numbers
 from alltrace.readers.paraver import labels as ev
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.readers.nsys.small import raw_type
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array
 from alltrace.trace.schema import TABLES
 

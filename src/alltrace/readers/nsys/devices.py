@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.readers.nsys.small import small_rows, whole
-from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

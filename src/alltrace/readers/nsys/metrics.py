@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, nulls, record_batch, unpacked
 from alltrace.readers.nsys.generic import Generic
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array
 
 if TYPE_CHECKING:

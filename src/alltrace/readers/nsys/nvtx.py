@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked, words_array
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type, whole
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array
 
 if TYPE_CHECKING:

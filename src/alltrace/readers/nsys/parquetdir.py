@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from alltrace.readers.nsys.source import rows_per_batch
-from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError, printable
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import math
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers
 from alltrace.readers.nsys.small import small_rows, whole
-from alltrace.trace import compute as pc
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from alltrace.readers.nsys.source import RawSource

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import masked_array
 from alltrace.trace.names import name_id
 

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.align.aligned import RESIDUALS_FOR_A_FACT
 from alltrace.recipes.diagnose.gaps import CLASSES
 from alltrace.recipes.diagnose.regain import MOST_ERROR, Gain, Regain
-from alltrace.trace import compute as pc
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.intervals import merge, overlap_ns
 

@@ -6,17 +6,16 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.recipes.stats.base import round_half_up
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

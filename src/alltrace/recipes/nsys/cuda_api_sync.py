@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.nsys.base import Cell
@@ -12,7 +13,6 @@ from alltrace.recipes.nsys.cuda_copies import like
 from alltrace.recipes.nsys.rule import Rule
 from alltrace.recipes.stats.cuda import as_text, column, durations
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:

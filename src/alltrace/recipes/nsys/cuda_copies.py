@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.nsys.base import Cell
 from alltrace.recipes.stats.cuda import MEMORY_LABELS, column, launches, look_up, numbers
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables

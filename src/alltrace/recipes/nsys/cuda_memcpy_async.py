@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.nsys.base import Cell
 from alltrace.recipes.nsys.cuda_copies import PLACE, READS, TIMES, is_async, is_kind, launched, like, memory, place
 from alltrace.recipes.nsys.rule import Rule
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

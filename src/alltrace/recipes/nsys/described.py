@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.collecting import Collector
@@ -18,7 +19,6 @@ from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, 
 from alltrace.recipes.nsys.ranges import KEYS, range_names
 from alltrace.recipes.pool import GROUP, Pool
 from alltrace.recipes.stats.base import RANK
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:

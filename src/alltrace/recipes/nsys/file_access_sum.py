@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
@@ -19,7 +20,6 @@ from alltrace.recipes.nsys.file_accesses import (
     ignored,
 )
 from alltrace.recipes.stats.base import RANK, with_rank
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:

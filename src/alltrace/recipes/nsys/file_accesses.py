@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import group
 from alltrace.recipes.nsys.base import Cell
@@ -14,7 +15,6 @@ from alltrace.recipes.nsys.sampled import texts_of
 from alltrace.recipes.nvtx_projection import innermost_ranges
 from alltrace.recipes.stats.base import RANK
 from alltrace.recipes.stats.cuda import column, look_up
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 

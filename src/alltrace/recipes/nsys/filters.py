@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,6 @@ from alltrace.recipes.base import Option
 from alltrace.recipes.shared import once
 from alltrace.recipes.window import DEVICE_TABLES, with_parents
 from alltrace.trace.errors import UsageError
-from alltrace.trace.named_tuple import NamedTuple
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.distribution import group
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns
 from alltrace.recipes.stats.cuda import column, look_up
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers, plain_array
 from alltrace.trace.intervals import Merged, by_track, concurrency, merge, overlap_ns
 

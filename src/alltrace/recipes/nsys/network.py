@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
 from alltrace.recipes.nsys.sampled import texts_of
 from alltrace.recipes.shared import once
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import VALUE
 from alltrace.recipes.shared import once
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts

@@ -6,12 +6,12 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Option
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.filters import NVTX
 from alltrace.recipes.stats.base import RANK, stack, with_rank
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

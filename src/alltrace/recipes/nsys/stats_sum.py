@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import COUNT, group, plain
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
 from alltrace.recipes.pool import GROUP, Pool
 from alltrace.recipes.stats.base import RANK, shares
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

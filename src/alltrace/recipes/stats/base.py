@@ -8,17 +8,16 @@ A whole number is an int64 printed as it is, and null is an empty cell. A face n
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.collecting import Collector
 from alltrace.recipes.distribution import COUNT, VALUE, group, plain, statistics
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Option
 from alltrace.recipes.distribution import VALUE, group
 from alltrace.recipes.stats.base import BY_RANK, Cell
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.stats.cuda import column, kernel_columns, launches, look_up
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

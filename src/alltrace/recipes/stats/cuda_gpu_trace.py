@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.stats.base import Cell, TraceReport, stack
 from alltrace.recipes.stats.cuda import (
@@ -20,7 +21,6 @@ from alltrace.recipes.stats.cuda import (
     look_up,
     relabel,
 )
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:

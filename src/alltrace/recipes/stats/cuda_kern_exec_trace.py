@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.stats.base import Cell, TraceReport, launch_dims
 from alltrace.recipes.stats.cuda import KERNEL_OPTIONS, call_texts, column, kernel_keys, kernel_texts
 from alltrace.recipes.stats.cuda_exec import API_TABLE, KERNEL_TABLE, executions
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

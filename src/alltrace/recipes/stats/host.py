@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.collecting import in_pieces
 from alltrace.recipes.distribution import VALUE, group
 from alltrace.recipes.stats.base import SumReport
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.stats.base import Cell, TraceReport
 from alltrace.recipes.stats.cuda import as_text, column
 from alltrace.recipes.stats.host import timed
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Option
 from alltrace.recipes.stats.base import BY_RANK, Cell, TraceReport
 from alltrace.recipes.stats.cuda import column
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.nvtx_projection import Projection, projection
 from alltrace.recipes.stats.base import StatsReport
 from alltrace.recipes.stats.nvtx_stack import levels, pids_and_tids
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers, plain_table
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.distribution import COUNT, collect, group, summarize
 from alltrace.recipes.stats.base import RANK, RANK_CELL, Cell, with_rank
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:

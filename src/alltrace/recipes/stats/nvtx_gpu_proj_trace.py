@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart, Part
 from alltrace.recipes.distribution import group
@@ -13,7 +14,6 @@ from alltrace.recipes.stats.base import RANK_CELL, Cell
 from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers, plain_array
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.call_matching import CALLS, Launches, match_launches
@@ -16,7 +17,6 @@ from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsRep
 from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, column, kernel_columns, kernel_keys, kernel_labels
 from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:

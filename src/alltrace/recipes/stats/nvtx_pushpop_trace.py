@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.distribution import group
@@ -13,7 +14,6 @@ from alltrace.recipes.nvtx_projection import Line, Spans, close_ends
 from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport
 from alltrace.recipes.stats.nvtx import is_kind, range_labels
 from alltrace.recipes.stats.nvtx_stack import children, levels, name_tree, number_ranges, pids_and_tids, stacks
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers, masked_array, plain_array, plain_table
 
 if TYPE_CHECKING:

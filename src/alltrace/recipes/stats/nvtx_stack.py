@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import group
-from alltrace.trace import compute as pc
 from alltrace.trace.arrays import integers, plain_array
 from alltrace.trace.errors import UsageError
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.stats.base import RANK, with_rank
 from alltrace.recipes.stats.cuda import column, durations
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

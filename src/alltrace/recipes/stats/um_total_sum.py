@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow.compute as pc
+
 from alltrace.recipes.stats.base import RANK, RANK_CELL, Cell, StatsReport
 from alltrace.recipes.stats.um import TABLES, activity, hexadecimal, summed, together
-from alltrace.trace import compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

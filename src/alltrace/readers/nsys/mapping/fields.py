@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from alltrace.trace.named_tuple import NamedTuple
+from typing import Literal, NamedTuple
 
 How = Literal["copy", "loose", "id", "string", "text", "thread", "process", "device", "words", "flag", "constant"]
 

@@ -8,12 +8,11 @@ import sqlite3
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote_from_bytes
 
 from alltrace.readers.nsys.sqlite.detect import AGAIN, COPY, Header, error_text
 from alltrace.trace.errors import InputError
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

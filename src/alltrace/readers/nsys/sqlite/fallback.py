@@ -7,10 +7,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.readers.nsys.sqlite.columns import as_text
 from alltrace.readers.nsys.sqlite.database import Watch, connection, quoted
-from alltrace.trace import compute as pc
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:

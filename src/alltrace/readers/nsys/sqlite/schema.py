@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.readers.nsys.sqlite.database import connection, quoted
-from alltrace.trace.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     import sqlite3
