@@ -13,9 +13,13 @@ export ALLTRACE_DATA ?= $(wildcard $(DATA))
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: $(VENV)/.done ## make the environment in .venv
+env: $(VENV)/.built ## make the environment in .venv, and build what is compiled
 
-$(VENV)/.done: pyproject.toml
+$(VENV)/.built: $(VENV)/.done $(wildcard src/alltrace/core/*.pyx src/alltrace/core/*.pxd)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(VENV)/.done: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

@@ -1,9 +1,7 @@
-"""Interval arithmetic against sets of integer points, compiled and not."""
+"""Interval arithmetic against sets of integer points."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -12,22 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alltrace.trace import intervals as iv
-from alltrace.trace._interval_kernels import kernel
 
 LOW, HIGH = -8, 20
 MIN, MAX = iv.INT64_MIN, iv.INT64_MAX
 point = st.integers(LOW, HIGH)
 pairs = st.lists(st.tuples(point, point), max_size=12)
-
-
-@pytest.fixture(params=["plain", "compiled"], autouse=True, scope="module")
-def path(request):
-    """Run everything in plain NumPy and compiled."""
-    for name in ("merge_sorted", "intersect", "overlap"):
-        kernel(name)  # compiled before a test is timed
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(iv, "SMALL_ROWS", 0 if request.param == "compiled" else 1 << 40)
-        yield
 
 
 def arrays(given_pairs):
@@ -213,29 +200,3 @@ def test_large_inputs_agree_with_small_ones():
     level = iv.concurrency(starts, ends).level_ns()
     assert level[1:].sum() == merged.total_ns
     assert (level * np.arange(len(level))).sum() == (ends - starts).sum()
-
-
-def test_small_inputs_never_import_numba():
-    code = """
-import sys, numpy as np
-from alltrace.trace import intervals as iv, nesting
-a = np.arange(0, 900, 3); b = a + 2
-m = iv.merge(a, b); iv.intersection(m, m); iv.overlap_ns(a, b, m); iv.concurrency(a, b)
-t = np.zeros(len(a), np.int64); nesting.nest(t, a, b); nesting.innermost(t, a, b, t, a); nesting.enclosing(t, a, b, t, a)
-assert "numba" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_compiled_loops_are_loaded_when_it_pays():
-    code = """
-import sys, numpy as np
-from alltrace.trace import intervals as iv
-a = np.arange(0, 9 * 10**6, 9); b = a + 4
-first = iv.merge(a, b)
-assert "alltrace.trace.machine_code" not in sys.modules
-for _ in range(60): later = iv.merge(a, b)
-assert "alltrace.trace.machine_code" in sys.modules
-assert (first.starts == later.starts).all() and (first.ends == later.ends).all()
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""Nesting and look-ups in ranges against every pair of range and call, compiled and not."""
+"""Nesting and look-ups in ranges against every pair of range and call."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alltrace.trace import intervals, nesting
-from alltrace.trace._interval_kernels import kernel
+from alltrace.trace import nesting
+from alltrace.trace.intervals import INT64_MAX, INT64_MIN
 
 spans = st.tuples(st.integers(0, 2), st.integers(-5, 12), st.integers(0, 9)).map(lambda s: (s[0], s[1], s[1] + s[2]))
 many = st.lists(spans, max_size=14)
 
 
-@pytest.fixture(params=["plain", "compiled"], autouse=True, scope="module")
-def path(request):
-    """Run everything on lists and compiled, with little room so that the sweeps have to ask for more."""
-    for name in ("nest", "innermost", "enclosing"):
-        kernel(name)  # compiled before a test is timed
+@pytest.fixture(autouse=True, scope="module")
+def little_room():
+    """Sweeps have to ask for more room."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intervals, "SMALL_ROWS", 0 if request.param == "compiled" else 1 << 40)
         patch.setattr(nesting, "_ROOM", 1)
         yield
 
@@ -90,7 +87,7 @@ def test_interleaved_ranges():
 
 
 def test_extreme_times():
-    low, high = intervals.INT64_MIN, intervals.INT64_MAX
+    low, high = INT64_MIN, INT64_MAX
     depths, parents = nesting.nest(*columns([(0, low, high), (0, low, 0), (0, -1, high)]))
     assert (depths.tolist(), parents.tolist()) == ([0, 1, 1], [-1, 0, 0])
 

@@ -17,8 +17,7 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 

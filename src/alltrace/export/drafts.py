@@ -13,8 +13,7 @@ from alltrace.trace.errors import InputError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
 _FAST = 1
 _GZIP = 31

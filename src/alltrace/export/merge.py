@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import TracebackType
+    from typing import Self
 
     from numpy.typing import NDArray
-    from typing_extensions import Self
 
     from alltrace.export.lines import Records
 

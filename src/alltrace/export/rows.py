@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
+    from typing import Self
 
     from numpy.typing import NDArray
-    from typing_extensions import Self
 
     Int64 = NDArray[np.int64]
 

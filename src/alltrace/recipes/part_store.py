@@ -19,8 +19,7 @@ from alltrace.recipes.base import Part
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
 _HELD_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 16

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
+    from typing import Self
 
     import pyarrow as pa
-    from typing_extensions import Self
 
     from alltrace.engine.threads import Threads
     from alltrace.run.lanes import WrittenRun

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -199,7 +199,7 @@ def _system(report: Report) -> _Facts:
 
 
 def _iso(utc_ns: int) -> str:
-    return datetime.fromtimestamp(utc_ns // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    return datetime.fromtimestamp(utc_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _session(report: Report) -> _Facts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,7 +98,7 @@ def _mixed(lines: Sequence[str], form: LogForm, rng: np.random.Generator) -> Ite
 def _clock(at: int, who: Identity, form: LogForm) -> datetime:
     """A host's local time at a true time."""
     utc_us = (JOB_START_UTC_NS + who.host_clock_ns(at)) // 1_000
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=utc_us, hours=form.zone_hours)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=utc_us, hours=form.zone_hours)
 
 
 def _line(at: int, who: Identity, text: str, form: LogForm) -> str:

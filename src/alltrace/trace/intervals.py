@@ -4,18 +4,18 @@ Intervals are half-open `[start, end)` in int64 nanoseconds, given as two arrays
 has no length and covers nothing. `Merged` is a set of intervals in normal form, which the set operations take and give. All
 results are exact integers. Tracks are taken apart with `by_track`.
 
-Large inputs run compiled, small ones in plain NumPy with equal results, so that a short command never waits for compiled code:
-it is loaded only once about as much time was lost without it as loading takes.
+Sweeps over sorted intervals are compiled (`alltrace.core.intervals`); what NumPy does in a few passes is left to it.
 Nesting and look-ups in named ranges are in `alltrace.trace.nesting`.
 """
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from alltrace.core import intervals as core
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Int64 = NDArray[np.int64]
-
-SMALL_ROWS = 4096
-"""Inputs with fewer rows than this do not run compiled."""
-
-_LOADING_NS = 10_000_000
-"""What loading all that opens compiled kernels takes, about."""
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
@@ -67,26 +61,12 @@ def merge(starts: Int64, ends: Int64) -> Merged:
         ends: int64 array of n ends, ns.
     """
     starts, ends = _int64(starts), _int64(ends)
-    merge_sorted = kernel_for("merge_sorted", len(starts), 9)
-    if merge_sorted is not None:
-        out_starts, out_ends = np.empty_like(starts), np.empty_like(ends)
-        count = merge_sorted(starts, ends, out_starts, out_ends)
-        if count < 0:
-            order = np.argsort(starts, kind="stable")
-            count = merge_sorted(starts[order], ends[order], out_starts, out_ends)
-        return Merged(out_starts[:count].copy(), out_ends[:count].copy())
-    long = ends > starts
-    if not long.all():
-        starts, ends = starts[long], ends[long]
-    if not len(starts):
-        return NOTHING
-    if (starts[1:] < starts[:-1]).any():
+    out_starts, out_ends = np.empty_like(starts), np.empty_like(ends)
+    count = core.merge_sorted(starts, ends, out_starts, out_ends)
+    if count < 0:
         order = np.argsort(starts, kind="stable")
-        starts, ends = starts[order], ends[order]
-    reached = np.maximum.accumulate(ends)
-    first = np.concatenate(([True], starts[1:] > reached[:-1]))
-    last = np.concatenate((first[1:], [True]))
-    return Merged(starts[first], reached[last])
+        count = core.merge_sorted(starts[order], ends[order], out_starts, out_ends)
+    return Merged(out_starts[:count].copy(), out_ends[:count].copy())
 
 
 def union(sets: Iterable[Merged]) -> Merged:
@@ -104,16 +84,9 @@ def intersection(a: Merged, b: Merged) -> Merged:
     if not len(a.starts) or not len(b.starts):
         return NOTHING
     total = len(a.starts) + len(b.starts)
-    kernel = kernel_for("intersect", total, 20)
-    if kernel is not None:
-        out_starts, out_ends = np.empty(total, np.int64), np.empty(total, np.int64)
-        count = kernel(*a, *b, out_starts, out_ends)
-        return Merged(out_starts[:count].copy(), out_ends[:count].copy())
-    low = np.searchsorted(b.ends, a.starts, "right")
-    counts = np.searchsorted(b.starts, a.ends, "left") - low
-    of_a = np.repeat(np.arange(len(a.starts)), counts)
-    of_b = np.arange(len(of_a)) - np.repeat(np.cumsum(counts) - counts - low, counts)
-    return Merged(np.maximum(a.starts[of_a], b.starts[of_b]), np.minimum(a.ends[of_a], b.ends[of_b]))
+    out_starts, out_ends = np.empty(total, np.int64), np.empty(total, np.int64)
+    count = core.intersect(*a, *b, out_starts, out_ends)
+    return Merged(out_starts[:count].copy(), out_ends[:count].copy())
 
 
 def difference(a: Merged, b: Merged) -> Merged:
@@ -159,18 +132,14 @@ def overlap_ns(starts: Int64, ends: Int64, merged: Merged) -> Int64:
         int64 array of n, ns.
     """
     starts, ends = _int64(starts), _int64(ends)
-    overlap = kernel_for("overlap", len(starts) + len(merged.starts), 60)
-    if overlap is not None:
-        out = np.empty(len(starts), np.int64)
-        before = np.empty(len(merged.starts) + 1, np.uint64)
-        if not overlap(starts, ends, *merged, before, out):
-            order = np.argsort(starts, kind="stable")
-            ascending = np.empty_like(out)
-            overlap(starts[order], ends[order], *merged, before, ascending)
-            out[order] = ascending
-        return out
-    covered = _covered_before(merged, np.maximum(starts, ends)) - _covered_before(merged, starts)
-    return _as_int64(covered)
+    out = np.empty(len(starts), np.int64)
+    before = np.empty(len(merged.starts) + 1, np.uint64)
+    if not core.overlap(starts, ends, *merged, before, out):
+        order = np.argsort(starts, kind="stable")
+        ascending = np.empty_like(out)
+        core.overlap(starts[order], ends[order], *merged, before, ascending)
+        out[order] = ascending
+    return out
 
 
 def bin_edges(start: int, end: int, bins: int) -> Int64:
@@ -413,26 +382,3 @@ def _sum_before(times: Int64, points: Int64) -> NDArray[np.uint64]:
     summed = np.concatenate((np.zeros(1, np.uint64), np.cumsum(times.view(np.uint64))))
     index = np.searchsorted(times, points, "left")
     return index.astype(np.uint64) * points.view(np.uint64) - summed[index]
-
-
-_lost_ns = 0
-
-
-def kernel_for(name: str, rows: int, gain_ns: int) -> Any | None:
-    """The compiled kernel of that name, or None when the plain way is to be taken.
-
-    Args:
-        name: The kernel.
-        rows: Rows of the input.
-        gain_ns: How much faster per row the kernel is than the plain way.
-    """
-    global _lost_ns
-    if rows < SMALL_ROWS:
-        return None
-    if "alltrace.trace.machine_code" not in sys.modules:
-        _lost_ns += rows * gain_ns
-        if _lost_ns < _LOADING_NS:
-            return None
-    from alltrace.trace._interval_kernels import kernel
-
-    return kernel(name)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.trace import _sweeps
-from alltrace.trace.intervals import kernel_for
+from alltrace.core import intervals as core
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 _FAR = 1 << 62
 _ROOM = 1024
-_GAIN_NS = 1500
 
 
 class NestingSweep:
@@ -57,13 +55,7 @@ class NestingSweep:
         depths, parents = np.empty(count, np.int64), np.empty(count, np.int64)
         wanted = np.ascontiguousarray(wanted, np.bool_)
         tracks = np.ascontiguousarray(tracks, np.int64)
-        kernel = kernel_for("nest", count, _GAIN_NS)
-        if kernel is not None:
-            kernel(wanted, tracks, starts, ends, self._row, *frontier, self._state, depths, parents)
-        else:
-            lists = _Lists(*frontier, self._state, depths, parents)
-            _sweeps.nest(wanted.tolist(), tracks.tolist(), starts.tolist(), ends.tolist(), self._row, *lists.values)
-            lists.store()
+        core.nest(wanted, tracks, starts, ends, self._row, frontier, self._state, depths, parents)
         self._frontier = frontier[:, : int(self._state[0])].copy()
         self._row += count
         return depths, parents
@@ -95,17 +87,11 @@ def innermost(
     count = len(calls[0])
     found = np.full(count, -1, np.int64)
     state = np.zeros(4, np.int64)
-    kernel = kernel_for("innermost", count + len(ranges[0]), _GAIN_NS)
-    if kernel is not None:
-        frontier = np.zeros((4, _ROOM), np.int64)
-        kernel(*ranges, *calls, *frontier, state, found)
-        while state[3] < count:
-            frontier = np.concatenate((frontier, np.zeros_like(frontier)), axis=1)
-            kernel(*ranges, *calls, *frontier, state, found)
-    else:
-        lists = _Lists(*np.zeros((4, len(ranges[0])), np.int64), state, found)
-        _sweeps.innermost(*(a.tolist() for a in (*ranges, *calls)), *lists.values)
-        lists.store()
+    frontier = np.zeros((4, _ROOM), np.int64)
+    core.innermost(*ranges, *calls, frontier, state, found)
+    while state[3] < count:
+        frontier = np.concatenate((frontier, np.zeros_like(frontier)), axis=1)
+        core.innermost(*ranges, *calls, frontier, state, found)
     return _unsorted(found, range_order, call_order)
 
 
@@ -133,21 +119,15 @@ def enclosing(
     state = np.zeros(5, np.int64)
     queries: list[Int64] = [np.empty(0, np.int64)]
     rows: list[Int64] = [np.empty(0, np.int64)]
-    kernel = kernel_for("enclosing", count + len(ranges[0]), _GAIN_NS)
-    active = np.zeros((2, _ROOM if kernel is not None else len(ranges[0])), np.int64)
+    active = np.zeros((2, _ROOM), np.int64)
     room = max(4 * count, active.shape[1])
     while state[3] < count:
         pairs = np.empty((2, room), np.int64)
-        if kernel is not None:
-            before = int(state[3])
-            kernel(*ranges, *calls, *active, state, *pairs)
-            if state[3] == before:  # no call was done: what stopped it was room
-                active = np.concatenate((active, np.zeros_like(active)), axis=1)
-                room = max(room, active.shape[1])
-        else:
-            lists = _Lists(*active, state, *pairs)
-            _sweeps.enclosing(*(a.tolist() for a in (*ranges, *calls)), *lists.values)
-            lists.store()
+        before = int(state[3])
+        core.enclosing(*ranges, *calls, active, state, pairs)
+        if state[3] == before:  # no call was done: what stopped it was room
+            active = np.concatenate((active, np.zeros_like(active)), axis=1)
+            room = max(room, active.shape[1])
         written = int(state[4])
         queries.append(pairs[0, :written].copy())
         rows.append(pairs[1, :written].copy())
@@ -156,18 +136,6 @@ def enclosing(
         query if call_order is None else call_order[query],
         row if range_order is None else range_order[row],
     )
-
-
-class _Lists:
-    """Arrays as lists, for a sweep that is not compiled, and back."""
-
-    def __init__(self, *arrays: Int64) -> None:
-        self._arrays = arrays
-        self.values: list[list[int]] = [a.tolist() for a in arrays]
-
-    def store(self) -> None:
-        for array, values in zip(self._arrays, self.values, strict=True):
-            array[:] = values
 
 
 def _clipped(starts: Int64, ends: Int64) -> tuple[Int64, Int64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+import tomllib
 
 _PATTERNS = {
     "name": (re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"), "up to 40 small letters, digits and hyphens"),

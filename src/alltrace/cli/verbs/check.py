@@ -72,7 +72,7 @@ def _told(row: dict[str, Any]) -> str:
 
 
 def _budget(path: Path) -> dict[str, Any]:
-    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    toml = import_module("tomllib")
     try:
         found: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
         return found

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
+    from typing import Self
 
     from numpy.typing import NDArray
-    from typing_extensions import Self
 
     Int64 = NDArray[np.int64]
     Columns = tuple[Int64, Int64, Int64, Int64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from alltrace.readers.nccl_log.scan import ABSENT
 from alltrace.trace.errors import UsageError
@@ -68,6 +68,6 @@ class Stamp:
         except ValueError:
             return ABSENT
         if time.tzinfo is None:
-            time = time.replace(tzinfo=timezone.utc)
-        delta = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
+            time = time.replace(tzinfo=UTC)
+        delta = time - datetime(1970, 1, 1, tzinfo=UTC)
         return (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000

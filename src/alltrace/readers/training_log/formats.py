@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 _LONGEST = 20_000
 _NUMBER = r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -131,10 +131,10 @@ def stamp_ns(step: Step) -> int | None:
     if step.stamp is None:
         return None
     try:
-        time = datetime.fromisoformat(_FRACTION.sub(lambda f: f".{f[1][:6]:0<6}", step.stamp)).replace(tzinfo=timezone.utc)
+        time = datetime.fromisoformat(_FRACTION.sub(lambda f: f".{f[1][:6]:0<6}", step.stamp)).replace(tzinfo=UTC)
     except ValueError:
         return None
-    since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1_000
 
 

@@ -210,7 +210,7 @@ class Regain:
         source[waits] = link[source[waits]]
         return self._rewired(source)
 
-    def _rewired(self, source: Int64, weights: Int64 | None = None) -> OtherOrder:
+    def _rewired(self, source: NDArray[np.int32], weights: Int64 | None = None) -> OtherOrder:
         """The run with other sources of its arcs, -1 for none; an arc that alone leads to its target stays."""
         against, weights = weights, self.replay.weights if weights is None else weights
         graph = self.replay.graph

@@ -21,8 +21,7 @@ from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from typing_extensions import Self
+    from typing import Self
 
 CellKind = Literal["text", "int", "real", "time", "mean_time", "percent", "size", "throughput", "ticks"]
 
