@@ -204,7 +204,7 @@ def test_secrets_are_in_no_answer(alltrace, tmp_path):
 
 
 def test_the_package_and_the_help_are_light():
-    heavy = "{'numpy', 'pyarrow', 'duckdb', 'numba', 'rich', 'fsspec', 'pandas', 'xxhash'}"
+    heavy = "{'numpy', 'pyarrow', 'duckdb', 'rich', 'fsspec', 'pandas', 'xxhash'}"
     for code in ("import alltrace", "import alltrace.cli.main as m; m.main(['--help'])"):
         done = subprocess.run(
             [sys.executable, "-c", f"import sys; {code}; print(sorted({heavy} & set(sys.modules)))"],

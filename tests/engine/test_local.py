@@ -29,23 +29,6 @@ def work(item, advance):
     return item * item, os.getpid()
 
 
-def has_pandas(item, advance):
-    """Whether pyarrow has loaded pandas."""
-    import pyarrow as pa
-
-    pa.array([item])
-    return "pandas" in sys.modules
-
-
-def test_workers_load_no_pandas_unless_their_parent_has(tmp_path, monkeypatch):
-    (tmp_path / "pandas.py").write_text("__version__ = '0'\nclass DataFrame: pass")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "pandas", raising=False)
-    assert [o.get() for o in run_tasks(has_pandas, [1, 2], jobs=2)] == [False, False]
-    monkeypatch.setitem(sys.modules, "pandas", sys)
-    assert [o.get() for o in run_tasks(has_pandas, [1, 2], jobs=2)] == [True, True]
-
-
 def test_one_job_runs_here_and_in_order():
     told = []
     outcomes = list(run_tasks(work, [3, 1, 2], jobs=1, progress=told.append))

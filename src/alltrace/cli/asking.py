@@ -13,7 +13,6 @@ from alltrace.trace.errors import EXIT_DONE, UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from alltrace.api import OpenRun
     from alltrace.recipes.base import Recipe
 
 
@@ -51,15 +50,6 @@ def summary(recipe: Recipe) -> str:
     return (recipe.__doc__ or "").strip().splitlines()[0]
 
 
-def add_kept_option(parser: argparse.ArgumentParser) -> None:
-    """Whether an answer that is kept will do."""
-    parser.add_argument(
-        "--no-kept",
-        action="store_true",
-        help="work the answer out anew, also where it was asked before and the run is as it was",
-    )
-
-
 def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
     """The options of `recipe` as arguments, and which ranks and steps are asked."""
     group = parser.add_argument_group("the question")
@@ -85,11 +75,6 @@ def _literal(text: str) -> str:
 
 def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: dict[str, Any] | None = None) -> int:
     """Ask `recipe` of the run in `args` and write its answer as `args` says."""
-    from alltrace.cli.startup import keep_pandas_out
-    from alltrace.run.memory import keep_freed_memory
-
-    keep_freed_memory()
-    keep_pandas_out()
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
     from alltrace.recipes.ask import ask, resolve_options, wants_alignment
     from alltrace.recipes.window import select
@@ -118,8 +103,7 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: 
     if getattr(args, "table", None) is not None:
         answer = answer.only(args.table)
     if folder is None:
-        kept = getattr(args, "kept", None)
-        write_answer(verb, answer, run.facts(), args, kept if _may_be_kept(recipe, run, args) else None)
+        write_answer(verb, answer, run.facts(), args)
     else:
         folder.write(verb, answer, run.facts())
         if args.picture is not None:
@@ -140,19 +124,6 @@ def few_columns(recipe: Recipe, options: dict[str, Any]) -> dict[str, tuple[str,
     ):
         return None
     return dict(recipe.reads(options))
-
-
-def _may_be_kept(recipe: Recipe, run: OpenRun, args: argparse.Namespace) -> bool:
-    """Whether the answer depends on nothing but the arguments, the run's own files and our code, and is text on standard output."""
-    from alltrace.run.overlay import ALIGN
-
-    elsewhere = (args.output, args.picture, args.kernel_rules, *(getattr(args, e, None) for e in ("dask", "slurm", "pbs")))
-    return (
-        all(e is None for e in elsewhere)
-        and not any(o.reads for o in recipe.options)
-        and type(recipe).__module__.startswith("alltrace.")
-        and (run.overlay is None or run.overlay.folder == run.path / ALIGN)
-    )
 
 
 def _folder(args: argparse.Namespace) -> Folder | None:

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alltrace.cli.command import Command
-    from alltrace.cli.kept import Question
 
 _INTERRUPTED = 130
-_WITHOUT_REPORTS = ("capture", "synth", "demo", "logs", "ncu")  # verbs that import nothing, or make what they import
 _DESCRIPTION = "Every rank, one trace: merges the profiler reports of a distributed GPU run and says where the time went."
 
 
@@ -30,7 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks is shown escaped
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        if sys.stdout is not None:  # a closed output is None
+            sys.stdout.flush()  # here, where a reader that is gone is no error
+        return code
     except AlltraceError as error:
         print(f"alltrace: {printable(str(error))}", file=sys.stderr)  # noqa: T201
         return error.exit_code
@@ -52,9 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command() -> NoReturn:
     """The command line as a process of its own."""
-    from alltrace.cli.startup import leave
-
-    leave(main())
+    sys.exit(main())
 
 
 def _drop_output() -> None:
@@ -70,43 +69,10 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in ("-V", "--version"):
         print(f"alltrace {__version__}")  # noqa: T201
         return EXIT_DONE
-    from alltrace.cli.kept import question
-
-    asked = question(arguments)
-    known = asked.answer() if asked is not None else None
-    if known is not None:
-        sys.stdout.write(known[0])
-        sys.stdout.flush()
-        sys.stderr.write(known[1])
-        return EXIT_DONE
-    return _run_verb(arguments, asked)
-
-
-def _run_verb(arguments: list[str], asked: Question | None) -> int:
-    helps = not {"-h", "--help"}.isdisjoint(arguments)
-    if asked is None and not helps and arguments[0] not in _WITHOUT_REPORTS:
-        from alltrace.cli.kept import cache_among
-        from alltrace.run import hashes_ahead
-
-        # an import wants the hashes of all reports, a question only those that are not remembered
-        hashes_ahead.start(arguments, None if arguments[0] == "import" else f"{cache_among(arguments)}/{hashes_ahead.REMEMBERED}")
-        try:
-            return _run_command(arguments, asked, helps=helps)
-        finally:
-            hashes_ahead.end()
-    return _run_command(arguments, asked, helps=helps)
-
-
-def _run_command(arguments: list[str], asked: Question | None, *, helps: bool) -> int:
     if arguments[0] != "capture":  # what it starts is the user's, with the user's environment
-        from alltrace.cli.startup import load_lightly, open_libraries_ahead
+        from alltrace.cli.startup import configure_process
 
-        load_lightly()
-        if not helps:
-            from alltrace.run import hashes_ahead
-
-            open_libraries_ahead(hashes_ahead.go)
-    import argparse
+        configure_process()
     from importlib import import_module
 
     from alltrace.cli.command import HelpFormatter, Parser
@@ -128,7 +94,7 @@ def _run_command(arguments: list[str], asked: Question | None, *, helps: bool) -
     try:
         # some verbs read their last arguments with a parser of their own
         with LASTING:
-            return command.run(parser.parse_args(arguments[1:], argparse.Namespace(kept=asked)))
+            return command.run(parser.parse_args(arguments[1:]))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
 

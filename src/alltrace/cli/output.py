@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from alltrace.cli.kept import Question
     from alltrace.recipes.base import Answer, Chart
 
 ENVELOPE_VERSION = 1
@@ -56,9 +55,7 @@ def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> 
         check_picture(args.picture)
 
 
-def write_answer(
-    verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace, kept: Question | None = None
-) -> None:
+def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace) -> None:
     """Write `answer` as `args.format` to `args.output` or standard output, its first `args.limit` rows.
 
     Args:
@@ -66,7 +63,6 @@ def write_answer(
         answer: The answer.
         facts: What the run is: ranks, hosts, devices, span_ns.
         args: The arguments of `add_answer_options`.
-        kept: Keeps what is written, for the next time that this is asked; None to keep nothing.
 
     Raises:
         UsageError: Parquet without a file to write to, an output that is no file, or a picture of what has none.
@@ -86,11 +82,9 @@ def write_answer(
         pieces = _pieces(verb, answer, table, facts, args)
         if args.output is None and sys.stdout.isatty():  # a name from a trace writes nothing to the terminal, in CSV or JSON either
             pieces = ("\n".join(map(printable, piece.split("\n"))) for piece in pieces)
-        emit(pieces if kept is None else kept.copying(pieces), args.output)
+        emit(pieces, args.output)
     for line in said:
         print(line, file=sys.stderr)  # noqa: T201
-    if kept is not None:
-        kept.keep(said)
     if args.picture is not None:
         write_picture(verb, answer._replace(table=table), args.picture)
 

@@ -1,26 +1,25 @@
-"""The pool of processes of the local engine.
+"""The worker processes of the local engine, by loky.
 
-Processes are spawned, never forked: a data engine that was used before a fork hangs in the child.
+loky spawns workers (a forked one would hang in a data engine that its parent has used), does not run the user's script again in
+each of them, and ends all workers when one of them is killed.
 """
 
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
-import pickle
 import signal
-import sys
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from multiprocessing.context import SpawnContext, SpawnProcess
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from loky import ProcessPoolExecutor
+from loky.backend import get_context
+from loky.process_executor import BrokenProcessPool
+
 from alltrace.engine.local import Outcome, attempt
-from alltrace.trace.absent import keep_pandas_out
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_TELL_EVERY_S = 0.1
-_PATIENCE_S = 5.0
-_GARBAGE = 20_000  # objects more than there were, before Python looks for garbage; as in a command
+_REPORT_EVERY_S = 0.1
+_PARENT_POLL_S = 1.0
+_GARBAGE_THRESHOLD = 20_000
 
-_done: Any = None
-"""In a worker: the count of all workers' units of work."""
+_reports: Any = None
+"""In a worker: the queue of (item, units of work done since the last report)."""
 
 
 def in_pool(
@@ -44,121 +43,112 @@ def in_pool(
     advance: Callable[[int], None],
 ) -> Iterator[Outcome[_Result]]:
     """`function(item, advance)` for each item in `jobs` processes; see `alltrace.engine.local.run_tasks`."""
-    needs_main = b"__main__" in pickle.dumps((function, items[0]))
-    context = multiprocessing.get_context("spawn") if needs_main else _Context()
-    # A shared number, not a queue: it is up to date when the task's result arrives, and reading it takes no lock, which a worker
-    # that was killed may hold for ever
-    done = context.Value("q", 0)
-    given = (done, "pandas" in sys.modules)
-    with _watching(done, advance), ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=given) as pool:
-        waiting: dict[Future[Outcome[_Result]], int] = {}
-        try:
+    context = get_context("loky")
+    reports = context.SimpleQueue()
+    pool = ProcessPoolExecutor(jobs, context=context, initializer=_start_worker, initargs=(reports, os.getpid()))
+    waiting: set[Future[tuple[Outcome[_Result], int]]] = set()
+    try:
+        with _progress(reports, advance) as finish:
             # a bounded window: a worker that dies takes few results with it, and the pool's queue stays short
             for index, item in enumerate(items):
-                waiting[pool.submit(_in_worker, index, function, item)] = index
+                waiting.add(pool.submit(_in_worker, index, function, item))
                 if len(waiting) >= 2 * jobs:
-                    yield from _ready(waiting)
+                    yield from _completed(waiting, finish)
             while waiting:
-                yield from _ready(waiting)
-        except BrokenProcessPool as error:
-            raise AlltraceError(
-                "a worker process was killed, most often because memory ran out; run it again with a smaller --jobs"
-            ) from error
-        except BaseException:
-            _stop(pool)
-            raise
+                yield from _completed(waiting, finish)
+    except BrokenProcessPool as error:
+        raise AlltraceError(
+            "a worker process was killed, most often because memory ran out; run it again with a smaller --jobs"
+        ) from error
+    except BaseException:
+        pool.shutdown(kill_workers=True)  # nobody waits for running tasks any more
+        raise
+    pool.shutdown()
 
 
-class _Process(SpawnProcess):
-    """A spawned process that does not run the user's script again.
-
-    Spawning imports the main module, so a script that asks a question without `if __name__ == "__main__"` would ask it in every
-    worker, which waits for its parent's lock while the parent waits for it. What our workers need is in modules.
-    """
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802  the name is multiprocessing's
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            return SpawnProcess._Popen(process_obj)  # noqa: SLF001  there is no other place to step in
-        finally:
-            sys.modules["__main__"] = main
-
-
-class _Context(SpawnContext):
-    Process = _Process
-
-
-def _ready(waiting: dict[Future[Outcome[_Result]], int]) -> Iterator[Outcome[_Result]]:
+def _completed(
+    waiting: set[Future[tuple[Outcome[_Result], int]]], finish: Callable[[int, int], None]
+) -> Iterator[Outcome[_Result]]:
     done, _ = wait(waiting, return_when=FIRST_COMPLETED)
     for future in done:
-        del waiting[future]
-        yield future.result()
-
-
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """End the workers now; the executor itself would wait for running tasks, and forgets its processes when shut down."""
-    workers = list((pool._processes or {}).values())  # noqa: SLF001  the executor has no other way to stop a running task
-    pool.shutdown(wait=False, cancel_futures=True)
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join(_PATIENCE_S)
-        if worker.is_alive():
-            worker.kill()
-
-
-def _start_worker(done: Any, with_pandas: bool) -> None:
-    global _done
-    _done = done
-    gc.set_threshold(_GARBAGE, 10, 10)  # what a worker loads stays, and is not to be looked through again and again
-    # Ctrl-C reaches every process of the terminal; the parent decides what becomes of its workers
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    if not with_pandas:  # each worker would load it where it is installed, half a second
-        keep_pandas_out()
-
-
-def _end_with_parent() -> None:
-    """Ends this worker when its parent was killed, so that it does not go on writing beside the parent's successor."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _in_worker(index: int, function: Callable[[_Item, Callable[[int], None]], _Result], item: _Item) -> Outcome[_Result]:
-    return attempt(index, function, item, _advance)
-
-
-def _advance(n: int) -> None:
-    with _done.get_lock():
-        _done.value += n
+        waiting.remove(future)
+        outcome, units = future.result()
+        finish(outcome.index, units)
+        yield outcome
 
 
 @contextmanager
-def _watching(done: Any, advance: Callable[[int], None]) -> Iterator[None]:
-    """Hands what the workers have counted to `advance` while the block runs, and the rest at its end."""
-    told = 0
-    ended = threading.Event()
+def _progress(reports: Any, advance: Callable[[int], None]) -> Iterator[Callable[[int, int], None]]:
+    """Pass on what workers report while the block runs.
 
-    def tell() -> None:
-        nonlocal told
-        now = done.get_obj().value
-        if now != told:
-            advance(now - told)
-            told = now
+    Yields:
+        A function of an item and all its units of work, to be called with its result: it passes on what has not been reported yet,
+        so that progress is complete when the result is.
+    """
+    lock = threading.Lock()
+    reported: dict[int, int] = {}
+    finished: set[int] = set()
 
-    def watch() -> None:
-        while not ended.wait(_TELL_EVERY_S):
-            tell()
+    def listen() -> None:
+        while (report := reports.get()) is not None:
+            index, units = report
+            with lock:
+                if index not in finished:
+                    reported[index] = reported.get(index, 0) + units
+                    advance(units)
 
-    thread = threading.Thread(target=watch, daemon=True)
+    def finish(index: int, units: int) -> None:
+        with lock:
+            finished.add(index)
+            advance(units - reported.pop(index, 0))
+
+    thread = threading.Thread(target=listen, name="alltrace-progress", daemon=True)
     thread.start()
     try:
-        yield
+        yield finish
     finally:
-        ended.set()
-        thread.join()
-        tell()
+        with lock:  # a listener that still waits says nothing any more
+            advance = _ignore
+        reports.put(None)
+
+
+def _ignore(_units: int) -> None:
+    pass
+
+
+def _start_worker(reports: Any, parent: int) -> None:
+    global _reports
+    _reports = reports
+    gc.set_threshold(_GARBAGE_THRESHOLD, 10, 10)  # what a worker loads stays, and need not be scanned again and again
+    # Ctrl-C reaches every process of the terminal; the parent decides what becomes of its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(parent)
+
+
+def end_with_parent(parent: int) -> None:
+    """From now on, end this worker when its parent was killed, so that it does not go on writing beside the parent's successor."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="alltrace-parent", daemon=True).start()
+
+
+def _in_worker(
+    index: int, function: Callable[[_Item, Callable[[int], None]], _Result], item: _Item
+) -> tuple[Outcome[_Result], int]:
+    """The outcome of one item, and all its units of work."""
+    done = reported = 0
+    next_report = time.monotonic() + _REPORT_EVERY_S
+
+    def advance(units: int) -> None:
+        nonlocal done, reported, next_report
+        done += units
+        if time.monotonic() >= next_report:
+            _reports.put((index, done - reported))
+            reported = done
+            next_report = time.monotonic() + _REPORT_EVERY_S
+
+    return attempt(index, function, item, advance), done

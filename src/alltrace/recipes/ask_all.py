@@ -118,8 +118,6 @@ def each_reply(
             yield number, Reply(recipe, None, left_out(recipe, chosen, able)[0])
             continue
         asked.append(_Question(number, recipe, options, frozenset(r.rank for r in able)))
-    from alltrace.run.memory import give_back
-
     with PartStore() as parts:
         _map(run, asked, jobs, progress, parts)
         facts = SharedRun(run)
@@ -128,7 +126,6 @@ def each_reply(
             if not parts.has_objects(question.number):
                 facts.memo.clear()
             yield question.number, _reduce(facts, question, parts.take(question.number), chosen, notes)
-            give_back()
 
 
 def _reduce(run: RunFacts, question: _Question, parts: Sequence[Part | str], chosen: Sequence[Any], notes: Sequence[str]) -> Reply:

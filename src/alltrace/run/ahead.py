@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
-
-from alltrace.engine.threads import Call, Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -71,8 +70,8 @@ def in_threads(make: Callable[[_Item], _T], items: Iterable[_Item], threads: int
     if threads < 2:
         yield from map(make, items)
         return
-    waiting: deque[Call[_T]] = deque()
-    with Threads(threads, "alltrace-make") as pool:
+    waiting: deque[Future[_T]] = deque()
+    with ThreadPoolExecutor(threads, "alltrace-make") as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(make, item))

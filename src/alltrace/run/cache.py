@@ -16,17 +16,16 @@ import json
 import os
 import shutil
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.base import open_report
-from alltrace.run.contents import Content, file_stamps
+from alltrace.run.contents import Content, content_hash, file_stamps
 from alltrace.run.discover import find_reports, outdated
-from alltrace.run.hashes_ahead import REMEMBERED, content_hash
 from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
-from alltrace.trace.digests import blake2b
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
 from alltrace.trace.places import cache_folder
 from alltrace.trace.schema import EVENT_TABLES
@@ -41,6 +40,7 @@ DEFAULT_SIZE_BYTES = 20 << 30
 _SIZE_VARIABLE = "ALLTRACE_CACHE_BYTES"
 _RUNS = "runs"
 _FETCHED = "fetched"
+_HASHES = "hashes.json"
 _VERSIONS = ("mtime", "created", "modified", "updated", "last_modified", "LastModified", "ETag", "etag", "md5Hash", "CRC")
 """What the file systems of fsspec call that which changes with a file."""
 _SETTLED_NS = 2_000_000_000
@@ -94,10 +94,8 @@ def resolve(
     wanted = frozenset(EVENT_TABLES if tables is None else tables)
     try:
         (folder / _RUNS).mkdir(parents=True, exist_ok=True)
-        hashes = _Hashes(folder / REMEMBERED)
-        # hashing lets other threads run; whoever asked before will find the run
-        with nullcontext() if all(map(hashes.remembers, reports)) else _reader_loading():
-            key, contents = _key(hashes, reports, rules)
+        hashes = _Hashes(folder / _HASHES)
+        key, contents = _key(hashes, reports, rules)
         with _locked(folder / _RUNS, key):
             present = _present(folder / _RUNS, key)
             known = next(
@@ -198,23 +196,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-@contextmanager
-def _reader_loading() -> Iterator[None]:
-    """Within the block, the reader that most reports need is loaded in a thread of its own."""
-    from threading import Thread
-
-    def load() -> None:
-        with suppress(Exception):  # whoever needs it will say more
-            import alltrace.readers.nsys.sqlite.fast  # noqa: F401
-
-    thread = Thread(target=load, name="alltrace-load")
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
 def _key(hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None) -> tuple[str, dict[str, Content]]:
     """The name of the run made from `reports`: names and contents count, because names can tell ranks; and the contents."""
     from alltrace import __version__
@@ -245,13 +226,6 @@ class _Hashes:
         except (OSError, ValueError):
             known = {}
         self._known: dict[str, Any] = known if isinstance(known, dict) else {}
-
-    def remembers(self, report: Path) -> bool:
-        """Whether `of` knows the hash without reading the report."""
-        try:
-            return self._known_as(str(report.absolute()), [list(s) for s in file_stamps(report)]) is not None
-        except OSError:
-            return False
 
     def of(self, report: Path) -> str:
         """The content hash of a report; `unreadable` where it cannot be read, which the import will say more about."""

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HASH_BLOCK = 1 << 20
-_MAPPED_BYTES = 16 << 20
 
 Stamps = tuple[tuple[int, ...], ...]
 
@@ -52,13 +51,8 @@ def is_as_it_was(report: Path, content: Content) -> bool:
         return False
 
 
-def content_hash(path: Path, *, mapped: bool = False) -> tuple[int, str]:
+def content_hash(path: Path) -> tuple[int, str]:
     """Size in bytes and XXH3-128 of a file, or of a folder's files with their names.
-
-    Args:
-        path: The file or folder.
-        mapped: Whether files may be mapped into memory, which saves a fifth of the time; for a process that nobody misses, because
-            it is killed where a file is cut short meanwhile.
 
     Raises:
         InputError: It cannot be read.
@@ -72,7 +66,7 @@ def content_hash(path: Path, *, mapped: bool = False) -> tuple[int, str]:
             if path.is_dir():
                 digest.update(str(file.relative_to(path)).encode("utf-8", "surrogateescape") + b"\0")
             with file.open("rb", buffering=0) as source:
-                for piece in _mapped(source) if mapped else _read(source):
+                for piece in _read(source):
                     digest.update(piece)
                     size += len(piece)
     except OSError as error:
@@ -85,17 +79,3 @@ def _read(source: io.FileIO) -> Iterator[memoryview]:
     view = memoryview(bytearray(_HASH_BLOCK))
     while n := source.readinto(view):
         yield view[:n]
-
-
-def _mapped(source: io.FileIO) -> Iterator[memoryview]:
-    """The same, without a copy of them: pieces of the file in the system's memory."""
-    import mmap
-    import os
-
-    size = os.fstat(source.fileno()).st_size
-    how = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-    for start in range(0, size, _MAPPED_BYTES):
-        length = min(_MAPPED_BYTES, size - start)
-        there = mmap.mmap(source.fileno(), length, flags=how, prot=mmap.PROT_READ, offset=start)
-        with there, memoryview(there) as view:
-            yield view

@@ -11,15 +11,14 @@ import errno
 import fcntl
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-from alltrace.engine.threads import Threads
 from alltrace.readers.base import Report, ReportReader, open_report
-from alltrace.run import hashes_ahead
-from alltrace.run.contents import Content, is_as_it_was
+from alltrace.run.contents import Content, content_hash, is_as_it_was
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
 from alltrace.run.identity import Plan, RankPlan, plan_ranks
 from alltrace.run.manifest import (
@@ -245,8 +244,6 @@ def _probe_all(
     alone = len(reports) == 1 and not remote()  # then it is read in this process too, and need not be opened again
     items = [_Look(str(p), wanted, known.get(str(p)), f, len(reports), alone) for p, f in zip(reports, folders, strict=True)]
     many = jobs if len(items) > 16 or scratch else 1  # to look at a report takes no time, but where it has to be exported first
-    if many != 1 and len(items) > 1:  # each process hashes the reports that it looks at
-        hashes_ahead.end()
     found: list[_Probe | None] = [None] * len(items)
     for outcome in run_tasks(_probe, items, jobs=many):
         found[outcome.index] = outcome.get()
@@ -270,9 +267,9 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
     size, digest = 0, ""
     reader: ReportReader | None = None
     try:
-        with Threads(1, "alltrace-hash") as pool:  # reading all of it for the hash is left to another thread
+        with ThreadPoolExecutor(1, "alltrace-hash") as pool:  # reading all of it for the hash is left to another thread
             unchanged = known is not None and is_as_it_was(path, known)
-            hashing = None if unchanged else pool.submit(hashes_ahead.content_hash, path)
+            hashing = None if unchanged else pool.submit(content_hash, path)
             try:
                 reader = open_report(path, scratch=Path(look.scratch) if look.scratch else None)
                 report, rows = reader.report, reader.rows_estimate(look.wanted)

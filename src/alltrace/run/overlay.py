@@ -6,10 +6,10 @@ How an alignment is made is the business of `alltrace.align`; a run only needs i
 from __future__ import annotations
 
 import json
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.manifest import Clock, LogMatch, Manifest
-from alltrace.trace.digests import blake2b
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

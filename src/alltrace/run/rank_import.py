@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from alltrace.readers.base import open_report
 from alltrace.run.ahead import ahead
 from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, rank_folder, rank_to_json, write_json
-from alltrace.run.memory import lean_memory
 from alltrace.run.parquet import read_parquet, write_parquet
 from alltrace.run.row_groups import one_thread
 from alltrace.run.writer import TableWriter
@@ -26,8 +25,8 @@ from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from concurrent.futures import ThreadPoolExecutor
 
-    from alltrace.engine.threads import Threads
     from alltrace.readers.base import ReportProcess, ReportReader
     from alltrace.run.identity import RankPlan
 
@@ -99,11 +98,6 @@ def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
     Raises:
         InputError: A report is damaged; nothing of its ranks is left behind.
     """
-    with lean_memory(early=not task.columns):  # few columns are little, and a question waits for them
-        return _import_ranks(task, advance)
-
-
-def _import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
     run = Path(task.run)
     # workers on several hosts may share a number
     staging = run / RANKS / f".{platform.node()}-{os.getpid()}-{task.ranks[0].rank}"
@@ -209,7 +203,7 @@ class _Sinks:
         group: Sequence[str],
         pieces: Mapping[int, _Piece],
         spill: Path,
-        encoder: Threads,
+        encoder: ThreadPoolExecutor,
         task: RankTask,
     ) -> None:
         few, in_order = task.columns, task.in_order

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.engine.threads import Threads
 from alltrace.run.parquet import ORDER_KEY, can_add_metadata, open_writer, read_metadata, read_row_group
 from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from concurrent.futures import Future
     from pathlib import Path
 
-    from alltrace.engine.threads import Call
     from alltrace.run.columns import HeldColumns
     from alltrace.trace.schema import Table
 
@@ -35,9 +35,9 @@ _ZSTD_LEVEL = -1
 _QUEUE = 2  # row groups that may wait for the encoder, so that it works on while others are decoded and sorted
 
 
-def one_thread() -> Threads:
+def one_thread() -> ThreadPoolExecutor:
     """An encoder for `RowGroups`; one for many files saves memory, which Arrow's allocator keeps for each thread."""
-    return Threads(1, "alltrace-encode")
+    return ThreadPoolExecutor(1, "alltrace-encode")
 
 
 class RowGroups:
@@ -57,7 +57,7 @@ class RowGroups:
     can_order = can_add_metadata()
     """Whether this PyArrow can write the order of row groups; before release 17 it cannot."""
 
-    def __init__(self, table: Table, path: Path, held: HeldColumns, encoder: Threads | None = None) -> None:
+    def __init__(self, table: Table, path: Path, held: HeldColumns, encoder: ThreadPoolExecutor | None = None) -> None:
         self.nesting: Any = None
         self.order: list[int] = []
         self._table = table
@@ -67,8 +67,8 @@ class RowGroups:
         self._pending_rows = 0
         self._count = 0
         self._encoder = encoder
-        self._pool: Threads | None = None  # an encoder of its own
-        self._jobs: deque[Call[None]] = deque()
+        self._pool: ThreadPoolExecutor | None = None  # an encoder of its own
+        self._jobs: deque[Future[None]] = deque()
         self._writer: Any = None
         self._complete: frozenset[str] = frozenset()  # columns of the file that have no nulls, and say so
         self._relaxed = False
@@ -106,7 +106,7 @@ class RowGroups:
             self._writer = _parquet_writer(self._table, self._path, None, frozenset())
         self._wait(0)
         if self._pool is not None:
-            self._pool.close()
+            self._pool.shutdown()
         if self._writer is not None:
             if self.order != list(range(self._count)):
                 self._writer.add_key_value_metadata({ORDER_KEY.decode(): json.dumps(self.order)})
@@ -115,10 +115,9 @@ class RowGroups:
     def abandon(self) -> None:
         """Give up; the file is left as it is."""
         self._pending.clear()
-        for job in self._jobs:
-            job.wait()
+        wait(self._jobs)
         if self._pool is not None:
-            self._pool.close()
+            self._pool.shutdown()
         if self._writer is not None:
             self._writer.close()
 

@@ -19,13 +19,13 @@ from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     import pyarrow as pa
 
-    from alltrace.engine.threads import Threads
     from alltrace.run.lanes import WrittenRun
     from alltrace.trace.schema import Table
 
@@ -71,7 +71,7 @@ class TableWriter:
         path: Path,
         spill_folder: Path,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
-        encoder: Threads | None = None,
+        encoder: ThreadPoolExecutor | None = None,
     ) -> None:
         self._encoder = encoder
         self._table = table

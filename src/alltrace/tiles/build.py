@@ -12,6 +12,7 @@ import os
 import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from alltrace.run.overlay import signature as run_signature
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
 from alltrace.tiles.grid import Grid, grid_of
-from alltrace.trace.digests import blake2b
 from alltrace.trace.errors import AlltraceError, InputError
 
 if TYPE_CHECKING:

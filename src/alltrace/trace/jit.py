@@ -7,11 +7,11 @@ import sys
 import threading
 from contextlib import suppress
 from functools import cached_property, lru_cache, update_wrapper
+from hashlib import blake2b
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from alltrace.trace.digests import blake2b
 from alltrace.trace.places import cache_folder
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from alltrace.trace.digests import blake2b
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:

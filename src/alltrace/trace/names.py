@@ -7,11 +7,10 @@ accidental clash among a billion names improbable (about 3 percent), and the rea
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
-
-from alltrace.trace.digests import blake2b
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

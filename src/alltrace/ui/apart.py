@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import tempfile
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from alltrace.engine.pool import end_with_parent
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:
@@ -89,51 +88,37 @@ def _source(session: Session) -> tuple[Path, Path | None]:
 
 def _there(token: Token | None, function: Callable[..., Answer], *arguments: Any) -> Answer:
     from concurrent.futures import wait
-    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
-    from multiprocessing import get_context
+
+    from loky import ProcessPoolExecutor
+    from loky.process_executor import BrokenProcessPool, ShutdownExecutorError
 
     # the process may be ended at any time, and what it has on disk then goes with this folder
-    with (
-        tempfile.TemporaryDirectory(prefix="alltrace-ui-", ignore_cleanup_errors=True) as scratch,
-        ProcessPoolExecutor(1, get_context("spawn"), initializer=_start, initargs=(scratch,)) as pool,
-    ):
+    with tempfile.TemporaryDirectory(prefix="alltrace-ui-", ignore_cleanup_errors=True) as scratch:
+        pool = ProcessPoolExecutor(1, initializer=_start, initargs=(scratch, os.getpid()))
         _pools.add(pool)
         try:
             asked = pool.submit(function, *arguments)
             while token is not None and wait([asked], _LOOK_SECONDS).not_done:
-                if token.cancelled:
-                    _end(pool)
-                    token.check()
+                token.check()
             return asked.result()
-        except BrokenProcessPool as error:
+        except (BrokenProcessPool, ShutdownExecutorError) as error:
             why = "the process that was asked was killed, most often because memory ran out"
             raise AlltraceError(f"{why}; ask fewer ranks") from error
         finally:
             _pools.discard(pool)
+            pool.shutdown(kill_workers=True)
 
 
 def stop() -> None:
     """End what is still being asked; nobody waits for it any more."""
     for pool in list(_pools):
-        _end(pool)
+        pool.shutdown(wait=False, kill_workers=True)
 
 
-def _end(pool: Any) -> None:
-    for process in list((pool._processes or {}).values()):  # noqa: SLF001  an executor has no other way to end a task
-        process.terminate()
-
-
-def _start(scratch: str) -> None:
+def _start(scratch: str, server: int) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = scratch  # also for the processes that this one starts
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends this
-    threading.Thread(target=_end_with_server, daemon=True).start()
-
-
-def _end_with_server() -> None:
-    server = multiprocessing.parent_process()
-    if server is not None:
-        server.join()
-        os._exit(1)
+    end_with_parent(server)
 
 
 def _ask(run: Any, question: Question) -> Answer:

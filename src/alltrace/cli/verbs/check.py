@@ -37,9 +37,6 @@ class CheckCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Judge and write; the breaches also go to standard error."""
-        from alltrace.cli.startup import keep_pandas_out
-
-        keep_pandas_out()
         from alltrace.cli.output import check_drawable, check_output, write_answer
         from alltrace.recipes.budget import judge, read_limits
 

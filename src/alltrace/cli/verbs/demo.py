@@ -34,9 +34,6 @@ class DemoCommand:
         """Simulate, import, ask, and say where to look next."""
         from shlex import quote
 
-        from alltrace.cli.startup import keep_pandas_out
-
-        keep_pandas_out()
         from alltrace.api import OpenRun
         from alltrace.cli.progress import watching
         from alltrace.run.importer import import_reports

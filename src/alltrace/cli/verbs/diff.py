@@ -44,9 +44,6 @@ class DiffCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Compare and write."""
-        from alltrace.cli.startup import keep_pandas_out
-
-        keep_pandas_out()
         from alltrace.cli.output import check_drawable, check_output, write_answer
         from alltrace.recipes.comparing import CHART, compare
         from alltrace.recipes.durations import chosen

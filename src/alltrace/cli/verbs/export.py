@@ -63,11 +63,6 @@ class ExportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Write, or check."""
-        from alltrace.cli.startup import keep_pandas_out
-        from alltrace.run.memory import keep_freed_memory
-
-        keep_freed_memory()
-        keep_pandas_out()
         _check_options(args)
         if args.what == "check":
             return _check(args)

@@ -47,9 +47,6 @@ class ImportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Import, and say what came of it on standard error."""
-        from alltrace.cli.startup import keep_pandas_out
-
-        keep_pandas_out()
         from alltrace.cli.progress import watching
         from alltrace.run.cache import default_folder, fetch
         from alltrace.run.importer import import_reports

@@ -46,9 +46,7 @@ class LogsCommand:
         if args.kind is None:
             raise UsageError(f"logs needs the kind of log; expected one of {', '.join(KINDS)}")
         from alltrace.cli.output import check_output
-        from alltrace.cli.startup import keep_pandas_out
 
-        keep_pandas_out()
         check_output(args)
         done: int = import_module(KINDS[args.kind][0]).run(args)
         return done

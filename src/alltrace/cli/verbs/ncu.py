@@ -51,9 +51,7 @@ class NcuCommand:
         """Read the reports and write the answer."""
         from alltrace.cli.kernel_reports import read_reports
         from alltrace.cli.output import check_drawable, check_output, write_answer
-        from alltrace.cli.startup import keep_pandas_out
 
-        keep_pandas_out()
         if args.compare and len(args.reports) != _TWO:
             raise UsageError(f"--compare is given {len(args.reports)} reports; expected two, such as `alltrace ncu --compare A B`")
         if args.table is not None and not (args.compare or args.run):

@@ -28,9 +28,6 @@ class NotebookCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Open the run, so that the notebook finds it imported, and write the notebook."""
-        from alltrace.cli.startup import keep_pandas_out
-
-        keep_pandas_out()
         from alltrace.cli.output import emit
         from alltrace.recipes.registry import find
         from alltrace.report.notebook import notebook, recipes_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.cli.asking import add_kept_option, add_recipe_options, ask_and_write, summary
+from alltrace.cli.asking import add_recipe_options, ask_and_write, summary
 from alltrace.cli.command import HelpFormatter, Parser, add_answer_options, add_run_argument
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
@@ -27,8 +27,6 @@ class RecipeByName:
 
     def run(self, args: argparse.Namespace) -> int:
         """List the recipes, or ask one."""
-        import argparse
-
         from alltrace.recipes.registry import find, names
 
         if args.list:
@@ -51,9 +49,8 @@ class RecipeByName:
         )
         add_run_argument(parser)
         add_recipe_options(parser, recipe)
-        add_kept_option(parser)
         add_answer_options(parser, folders=True)
-        return ask_and_write(args.name, recipe, parser.parse_args(args.rest, argparse.Namespace(kept=args.kept)))
+        return ask_and_write(args.name, recipe, parser.parse_args(args.rest))
 
 
 COMMAND = RecipeByName()

@@ -34,9 +34,6 @@ class ReportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Ask all recipes of the report and write it."""
-        from alltrace.cli.startup import keep_pandas_out
-
-        keep_pandas_out()
         from alltrace.recipes.window import select
         from alltrace.report import gather
 

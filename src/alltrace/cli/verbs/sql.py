@@ -26,9 +26,6 @@ class SqlCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Ask and write."""
-        from alltrace.cli.startup import keep_pandas_out
-
-        keep_pandas_out()
         from alltrace.cli.output import check_output, write_answer
         from alltrace.recipes.sql import query
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.cli.asking import add_kept_option, add_recipe_options, ask_and_write, summary
+from alltrace.cli.asking import add_recipe_options, ask_and_write, summary
 from alltrace.cli.command import HelpFormatter, Parser, add_answer_options, add_run_argument
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
@@ -29,8 +29,6 @@ class StatsCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """List the reports, or give one."""
-        import argparse
-
         from alltrace.recipes.stats import REPORTS, find_report
 
         if args.list:
@@ -49,9 +47,8 @@ class StatsCommand:
         )
         add_run_argument(parser)
         add_recipe_options(parser, report)
-        add_kept_option(parser)
         add_answer_options(parser)
-        return ask_and_write("stats", report, parser.parse_args(args.rest, argparse.Namespace(kept=args.kept)))
+        return ask_and_write("stats", report, parser.parse_args(args.rest))
 
 
 COMMAND = StatsCommand()

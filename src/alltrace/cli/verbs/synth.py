@@ -73,9 +73,6 @@ class SynthCommand:
         scenario = scenario_named(args.scenario).override(**changes)
         if args.fault:
             scenario = scenario.override(faults=(*scenario.faults, *args.fault))
-        from alltrace.cli.startup import keep_pandas_out
-
-        keep_pandas_out()
         truth = write_run(scenario, args.output, args.form, args.logs)
         print(f"{args.output}: {counted(len(truth.reports), 'report')} and truth.json", file=sys.stderr)  # noqa: T201
         return EXIT_DONE

@@ -46,9 +46,6 @@ class UiCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Serve until interrupted."""
-        from alltrace.cli.startup import keep_pandas_out
-
-        keep_pandas_out()
         from alltrace.cli.kernel_reports import read_reports
         from alltrace.ui.kernels import KernelReports
         from alltrace.ui.serve import serve
