@@ -1,4 +1,4 @@
-"""The columns of one batch while they are filled by the kernels, and the Arrow batch that they become."""
+"""The columns of one batch while they are filled by compiled loops, and the Arrow batch that they become."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.readers.nsys.sqlite import kernels
+from alltrace.core import sqlite as core
 from alltrace.trace.blocks import Blocks
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ _ALIGN = 64
 _MOST_TEXT = 2**31 - 1  # of one column of one batch: Arrow's offsets are 32-bit
 
 KINDS = {
-    pa.int8(): (kernels.INT8, 1),
-    pa.int16(): (kernels.INT16, 2),
-    pa.int32(): (kernels.INT32, 4),
-    pa.int64(): (kernels.INT64, 8),
-    pa.float64(): (kernels.FLOAT64, 8),
-    pa.string(): (kernels.BYTES, 0),
-    pa.binary(): (kernels.BYTES, 0),
+    pa.int8(): (core.INT8, 1),
+    pa.int16(): (core.INT16, 2),
+    pa.int32(): (core.INT32, 4),
+    pa.int64(): (core.INT64, 8),
+    pa.float64(): (core.FLOAT64, 8),
+    pa.string(): (core.BYTES, 0),
+    pa.binary(): (core.BYTES, 0),
 }
 
 
@@ -36,13 +36,20 @@ class Columns:
     Args:
         types: The Arrow type of each column, by name, in order.
         capacity: The most rows.
+
+    Attributes:
+        rows: How many there are so far.
+        outputs: Shape (columns, 3): what each takes (`INT8` to `BYTES` of `alltrace.core.sqlite`); where its values begin in the
+            block, in items of its type, or which text column it is; the byte at which its validity bits begin.
+        views: The block as integers of 8, 16, 32 and 64 bits, and as bytes.
+        nulls: How many nulls each has so far.
     """
 
     def __init__(self, types: Mapping[str, pa.DataType], capacity: int) -> None:
         self._types = dict(types)
         self.capacity = capacity
         self.rows = 0
-        self.outputs = np.zeros((3, len(types)), np.int64)
+        self.outputs = np.zeros((len(types), 3), np.int64)
         self._begins: list[tuple[int, int]] = []
         size = texts = 0
         for column, wanted in enumerate(types.values()):
@@ -50,18 +57,17 @@ class Columns:
             bits_at = size
             size += _padded((capacity + 7) // 8)
             values_at = size
-            size += _padded(capacity * width)
-            place = texts if kind == kernels.BYTES else values_at // width
-            texts += kind == kernels.BYTES
-            self.outputs[:, column] = kind, place, bits_at
+            # One line more: columns that begin a power of two apart would compete for the same lines of the cache
+            size += _padded(capacity * width) + _ALIGN
+            place = texts if kind == core.BYTES else values_at // width
+            texts += kind == core.BYTES
+            self.outputs[column] = kind, place, bits_at
             self._begins.append((bits_at, values_at))
         self._lent = _BLOCKS.lend(size)
         block = self._lent.bytes[:size]
         for bits_at, _ in self._begins:
             block[bits_at : bits_at + (capacity + 7) // 8] = 0xFF
-        self.views: tuple[Any, ...] = tuple(
-            block.view(kind) for kind in (np.int8, np.int16, np.int32, np.int64, np.float64, np.uint8)
-        )
+        self.views = block.view(np.int8), block.view(np.int16), block.view(np.int32), block.view(np.int64), block
         self.nulls = np.zeros(len(types), np.int64)
         self._texts = [_Text(capacity) for _ in range(texts)]
 
@@ -85,11 +91,6 @@ class Columns:
         for index, text in enumerate(self._texts):
             text.take(buffer, at[index], size[index], count, self.rows)
 
-    def fill(self, output: int, values: NDArray[np.int64]) -> None:
-        """Write the numbers of the rows after `rows` into an int64 column."""
-        begin = int(self.outputs[1, output]) + self.rows
-        self.views[3][begin : begin + len(values)] = values
-
     def batch(self) -> pa.RecordBatch:
         """The rows so far; nothing may be added afterwards."""
         arrays = []
@@ -98,8 +99,8 @@ class Columns:
             valid = None
             if self.nulls[column]:
                 valid = self._lent.buffer(bits_at, (self.rows + 7) // 8)
-            if self.outputs[0, column] == kernels.BYTES:
-                text = self._texts[self.outputs[1, column]]
+            if self.outputs[column, 0] == core.BYTES:
+                text = self._texts[self.outputs[column, 1]]
                 arrays.append(text.array(wanted, self.rows, valid))
             else:
                 values = self._lent.buffer(values_at, self.rows * KINDS[wanted][1])
@@ -122,7 +123,7 @@ class _Text:
             grown = np.empty(max(self.used + more, min(2 * len(self._data), _MOST_TEXT)), np.uint8)
             grown[: self.used] = self._data[: self.used]
             self._data = grown
-        self._ascii &= bool(kernels.gather(buffer, at, size, count, self._offsets, row, self._data))
+        self._ascii &= core.gather(buffer, at, size, count, self._offsets, row, self._data)
         self.used += more
 
     def array(self, wanted: pa.DataType, rows: int, valid: Any) -> pa.Array:

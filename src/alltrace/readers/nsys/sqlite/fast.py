@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.readers.nsys.sqlite import kernels
+from alltrace.core import sqlite as core
 from alltrace.readers.nsys.sqlite.columns import Columns
+from alltrace.readers.nsys.sqlite.pages import PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from alltrace.readers.nsys.sqlite.schema import Table
 
 _FLUSH_BYTES = 64 << 20  # of text in a batch, or of long rows at a time
-_UNUSUAL_ROWS = 256  # that are decoded one by one where one is not usual: the next ones may be like it
 
 
 class Scan:
@@ -45,19 +45,14 @@ class Scan:
         self._rowid_output = -1
         wanted = [table.columns[name] for name in types]
         last = max((column.field for column in wanted if not column.is_rowid), default=-1)
-        self._fields = np.full((2, last + 1), -1, np.int64)
-        self._fields[1] = 0
+        # For each field of a record: the column that it goes to, or -1; whether it has a default
+        self._fields = np.full((last + 1, 2), (-1, 0), np.int64)
         for output, column in enumerate(wanted):
             if column.is_rowid:
                 self._rowid_output = output
             else:
-                self._fields[:, column.field] = output, column.has_default
+                self._fields[column.field] = output, column.has_default
         self._columns = Columns(types, 1)
-        kinds = [int(self._columns.outputs[0, output]) if output >= 0 else -1 for output in self._fields[0]]
-        self._usual = np.array([kernels.usual_types(kind) for kind in kinds], np.int64)
-        self._lengths = kernels.usual_lengths()
-        # an odd number of cache lines, so that columns do not compete for them
-        self._places = np.empty((len(types), kernels.BLOCK + 8), np.int64)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, until the end or the first that only SQLite can read.
@@ -75,7 +70,7 @@ class Scan:
         info = tree.info
         info[:] = 0
         for pages, buffer in tree.chunks(leaves):
-            count = kernels.cells(buffer, len(pages), header.page_size, header.usable, start, size, rowid, overflow, info)
+            count = core.cells(buffer, len(pages), header.page_size, header.usable, start, size, rowid, overflow, info)
             if count < 0:
                 raise tree.corrupt_page(pages)
             low = 0
@@ -111,12 +106,11 @@ class Scan:
             if used > len(buffer) and used - len(buffer) + length > _FLUSH_BYTES:
                 high = row
                 break
-            local = kernels.local_size(length, self._tree.header.usable)
+            local = core.local_size(length, self._tree.header.usable)
             whole = self._tree.overflowing(buffer[begin : begin + local], length, int(overflow[row]))
             parts.append(np.frombuffer(whole, np.uint8))
             start[row] = used
             used += length
-        parts.append(np.zeros(kernels.PADDING, np.uint8))
         return high, np.concatenate(parts)
 
     def _decode(
@@ -129,29 +123,20 @@ class Scan:
         high: int,
     ) -> Iterator[pa.RecordBatch]:
         info = self._tree.info
-        texts = int((self._columns.outputs[0] == kernels.BYTES).sum())
+        texts = int((self._columns.outputs[:, 0] == core.BYTES).sum())
         text_at, text_size = np.empty((2, texts, min(high - low, self._columns.capacity)), np.int64)
         while low < high:
             columns = self._columns
             end = min(high, low + columns.capacity - columns.rows)
-            done, stopped = 0, False
-            if self._rowid_output < 0 or columns.outputs[0, self._rowid_output] == kernels.INT64:
-                done = kernels.decode_usual(
-                    buffer, start, size, low, end, self._fields, columns.outputs, columns.rows,
-                    text_at, text_size, columns.nulls, self._places, self._lengths, self._usual, *columns.views,
-                )  # fmt: skip
-            if done and self._rowid_output >= 0:
-                columns.fill(self._rowid_output, rowid[low : low + done])
-            elif not done:
-                end = min(end, low + _UNUSUAL_ROWS)
-                done = kernels.decode(
-                    buffer, start, size, rowid, low, end, self._fields, columns.outputs, self._rowid_output, columns.rows,
-                    text_at, text_size, columns.nulls, info, *columns.views,
-                )  # fmt: skip
-                stopped = done < end - low
-                if stopped and info[0] != kernels.SURPRISE:
-                    problem = kernels.CORRUPT[int(info[0])]
-                    raise self._tree.corrupt(f"row {rowid[low + done]} {problem}")
+            fields = np.hstack((self._fields, columns.outputs[self._fields[:, 0]]))
+            rowid_kind, rowid_begin = columns.outputs[self._rowid_output, :2] if self._rowid_output >= 0 else (-1, 0)
+            done = core.decode(
+                buffer, start, size, rowid, low, end, fields, rowid_kind, rowid_begin, columns.rows,
+                text_at, text_size, columns.nulls, info, *columns.views,
+            )  # fmt: skip
+            stopped = done < end - low
+            if stopped and info[0] != core.SURPRISE:
+                raise self._tree.corrupt(f"row {rowid[low + done]} {PROBLEMS[int(info[0])]}")
             if done and not columns.room_for(text_size[:, :done].sum(axis=1)):
                 # A batch with nothing in it has room: a chunk and its long rows are fewer bytes than Arrow can count
                 yield from self._flush()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.readers.nsys.sqlite import kernels
+from alltrace.core import sqlite as core
 from alltrace.readers.nsys.sqlite.detect import COPY, error_text
 from alltrace.trace.errors import InputError
 
@@ -27,6 +27,21 @@ _CHUNK_BYTES = 1 << 20
 _SAMPLED_LEAVES = 64
 _MAX_DEPTH = 20  # SQLite's own limit of a tree's depth
 _LOCK_BYTE = 1 << 30  # the page here is never used (section 1.3 of the file format)
+
+# What the loops report as broken, for messages
+PROBLEMS = {
+    core.NOT_A_PAGE: "is not a page of a table",
+    core.TOO_MANY_CELLS: "has more cells than it has room for",
+    core.CELL_OUTSIDE: "has a cell outside of the page",
+    core.NO_SUCH_PAGE: "points to a page that the file does not have",
+    core.USED_TWICE: "points to a page that is already in use",
+    core.CELL_TOO_LARGE: "has a cell that is larger than the page leaves room for",
+    core.OUT_OF_ORDER: "has row numbers out of order",
+    core.RECORD_TOO_LARGE: "has a record that is larger than SQLite allows",
+    core.OVERLAP: "has cells that overlap",
+    core.BAD_HEADER: "has a record whose header is broken",
+    core.BAD_VALUES: "has a record whose values run past its end",
+}
 
 
 class TreePages:
@@ -49,7 +64,7 @@ class TreePages:
         self._root = root
         self._lock_page = _LOCK_BYTE // header.page_size + 1
         self._marks: NDArray[np.uint8] | None = None
-        self._buffer = np.empty(self.chunk_pages * header.page_size + kernels.PADDING, np.uint8)
+        self._buffer = np.empty(self.chunk_pages * header.page_size, np.uint8)
         self.info = np.zeros(4, np.int64)
 
     def root_kind(self) -> int:
@@ -66,11 +81,11 @@ class TreePages:
         """
         self._marks = None
         level = np.array([self._root], np.uint32)
-        if self.root_kind() != kernels.INTERIOR:
+        if self.root_kind() != core.INTERIOR:
             return level
         for _ in range(_MAX_DEPTH):
             # All leaves of a tree are at one depth, so the first page of a level tells for all; `cells` finds a liar
-            if self._kind(int(level[0])) != kernels.INTERIOR:
+            if self._kind(int(level[0])) != core.INTERIOR:
                 return level
             level = self._below(level)
         raise self.corrupt(f"its tree is deeper than {_MAX_DEPTH} pages")
@@ -100,9 +115,9 @@ class TreePages:
         for pages, buffer in self.chunks(leaves):
             heads = buffer[: len(pages) * size].reshape(len(pages), size)
             counts = heads[:, 3].astype(np.int64) << 8 | heads[:, 4]
-            wrong = np.flatnonzero((heads[:, 0] != kernels.LEAF) | (counts > (self.header.usable - 8) // 6))
+            wrong = np.flatnonzero((heads[:, 0] != core.LEAF) | (counts > (self.header.usable - 8) // 6))
             if len(wrong):
-                raise self.corrupt(f"page {pages[wrong[0]]} {kernels.CORRUPT[1]}")
+                raise self.corrupt(f"page {pages[wrong[0]]} {PROBLEMS[core.NOT_A_PAGE]}")
             total += int(counts.sum())
         return total
 
@@ -156,8 +171,8 @@ class TreePages:
         return InputError(self._path, found=f"table {self._table!r} is corrupt: {what}", advice=COPY)
 
     def corrupt_page(self, pages: NDArray[np.uint32]) -> InputError:
-        """The error that a kernel left in `info`, for one of `pages`."""
-        return self.corrupt(f"page {pages[self.info[1]]} {kernels.CORRUPT[int(self.info[0])]}")
+        """The error that a loop reported in `info`, for one of `pages`."""
+        return self.corrupt(f"page {pages[self.info[1]]} {PROBLEMS[int(self.info[0])]}")
 
     def _below(self, level: NDArray[np.uint32]) -> NDArray[np.uint32]:
         header = self.header
@@ -165,7 +180,7 @@ class TreePages:
         out = np.empty(room * ((header.usable - 12) // 2 + 1), np.uint32)
         found = []
         for pages, buffer in self.chunks(level):
-            count = kernels.children(
+            count = core.children(
                 buffer,
                 len(pages),
                 header.page_size,
