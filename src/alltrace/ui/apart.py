@@ -100,7 +100,8 @@ def _there(token: Token | None, function: Callable[..., Answer], *arguments: Any
             asked = pool.submit(function, *arguments)
             while token is not None and wait([asked], _LOOK_SECONDS).not_done:
                 token.check()
-            return asked.result()
+            found: Answer = asked.result()
+            return found
         except (BrokenProcessPool, ShutdownExecutorError) as error:
             why = "the process that was asked was killed, most often because memory ran out"
             raise AlltraceError(f"{why}; ask fewer ranks") from error
