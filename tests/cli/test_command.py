@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from alltrace.cli.command import HelpFormatter, Parser, parse_ranks
+from alltrace.cli.command import parse_ranks
 from alltrace.trace.errors import UsageError
 
 
@@ -20,14 +18,3 @@ def test_lists_of_ranks(text, ranks):
 def test_what_is_no_list_of_ranks_is_refused(text):
     with pytest.raises(UsageError, match="expected numbers and spans such as 0-7,64"):
         parse_ranks(text)
-
-
-def test_help_is_as_wide_as_the_terminal(monkeypatch):
-    parser = Parser(prog="x", formatter_class=HelpFormatter)
-    parser.add_argument("--option", help="word " * 100)
-    for columns in (60, 120):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        longest = max(map(len, parser.format_help().splitlines()))
-        assert columns - 8 <= longest <= columns - 2
-    monkeypatch.delenv("COLUMNS")
-    assert max(map(len, parser.format_help().splitlines())) <= 78 or sys.__stdout__.isatty()

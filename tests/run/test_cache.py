@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from contextlib import nullcontext
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -100,19 +99,6 @@ def test_hashes_are_remembered_only_once_they_are_settled(copy, tmp_path, monkey
     assert [v[1] for v in json.loads(hashes.read_text()).values()] == [digest]
     hashes.write_text("[1, 2]")
     assert cache._Hashes(hashes).of(copy / "tiny_rank0.sqlite") == digest
-
-
-def test_a_run_that_is_found_again_loads_no_reader(copy, tmp_path, monkeypatch):
-    loading = []
-    monkeypatch.setattr(cache, "_reader_loading", lambda: loading.append(1) or nullcontext())
-    monkeypatch.setattr(cache, "_SETTLED_NS", -(10**12))  # as if the files were old
-    first = resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1)
-    assert resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1) == first
-    assert loading == [1]
-    with (copy / "tiny_rank0.sqlite").open("ab") as file:
-        file.write(b"\0" * 4096)
-    resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1)
-    assert loading == [1, 1]
 
 
 def test_which_reports_lie_together_is_part_of_the_key(reports, tmp_path):

@@ -19,8 +19,6 @@ from alltrace.trace.schema import TABLES
 API, KERNELS = TABLES["api"], TABLES["kernels"]
 RANGES = TABLES["ranges"].narrowed(["name"])
 
-pytestmark = pytest.mark.skipif(not lanes.RowGroups.can_order, reason="this PyArrow cannot write the order of row groups")
-
 
 def written(table, rows, folder, memory, batch_rows=20):
     """Write rows; what readers see, and the file."""

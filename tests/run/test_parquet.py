@@ -10,16 +10,9 @@ from alltrace.trace.errors import InputError
 TABLE = pa.table({"a": [1, 2, 3, 4], "b": ["x", "y", "x", None], "c": [0.5, None, 1.5, 2.5]})
 
 
-needs_metadata_after_rows = pytest.mark.skipif(
-    not parquet.can_add_metadata(), reason="this PyArrow writes the metadata of a file before its rows only"
-)
-
-
 @pytest.fixture
 def path(tmp_path):
     """Three row groups, which lie in another order than their rows."""
-    if not parquet.can_add_metadata():
-        pytest.skip("this PyArrow writes the metadata of a file before its rows only")
     file = tmp_path / "t.parquet"
     with pq.ParquetWriter(str(file), TABLE.schema) as writer:
         for first, count in ((2, 1), (0, 2), (3, 1)):
@@ -28,10 +21,7 @@ def path(tmp_path):
     return file
 
 
-@pytest.mark.parametrize("light", [True, False])
-def test_columns_are_read_in_the_order_of_the_rows(path, monkeypatch, light):
-    if not light:
-        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+def test_columns_are_read_in_the_order_of_the_rows(path):
     assert parquet.read_parquet(path, ["a", "c"]).to_pydict() == TABLE.select(["a", "c"]).to_pydict()
     words = parquet.read_parquet(path, ["b"], ["b"]).column("b")
     assert words.type == pa.dictionary(pa.int32(), pa.string())
@@ -39,10 +29,7 @@ def test_columns_are_read_in_the_order_of_the_rows(path, monkeypatch, light):
     assert words.chunk(0).dictionary.equals(words.chunk(1).dictionary)
 
 
-@pytest.mark.parametrize("light", [True, False])
-def test_a_file_that_cannot_be_read_is_a_sentence(path, tmp_path, monkeypatch, light):
-    if not light:
-        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+def test_a_file_that_cannot_be_read_is_a_sentence(path, tmp_path):
     cut = tmp_path / "cut.parquet"
     cut.write_bytes(path.read_bytes()[:-20])
     for bad in (cut, tmp_path / "none.parquet"):
@@ -50,59 +37,12 @@ def test_a_file_that_cannot_be_read_is_a_sentence(path, tmp_path, monkeypatch, l
             parquet.read_parquet(bad, ["a"])
 
 
-def test_the_light_reader_is_there():
-    with pytest.raises(pa.ArrowInvalid):
-        parquet._light_reader(pa.BufferReader(b"no parquet"), [])
-
-
-SETTINGS = {"compression": {"a": "none", "b": "zstd", "c": "snappy"}, "compression_level": {"b": 1}, "store_schema": False}
-
-
-@needs_metadata_after_rows
-@pytest.mark.parametrize("light", [True, False])
-def test_files_are_the_same_by_whichever_writer(tmp_path, monkeypatch, light):
-    def unknown(*_args):
-        raise TypeError("another PyArrow")
-
-    if not light:
-        monkeypatch.setattr(parquet, "_LightWriter", unknown)
-    writer = parquet.open_writer(tmp_path / "t.parquet", TABLE.schema, **SETTINGS)
-    assert isinstance(writer, pq.ParquetWriter) is not light
-    for first in (0, 2):
-        writer.write_table(TABLE.slice(first, 2), row_group_size=2)
-    writer.add_key_value_metadata({"key": "value"})
-    writer.close()
-    writer.close()
-    found = pq.ParquetFile(tmp_path / "t.parquet")
-    assert found.read().to_pydict() == TABLE.to_pydict()
-    assert found.metadata.metadata[b"key"] == b"value"
-    groups = [found.metadata.row_group(n) for n in range(2)]
-    assert [[g.column(c).compression for c in range(3)] for g in groups] == [["UNCOMPRESSED", "ZSTD", "SNAPPY"]] * 2
-    parquet.write_parquet(TABLE, tmp_path / "u.parquet", store_schema=False)
-    assert pq.read_table(tmp_path / "u.parquet").to_pydict() == TABLE.to_pydict()
-
-
-def test_tables_of_other_columns_are_refused(tmp_path):
-    writer = parquet.open_writer(tmp_path / "t.parquet", TABLE.schema)
-    with pytest.raises(ValueError, match="expected columns a: int64"):
-        writer.write_table(TABLE.select(["b"]), row_group_size=4)
-    writer.close()
-
-
-def test_a_folder_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(OSError, match="No such file"):
-        parquet.open_writer(tmp_path / "none" / "t.parquet", TABLE.schema)
-
-
 def test_a_type_that_parquet_lacks_is_an_error(tmp_path):
     with pytest.raises(pa.ArrowException):
         parquet.write_parquet(pa.table({"x": pa.nulls(1, pa.month_day_nano_interval())}), tmp_path / "none")
 
 
-@pytest.mark.parametrize("light", [True, False])
-def test_row_groups_come_one_by_one_in_the_order_of_the_rows(path, tmp_path, monkeypatch, light):
-    if not light:
-        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+def test_row_groups_come_one_by_one_in_the_order_of_the_rows(path, tmp_path):
     found = [t.to_pydict() for t in parquet.read_row_groups(path, ["c", "b", "not there"], ["b"])]
     assert [sorted(t.items()) for t in found] == [
         [("b", ["x", "y"]), ("c", [0.5, None])],
@@ -113,11 +53,8 @@ def test_row_groups_come_one_by_one_in_the_order_of_the_rows(path, tmp_path, mon
         next(parquet.read_row_groups(tmp_path / "none.parquet", ["a"]))
 
 
-@pytest.mark.parametrize("light", [True, False])
 @pytest.mark.parametrize("wanted", [["c", "a", "b"], ["b"], ["b", "c"]])
-def test_columns_of_nothing_but_nulls_are_as_any_other(tmp_path, monkeypatch, light, wanted):
-    if not light:
-        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+def test_columns_of_nothing_but_nulls_are_as_any_other(tmp_path, wanted):
     table = pa.table({"a": pa.array([1, 2, 3]), "b": pa.nulls(3, pa.string()), "c": pa.nulls(3, pa.int64()), "d": [None, None, 1]})
     file = tmp_path / "t.parquet"
     pq.write_table(table, file, row_group_size=2)
@@ -130,11 +67,8 @@ def test_columns_of_nothing_but_nulls_are_as_any_other(tmp_path, monkeypatch, li
     assert parquet.read_parquet(file, ["d", "c"]).to_pydict() == {"d": [None, None, 1], "c": [None] * 3}
 
 
-@pytest.mark.parametrize("light", [True, False])
 @pytest.mark.parametrize("told", [True, False])
-def test_rows_with_a_value_are_read_out_of_the_groups_that_may_have_it(tmp_path, monkeypatch, light, told):
-    if not light:
-        monkeypatch.setattr(parquet, "_light_reader", lambda _file, _dictionaries: None)
+def test_rows_with_a_value_are_read_out_of_the_groups_that_may_have_it(tmp_path, told):
     file = tmp_path / "t.parquet"
     table = pa.table({"rank": [0, 0, 1, 1, 1, 3, 3, None], "word": list("abcabcab")})
     pq.write_table(table, file, 2, write_statistics=told)

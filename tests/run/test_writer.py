@@ -242,7 +242,7 @@ def test_an_error_leaves_nothing(tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("alltrace.run.parquet._LightWriter.write_table", full)
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
     for count, memory in ((200_000, 1 << 26), (200_000, 1 << 20), (10, 1 << 20)):
         with pytest.raises(OSError, match="No space left"):
             write_numbers(count, tmp_path, memory)

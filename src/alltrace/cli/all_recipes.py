@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from alltrace.cli.command import HelpFormatter, Parser, add_import_options, add_rank_option, open_from, parse_ranks
+from alltrace.cli.command import Parser, add_import_options, add_rank_option, open_from, parse_ranks
 from alltrace.cli.folder import Folder
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.wording import counted
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.ask_all import Reply
@@ -23,7 +23,6 @@ _EXAMPLE = "alltrace recipe all ./reports/ -o answers --format csv"
 
 
 def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
-
     from alltrace.recipes.nsys.filters import FILTERS, PROJECTED
 
     parser = Parser(
@@ -31,7 +30,7 @@ def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
         description="Ask every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
         "index.md and index.json name them, and say what was skipped and why.",
         epilog=f"example:\n  {_EXAMPLE}",
-        formatter_class=HelpFormatter,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -21,28 +19,6 @@ if TYPE_CHECKING:
 _MOST_RANKS = 1 << 20
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 FORMATS = ("table", "json", "csv", "md", "parquet")
-
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help as it was written, as wide as the terminal.
-
-    A parser makes one for each option that it is given, where argparse's own loads `shutil` and all that it unpacks with.
-    """
-
-    def __init__(self, prog: str, *arguments: Any, **settings: Any) -> None:
-        super().__init__(prog, *arguments, **{"width": _columns() - 2, **settings})
-
-
-def _columns() -> int:
-    """How wide the terminal is, as `shutil.get_terminal_size` finds out."""
-    try:
-        return int(os.environ["COLUMNS"]) or 80
-    except (KeyError, ValueError):
-        pass
-    try:
-        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80 if sys.__stdout__ else 80
-    except (OSError, ValueError, AttributeError):
-        return 80
 
 
 class Parser(argparse.ArgumentParser):

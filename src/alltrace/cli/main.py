@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import sys
@@ -12,7 +13,6 @@ from alltrace import __version__
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_USAGE, AlltraceError, UsageError, printable
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from alltrace.cli.command import Command
@@ -75,7 +75,7 @@ def _run(arguments: list[str]) -> int:
         configure_process()
     from importlib import import_module
 
-    from alltrace.cli.command import HelpFormatter, Parser
+    from alltrace.cli.command import Parser
     from alltrace.cli.engine import LASTING
     from alltrace.cli.registry import VERBS
 
@@ -87,7 +87,7 @@ def _run(arguments: list[str]) -> int:
         prog=f"alltrace {verb.name}",
         description=f"{verb.help[0].upper()}{verb.help[1:]}.",
         epilog=f"example:\n  {command.example}",
-        formatter_class=HelpFormatter,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     command.configure(parser)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.counting import SLOTS, Cells, Slots
 from alltrace.recipes.distribution import COUNT, VALUE, collect, group
 from alltrace.run.ahead import ahead
-from alltrace.trace.arrays import integers, plain_array
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -192,7 +192,7 @@ class Collector:
             codes, first = group(columns)
             if len(first) > _MOST_KEYS:
                 return None
-            rows = plain_array(first)
+            rows = pa.array(first)
             keys = zip(*(pc.take(c, rows).to_pylist() for c in columns), strict=True)
         numbers = self._numbers
         own = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.uint32)
@@ -253,7 +253,7 @@ class Collector:
 
     def _encoded(self, owner: NDArray[Any], value: NDArray[np.int64], count: NDArray[np.int64]) -> Any:
         columns = {}
-        at = plain_array(owner)
+        at = pa.array(owner)
         for n, key in enumerate(self._keys):
             words = pc.dictionary_encode(pa.array([k[n] for k in self._numbers], self._types[key]))
             if len(words.dictionary) == len(words):  # the words are numbered as the keys are
@@ -263,7 +263,7 @@ class Collector:
             else:
                 indices = pc.take(words.indices, at)
             columns[key] = pa.DictionaryArray.from_arrays(indices, words.dictionary)
-        return pa.table({**columns, VALUE: plain_array(value), COUNT: plain_array(count)})
+        return pa.table({**columns, VALUE: pa.array(value), COUNT: pa.array(count)})
 
     def _dictionaries(self, table: Any) -> Any:
         columns = {}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
-
-from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +41,7 @@ class Slots:
         unknown = self._id.take(slots) != ids
         if not unknown.any():
             return slots
-        self.ids += pc.dictionary_encode(plain_array(ids[unknown])).dictionary.to_pylist()
+        self.ids += pc.dictionary_encode(pa.array(ids[unknown])).dictionary.to_pylist()
         self._usable = len(self.ids) <= _MOST_IDS and any(self._fill() for self._part in range(self._part, 4))
         return self._slots(ids) if self._usable else None
 

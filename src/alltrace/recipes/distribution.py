@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.trace.arrays import plain_array
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -114,9 +112,9 @@ def collect(keys: Mapping[str, Any], values: Any, counts: Any = None) -> pa.Tabl
         count = np.diff(at, append=len(number)) if weights is None else _segment_sums(weights[order], at)
         counted = codes[at], number[at], count.astype(np.int64)
     codes, number, count = counted
-    distinct = plain_array(first[codes])
+    distinct = pa.array(first[codes])
     columns = {name: _take(column, distinct) for name, column in keys.items()}
-    return pa.table({**columns, VALUE: plain_array(number), COUNT: plain_array(count)})
+    return pa.table({**columns, VALUE: pa.array(number), COUNT: pa.array(count)})
 
 
 def merge(distributions: Sequence[pa.Table]) -> pa.Table:
@@ -141,7 +139,7 @@ def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> p
     """
     keys = [name for name in distribution.column_names if name not in (VALUE, COUNT)]
     codes, first = group([distribution.column(name) for name in keys])
-    taken = pc.take(distribution.select(keys), plain_array(first))
+    taken = pc.take(distribution.select(keys), pa.array(first))
     found = statistics(codes, _int64(distribution.column(VALUE)), _int64(distribution.column(COUNT)), quantile)
     return pa.table({**{name: taken.column(name) for name in keys}, **found})
 
@@ -183,7 +181,7 @@ def statistics(
         "max": value[after - 1] if len(at) else value[at],
         "stddev": _deviations(value, count, n, total, at, after - at),
     }
-    return {COUNT: plain_array(n), "total": total, **{name: plain_array(c) for name, c in columns.items()}}
+    return {COUNT: pa.array(n), "total": total, **{name: pa.array(c) for name, c in columns.items()}}
 
 
 def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any]) -> NDArray[np.float64]:
@@ -322,7 +320,7 @@ def _totals(value: NDArray[np.int64], count: NDArray[np.int64], at: NDArray[np.i
         return pa.array([], pa.int64())
     largest = max(abs(int(value.min())), abs(int(value.max())))
     if largest * int(count.sum()) <= _INT64_MAX:
-        return plain_array(np.add.reduceat(value * count, at))
+        return pa.array(np.add.reduceat(value * count, at))
     sums = [int(s) for s in np.add.reduceat(value.astype(object) * count.astype(object), at)]
     if all(-_INT64_MAX <= s <= _INT64_MAX for s in sums):
         return pa.array(sums, pa.int64())

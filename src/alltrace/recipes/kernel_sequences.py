@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
-from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +56,6 @@ class KernelSequences(Recipe):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per operator and sequence."""
         import numpy as np
-        import pyarrow as pa
 
         from alltrace.recipes.containing import Intervals, outermost
         from alltrace.recipes.launching import KERNEL, gpu_work
@@ -82,7 +81,6 @@ class KernelSequences(Recipe):
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The sequences of all ranks."""
         import numpy as np
-        import pyarrow as pa
 
         from alltrace.recipes.distribution import group
 
@@ -106,8 +104,8 @@ class KernelSequences(Recipe):
             notes.append(f"{options['top']} of {len(first)} sequences are shown (--top)")
             chosen = np.flatnonzero(gpu >= np.partition(gpu, len(gpu) - options["top"])[len(gpu) - options["top"]])
         at = first[chosen]
-        operators = pc.fill_null(run.texts(pc.take(whole.column("operator"), plain_array(at))), "").to_pylist()
-        lengths = pc.take(whole.column("length"), plain_array(at)).to_pylist()
+        operators = pc.fill_null(run.texts(pc.take(whole.column("operator"), pa.array(at))), "").to_pylist()
+        lengths = pc.take(whole.column("length"), pa.array(at)).to_pylist()
         rows = [
             {
                 "operator": operator, "kernels": kernels, "length": length, "ranks": int(ranks[n]), "count": int(count[n]),
@@ -140,7 +138,7 @@ def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunF
     for owner in np.unique(owners).tolist():
         mine = np.flatnonzero(owners == owner)
         table = parts[owner].table  # a part on disk is looked at here and let go of
-        lists = pc.take(table.column("kernels"), plain_array(rows[mine] - begins[owner])).combine_chunks()
+        lists = pc.take(table.column("kernels"), pa.array(rows[mine] - begins[owner])).combine_chunks()
         words = iter(pc.fill_null(run.texts(pc.cast(lists.flatten(), "int64")), "?").to_pylist())
         for n, count in zip(mine.tolist(), lists.value_lengths().to_pylist(), strict=True):
             texts[n] = " | ".join(islice(words, count)) + (" | ..." if lengths[n] > _SHOWN else "")
@@ -192,7 +190,6 @@ def _mixed(values: Any) -> Any:
 def _shown(found: _Found, rows: Any) -> Any:
     """The ids of the first names of the sequences of some calls, as lists."""
     import numpy as np
-    import pyarrow as pa
 
     from alltrace.trace.distinct import distinct
 
@@ -201,13 +198,12 @@ def _shown(found: _Found, rows: Any) -> Any:
     ends = np.cumsum(length)
     at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - length), length)
     small = np.int16 if len(kinds) < 1 << 15 else np.int32
-    names = pa.DictionaryArray.from_arrays(plain_array(codes[at].astype(small)), pa.array(kinds, pa.int64(), mask=kinds == 0))
+    names = pa.DictionaryArray.from_arrays(pa.array(codes[at].astype(small)), pa.array(kinds, pa.int64(), mask=kinds == 0))
     return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), names)
 
 
 def _grouped(kinds: Any, name: Any, at: Any, found: _Found, least: int) -> Any:
     import numpy as np
-    import pyarrow as pa
 
     from alltrace.recipes.distribution import group
 
@@ -221,7 +217,7 @@ def _grouped(kinds: Any, name: Any, at: Any, found: _Found, least: int) -> Any:
     count = np.bincount(place, minlength=len(one))
     return pa.table(
         {
-            "operator": pa.array(kinds, pa.int64())[:0] if not len(kinds) else plain_array(kinds[groups[0]]),
+            "operator": pa.array(kinds, pa.int64())[:0] if not len(kinds) else pa.array(kinds[groups[0]]),
             "code": pa.array(groups[1], pa.int64()),
             "length": pa.array(groups[2], pa.int64()),
             "kernels": _shown(found, long[one]),

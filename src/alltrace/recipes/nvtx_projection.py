@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.call_matching import launches_of
 from alltrace.recipes.collecting import whole_columns
 from alltrace.recipes.shared import once
-from alltrace.trace.arrays import integers, plain_array, plain_table
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -341,7 +341,7 @@ def launch_spans(rank: RankTables) -> Any:
     table = _spans_of(rank)
     rows = integers(table.column("source_row"), -1)
     if (rows[1:] < rows[:-1]).any():
-        table = pc.take(table, plain_array(np.argsort(rows, kind="stable")))
+        table = pc.take(table, pa.array(np.argsort(rows, kind="stable")))
     return table
 
 
@@ -386,7 +386,7 @@ def project(rank: RankTables) -> Projection:
     rows = rows[np.argsort(integers(ranges.column("source_row"), -1)[rows], kind="stable")]
     worked = Spans(found.spans.start[rows], found.spans.end[rows], found.spans.length[rows])
     first, last, operations = found.first[rows], found.last[rows], found.operations[rows]
-    return Projection(pc.take(ranges, plain_array(rows)), first, last, operations, worked.parents(), found.outside)
+    return Projection(pc.take(ranges, pa.array(rows)), first, last, operations, worked.parents(), found.outside)
 
 
 class _Work(NamedTuple):
@@ -422,7 +422,7 @@ def _work_of(rank: RankTables, ranges: Any) -> _Work:
     pairs = np.flatnonzero(lost[call])
     at = calls.op[pairs]
     outside = {"start": start[at], "end": end[at], "correlation": correlation[at], "thread": calls.thread[call[pairs]]}
-    return _Work(spans, first, last, number, plain_table(outside))
+    return _Work(spans, first, last, number, pa.table(outside))
 
 
 def projection(rank: RankTables) -> Projection:

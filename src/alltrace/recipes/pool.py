@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import COUNT, VALUE, Quantile, group, plain, quartile, statistics
-from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,13 +74,13 @@ class Pool:
                 continue
             runs, first = _found_runs(part, table, keys)
             self._runs.append(runs)
-            own.append(plain(pc.take(table.select(list(keys)), plain_array(first))))
+            own.append(plain(pc.take(table.select(list(keys)), pa.array(first))))
         if not own:
             self.keys = parts[0].table.select(list(keys)) if parts else pa.table({k: pa.nulls(0) for k in keys})
             return
         together = pa.concat_tables(own)
         codes, first = group([together.column(k) for k in keys])
-        self.keys = pc.take(together, plain_array(first)).combine_chunks()
+        self.keys = pc.take(together, pa.array(first)).combine_chunks()
         at = np.cumsum([0, *(table.num_rows for table in own)])
         self._runs = [_Runs(r.part, r.begin, r.end, codes[low + r.key]) for r, low in zip(self._runs, at, strict=False)]
 
@@ -101,7 +100,7 @@ class Pool:
             A `pyarrow.Table` of a row per group, in order: `group`, and the statistics as `distribution.summarize` has them.
         """
         found = _summary(self._runs, [groups[r.key] for r in self._runs], quantile, self._rows_at_once)
-        return found.add_column(0, GROUP, plain_array(np.arange(found.num_rows, dtype=np.int64)))
+        return found.add_column(0, GROUP, pa.array(np.arange(found.num_rows, dtype=np.int64)))
 
     def summarize_ranks(self, groups: Int64, quantile: Quantile = "hyndman-fan-2") -> Any:
         """The statistics of groups of keys on each rank.
@@ -113,8 +112,8 @@ class Pool:
         for runs in self._runs:
             own, of_run = np.unique(groups[runs.key], return_inverse=True)
             found = _summary([runs], [of_run.reshape(-1)], quantile, self._rows_at_once)
-            found = found.add_column(0, GROUP, plain_array(own))
-            tables.append(found.add_column(0, _RANK, plain_array(np.full(len(own), runs.part.rank, np.int64))))
+            found = found.add_column(0, GROUP, pa.array(own))
+            tables.append(found.add_column(0, _RANK, pa.array(np.full(len(own), runs.part.rank, np.int64))))
         if not tables:
             nothing = pa.array([], pa.int64())
             return _no_statistics().add_column(0, GROUP, nothing).add_column(0, _RANK, nothing)
@@ -232,13 +231,13 @@ def _of_long(sources: Sequence[_Runs], chosen: Sequence[NDArray[np.bool_]], size
     columns = {
         COUNT: pa.array([n], pa.int64()),
         "total": pa.array([total], pa.int64() if fits else pa.decimal128(38, 0)),
-        "mean": plain_array(np.array([total / n])),
-        "median": plain_array(quartile(number, 2, quantile, kth)),
-        "q1": plain_array(quartile(number, 1, quantile, kth)),
-        "q3": plain_array(quartile(number, 3, quantile, kth)),
+        "mean": pa.array(np.array([total / n])),
+        "median": pa.array(quartile(number, 2, quantile, kth)),
+        "q1": pa.array(quartile(number, 1, quantile, kth)),
+        "q3": pa.array(quartile(number, 3, quantile, kth)),
         "min": pa.array([min(int(value[0]) for value, _ in runs)], pa.int64()),
         "max": pa.array([max(int(value[-1]) for value, _ in runs)], pa.int64()),
-        "stddev": plain_array(np.array([np.sqrt(variance)])),
+        "stddev": pa.array(np.array([np.sqrt(variance)])),
     }
     return pa.table(columns)
 

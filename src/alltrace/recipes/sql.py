@@ -79,10 +79,9 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         raise UsageError(f"the query took longer than {seconds:g} s and was stopped; ask for less at once") from error
     except duckdb.OutOfMemoryException as error:
         raise AlltraceError(f"memory ran out for the query ({_one_line(error)}); ask fewer rows or columns at once") from error
-    except (duckdb.IOException, duckdb.InvalidInputException) as error:
-        check_files(run)
-        raise UsageError(f"the query cannot be answered: {_one_line(error)}") from error
     except duckdb.Error as error:
+        if not isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)):
+            check_files(run)  # damage has other types of errors from one DuckDB to the next
         raise UsageError(f"the query cannot be answered: {_one_line(error)}") from error
     finally:
         if stop is not None:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from alltrace.run.row_groups import ROW_GROUP_ROWS, RowGroups
 from alltrace.run.sorting import key_at
 from alltrace.run.spill import spill_file
-from alltrace.trace.arrays import masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +64,7 @@ class Lanes:
     def __init__(self, order: RowOrder, held: HeldColumns) -> None:
         self.late = False
         nested = not {"depth", "parent"}.isdisjoint(held.schema.names)  # which are filled as rows pass in order
-        self.open = RowGroups.can_order and bool(order.tracks) and order.time is not None and not nested
+        self.open = bool(order.tracks) and order.time is not None and not nested
         self._order = order
         self._held = held
         self._lanes: dict[Track, _Lane] = {}
@@ -82,7 +81,7 @@ class Lanes:
             if values.strides[0]:  # else all are equal
                 change |= values[1:] != values[:-1]
         bounds = [0, *(np.flatnonzero(change) + 1).tolist(), keys.num_rows]
-        firsts = self._order.keys(pc.take(keys, masked_array(np.array(bounds[:-1], np.int64))))
+        firsts = self._order.keys(pc.take(keys, pa.array(np.array(bounds[:-1], np.int64))))
         found, many = [key_at(firsts, n) for n in range(len(bounds) - 1)], len(tracks)
         return [Stretch(k[:many], first, last, k[many:]) for k, (first, last) in zip(found, pairwise(bounds), strict=True)]
 

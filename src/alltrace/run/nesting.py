@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.trace.arrays import masked_array
 from alltrace.trace.nesting import NestingSweep
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ class Nesting:
         starts = _numbers(rows, "start", 0)
         depths, parents = self._sweep.step(nests, _numbers(rows, "thread", 0), starts, _numbers(rows, "end", self._open_end))
         columns = {
-            "depth": masked_array(np.minimum(depths, _DEPTH_MAX).astype(np.int16), nothing=depths < 0),
-            "parent": masked_array(parents, nothing=parents < 0),
+            "depth": pa.array(np.minimum(depths, _DEPTH_MAX).astype(np.int16), mask=depths < 0),
+            "parent": pa.array(parents, mask=parents < 0),
         }
         for name, column in columns.items():
             if name in rows.column_names:

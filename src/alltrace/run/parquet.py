@@ -1,8 +1,4 @@
-"""Reads and writes the Parquet files of a run; loads no more than that takes.
-
-`pyarrow.parquet` loads what opens remote files and data sets, which takes longer than reading most tables, and 10 MB. Its reader
-and writer, which lie below it, are used where this PyArrow has them as they are known.
-"""
+"""Reads and writes the Parquet files of a run."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from alltrace.trace.errors import InputError
 
@@ -56,7 +53,7 @@ def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str]
         table = _read(path, list(columns), list(dictionaries))
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
-    return _nullable(table.unify_dictionaries() if dictionaries else table)
+    return _wanted(table, columns, dictionaries)
 
 
 def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionaries: Sequence[str] = ()) -> Any:
@@ -76,7 +73,7 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
         table = pc.filter(table, pc.equal(table.column(of[0]), of[1]))
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
-    return _nullable(table.unify_dictionaries() if dictionaries else table)
+    return _wanted(table, columns, dictionaries)
 
 
 def _with(metadata: Any, of: tuple[str, int] | None) -> list[int]:
@@ -95,130 +92,23 @@ def _with(metadata: Any, of: tuple[str, int] | None) -> list[int]:
     return [group for group in groups if may(group)]
 
 
-def _nullable(table: Any) -> Any:
-    """The table without word of which columns have no nulls: that is so in one file, and tables of several are put together."""
-    if all(field.nullable for field in table.schema):
-        return table
+def _wanted(table: Any, columns: Sequence[str], dictionaries: Sequence[str]) -> Any:
+    """The table with its columns in the order wanted, one dictionary each, and all of them nullable.
+
+    A file may say that a column has no nulls; that is so in this file only, and tables of several are put together.
+    """
+    there = set(table.column_names)
+    table = table.select([name for name in columns if name in there])
+    if dictionaries:
+        table = table.unify_dictionaries()
     return pa.Table.from_arrays(table.columns, schema=pa.schema([field.with_nullable(True) for field in table.schema]))
 
 
 def _read(path: Path, columns: list[str], dictionaries: list[str], of: tuple[str, int] | None = None) -> Any:
-    with pa.OSFile(str(path)) as file:
-        reader = _light_reader(file, dictionaries)
-        if reader is not None:
-            columns_of = _Columns(reader, columns)
-            # to hand a few rows to other threads costs more than to decode them
-            threads = reader.metadata.num_rows >= _ROWS_WORTH_THREADS
-            return columns_of.read(_with(reader.metadata, of), use_threads=threads and of is None)
-        import pyarrow.parquet as pq
-
-        whole = pq.ParquetFile(file, read_dictionary=dictionaries)
-        return whole.read_row_groups(_with(whole.metadata, of), columns=columns)
-
-
-def _light_reader(file: Any, dictionaries: list[str], metadata: Any = None) -> Any:
-    """PyArrow's own reader of an open file; None where it is not as it is known."""
-    try:
-        from pyarrow._parquet import ParquetReader
-
-        reader = ParquetReader()
-        reader.open(file, read_dictionary=dictionaries, metadata=metadata)
-        known = all(len(parts) == 1 for parts in reader.column_paths) and hasattr(reader, "read_row_groups")
-    except (ImportError, AttributeError, TypeError):
-        return None
-    return reader if known else None
-
-
-class _Columns:
-    """The columns wanted of an open file; those that have nothing but nulls are made, not decoded.
-
-    Args:
-        reader: What `_light_reader` gave.
-        wanted: Their names; those that the file does not have are left out.
-    """
-
-    def __init__(self, reader: Any, wanted: Sequence[str]) -> None:
-        names = [parts[0] for parts in reader.column_paths]
-        self._reader = reader
-        self._wanted = [column for column in wanted if column in names]
-        places = [names.index(column) for column in self._wanted]
-        self._places = [place for place in places if not self._has_nulls_only(place)] or places[:1]
-        left = {names[place] for place in places} - {names[place] for place in self._places}
-        self._nulls = [reader.schema_arrow.field(name) for name in self._wanted if name in left] if left else []
-
-    def read(self, groups: Sequence[int], *, use_threads: bool) -> Any:
-        """The rows of some row groups."""
-        table = self._reader.read_row_groups(groups, column_indices=self._places, use_threads=use_threads)
-        for field in self._nulls:
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-        return table.select(self._wanted) if self._nulls else table
-
-    def _has_nulls_only(self, place: int) -> bool:
-        metadata = self._reader.metadata
-        groups: int = metadata.num_row_groups
-        for group in range(groups):
-            chunk = metadata.row_group(group).column(place)
-            told = chunk.statistics if chunk.is_stats_set else None
-            if told is None or not told.has_null_count or told.null_count != chunk.num_values:
-                return False
-        return groups > 0
-
-
-class _LightWriter:
-    """PyArrow's own writer, with the methods of `pyarrow.parquet.ParquetWriter` that are used here."""
-
-    def __init__(self, path: Path, schema: Any, settings: dict[str, Any]) -> None:
-        from pyarrow import _parquet
-
-        self._schema = schema
-        self._file = pa.OSFile(str(path), "wb")
-        try:
-            self._writer = _parquet.ParquetWriter(
-                self._file, schema, version="2.6", writer_engine_version="V2", data_page_version="1.0", **settings
-            )
-        except BaseException:
-            self._file.close()
-            raise
-
-    def write_table(self, table: Any, row_group_size: int) -> None:
-        if not table.schema.equals(self._schema):
-            raise ValueError(f"expected columns {self._schema}, got {table.schema}")
-        self._writer.write_table(table, row_group_size=row_group_size)
-
-    def add_key_value_metadata(self, entries: dict[str, str]) -> None:
-        self._writer.add_key_value_metadata(entries)
-
-    def close(self) -> None:
-        """Write the end of the file; once only."""
-        if self._file.closed:
-            return
-        try:
-            self._writer.close()
-        finally:
-            self._file.close()
-
-
-def open_writer(path: Path, schema: Any, **settings: Any) -> Any:
-    """A writer of a Parquet file, with `write_table`, `add_key_value_metadata` where this PyArrow has it, and `close`.
-
-    Args:
-        path: The file.
-        schema: Of the tables that will be written.
-        settings: As `pyarrow.parquet.ParquetWriter` takes them.
-    """
-    try:
-        return _LightWriter(path, schema, settings)
-    except (ImportError, AttributeError, TypeError):
-        import pyarrow.parquet as pq
-
-        return pq.ParquetWriter(str(path), schema, **settings)
-
-
-def can_add_metadata() -> bool:
-    """Whether this PyArrow can write metadata of a file after its rows; before release 17 it cannot."""
-    from pyarrow import _parquet
-
-    return hasattr(_parquet.ParquetWriter, "add_key_value_metadata")
+    with pq.ParquetFile(path, read_dictionary=dictionaries) as file:
+        # to hand a few rows to other threads costs more than to decode them
+        threads = of is None and file.metadata.num_rows >= _ROWS_WORTH_THREADS
+        return file.read_row_groups(_with(file.metadata, of), columns=columns, use_threads=threads)
 
 
 def write_parquet(table: Any, path: Path, **settings: Any) -> None:
@@ -228,11 +118,8 @@ def write_parquet(table: Any, path: Path, **settings: Any) -> None:
         OSError: The file cannot be written.
         pyarrow.ArrowException: Parquet has no such type.
     """
-    writer = open_writer(path, table.schema, compression="zstd", **settings)
-    try:
+    with pq.ParquetWriter(path, table.schema, compression="zstd", **settings) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
-    finally:
-        writer.close()
 
 
 def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = (), rows: int = 0) -> Iterator[Any]:
@@ -248,25 +135,12 @@ def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[s
         InputError: The file cannot be read.
     """
     try:
-        with pa.OSFile(str(path)) as file:
-            for table in _read_groups(file, list(columns), list(dictionaries), rows):
-                yield _nullable(table.unify_dictionaries() if dictionaries else table)
+        with pq.ParquetFile(path, read_dictionary=list(dictionaries)) as file:
+            for groups in _together(file.metadata, rows):
+                table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
+                yield _wanted(table, columns, dictionaries)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
-
-
-def _read_groups(file: Any, columns: list[str], dictionaries: list[str], rows: int) -> Iterator[Any]:
-    reader = _light_reader(file, dictionaries)
-    if reader is not None:
-        columns_of = _Columns(reader, columns)
-        for groups in _together(reader.metadata, rows):
-            yield columns_of.read(groups, use_threads=False)
-        return
-    import pyarrow.parquet as pq
-
-    whole = pq.ParquetFile(file, read_dictionary=dictionaries)
-    for groups in _together(whole.metadata, rows):
-        yield whole.read_row_groups(groups, columns=columns, use_threads=False)
 
 
 def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
@@ -290,21 +164,11 @@ def read_metadata(path: Path) -> Any:
         InputError: The file cannot be read.
     """
     try:
-        metadata = _read_metadata(path)
+        metadata = pq.read_metadata(path)
         row_group_order(metadata)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
     return metadata
-
-
-def _read_metadata(path: Path) -> Any:
-    with pa.OSFile(str(path)) as file:
-        reader = _light_reader(file, [])
-        if reader is not None:
-            return reader.metadata
-        import pyarrow.parquet as pq
-
-        return pq.read_metadata(file)
 
 
 def read_row_group(path: Path, metadata: Any, group: int, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> Any:
@@ -314,23 +178,11 @@ def read_row_group(path: Path, metadata: Any, group: int, columns: Sequence[str]
         InputError: The file cannot be read.
     """
     try:
-        table = _read_group(path, metadata, group, list(columns), list(dictionaries))
-        return _nullable(table.unify_dictionaries() if dictionaries else table)
+        with pq.ParquetFile(path, metadata=metadata, read_dictionary=list(dictionaries)) as file:
+            table = file.read_row_group(group, columns=list(columns), use_threads=False)
+        return _wanted(table, columns, dictionaries)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
-
-
-def _read_group(path: Path, metadata: Any, group: int, columns: list[str], dictionaries: list[str]) -> Any:
-    with pa.OSFile(str(path)) as file:
-        reader = _light_reader(file, dictionaries, metadata)
-        if reader is not None:
-            names = [parts[0] for parts in reader.column_paths]
-            places = [names.index(column) for column in columns if column in names]
-            return reader.read_row_groups([group], column_indices=places, use_threads=False)
-        import pyarrow.parquet as pq
-
-        whole = pq.ParquetFile(file, metadata=metadata, read_dictionary=dictionaries)
-        return whole.read_row_group(group, columns=columns, use_threads=False)
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from alltrace.run.parquet import ORDER_KEY, can_add_metadata, open_writer, read_metadata, read_row_group
+from alltrace.run.parquet import ORDER_KEY, read_metadata, read_row_group
 from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
@@ -53,9 +54,6 @@ class RowGroups:
         nesting: Fills `depth` and `parent` of `ranges` as rows pass; None for other tables.
         order: The row groups written so far in the order of the rows, as far as it is known.
     """
-
-    can_order = can_add_metadata()
-    """Whether this PyArrow can write the order of row groups; before release 17 it cannot."""
 
     def __init__(self, table: Table, path: Path, held: HeldColumns, encoder: ThreadPoolExecutor | None = None) -> None:
         self.nesting: Any = None
@@ -223,7 +221,7 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
             codecs.update((name, "snappy") for name in same if name not in plain)
     looked_for = {*table.sort_keys, "end", *((*table.time_columns(), "correlation") if rows > _SMALL_ROWS else ())}
     statistics = [n for n in table.column_names if n in looked_for]
-    return open_writer(
+    return pq.ParquetWriter(
         path,
         _said(table.arrow_schema(), complete),
         compression=codecs,

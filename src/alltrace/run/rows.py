@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.trace.arrays import masked_array
 from alltrace.trace.blocks import Blocks
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class _Column:
     def taken(self, permutation: NDArray[np.intp]) -> pa.Array:
         count = len(permutation)
         if not self._fixed or self._values is None:
-            return self.array(count) if self._fixed else pc.take(self._joined(), masked_array(permutation))
+            return self.array(count) if self._fixed else pc.take(self._joined(), pa.array(permutation))
         block, values = _lent(count, self._dtype)
         # "clip", because checking every index takes a copy of the values; a permutation has none that are wrong
         self._values[:count].take(permutation, out=values, mode="clip")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.trace.arrays import extremes, masked_array
+from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -204,7 +204,7 @@ def merge(order: RowOrder, runs: Sequence[SortedBlocks]) -> Iterator[list[pa.Rec
         if len(pieces) > 1:
             joined = join(pieces)
             permutation = order.permutation(joined)
-            pieces = [joined if permutation is None else pc.take(joined, masked_array(permutation))]
+            pieces = [joined if permutation is None else pc.take(joined, pa.array(permutation))]
         yield pieces
 
 

@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
 from alltrace.run.overlay import ALIGN, SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
-from alltrace.trace.arrays import masked_array, plain_array
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
@@ -34,7 +34,6 @@ class Names:
     @cached_property
     def _sorted(self) -> tuple[Any, Any]:
         import numpy as np
-        import pyarrow as pa
 
         from alltrace.run.parquet import read_parquet
 
@@ -43,29 +42,26 @@ class Names:
         )
         ids = table.column("id").to_numpy()
         if np.any(ids[1:] < ids[:-1]):
-            table = pc.take(table, plain_array(np.argsort(ids, kind="stable")))
+            table = pc.take(table, pa.array(np.argsort(ids, kind="stable")))
         table = table.combine_chunks()
         ids = table.column("id").to_numpy()
         if len(self._paths) > 1 and len(ids):
             again = ids[1:] == ids[:-1]
             values = table.column("value").combine_chunks()
-            if again.any() and pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), masked_array(again))).as_py():
+            if again.any() and pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), pa.array(again))).as_py():
                 raise InputError(self._paths[0], found="two different names share an id", advice="report this as a bug")
-            table = pc.filter(table, masked_array(np.concatenate(([True], ~again))))
+            table = pc.filter(table, pa.array(np.concatenate(([True], ~again))))
             ids = table.column("id").to_numpy()
         return ids, table.column("value").combine_chunks()
 
     def table(self) -> Any:
         """All strings, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
-        import pyarrow as pa
-
         ids, values = self._sorted
-        return pa.table({"id": plain_array(ids), "value": values})
+        return pa.table({"id": pa.array(ids), "value": values})
 
     def texts(self, ids: Any) -> Any:
         """The strings of an Arrow array of ids, as a string array; null where the id is null or unknown."""
         import numpy as np
-        import pyarrow as pa
 
         known, values = self._sorted
         if isinstance(ids, pa.ChunkedArray):
@@ -83,14 +79,13 @@ class Names:
         found = known[at] == wanted
         if ids.null_count:
             found &= pc.is_valid(ids).to_numpy(zero_copy_only=False)
-        return pc.take(values, plain_array(at, found))
+        return pc.take(values, pa.array(at, mask=~found))
 
 
 def _complete(table: Any, schema: Any) -> Any:
     """The table as `schema` has it; a column that a run made by an earlier version lacks is null."""
     if table.schema == schema:
         return table
-    import pyarrow as pa
 
     for field in schema:
         if field.name not in table.column_names:
@@ -296,7 +291,7 @@ class StoredRank:
             column = table.column(name).combine_chunks()
             valid = pc.is_valid(column).to_numpy(zero_copy_only=False) if column.null_count else None
             values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False) if column.null_count else column.to_numpy()
-            moved = plain_array(self.clock.apply(values), valid)
+            moved = pa.array(self.clock.apply(values), mask=None if valid is None else ~valid)
             table = table.set_column(table.column_names.index(name), name, moved)
         return table
 

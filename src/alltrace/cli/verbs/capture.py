@@ -6,7 +6,7 @@ import argparse
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import HelpFormatter, Parser
+from alltrace.cli.command import Parser
 from alltrace.cli.registry import CAPTURE_VERBS
 from alltrace.trace.errors import UsageError
 
@@ -39,7 +39,7 @@ class CaptureCommand:
             prog=f"alltrace capture {verb.name}",
             description=f"{verb.help[0].upper()}{verb.help[1:]}.",
             epilog=f"example:\n  {command.example}",
-            formatter_class=HelpFormatter,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         command.configure(parser)

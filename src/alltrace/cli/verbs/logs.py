@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-from alltrace.cli.command import HelpFormatter, Parser, add_answer_options
+from alltrace.cli.command import Parser, add_answer_options
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 KINDS: dict[str, tuple[str, str]] = {
     "nccl": ("alltrace.cli.logs.nccl", "NCCL's and RCCL's lines: calls, sizes, communicators, transports, mismatches"),
@@ -34,7 +31,7 @@ class LogsCommand:
                 help=text,
                 description=f"{text[0].upper()}{text[1:]}.",
                 epilog=f"example:\n  {its.EXAMPLE}",
-                formatter_class=HelpFormatter,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
                 allow_abbrev=False,
             )
             own.add_argument("files", nargs="+", metavar="FILE", help="logs, plain, gzip or zstd; folders of logs; patterns")

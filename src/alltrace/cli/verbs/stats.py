@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.cli.asking import add_recipe_options, ask_and_write, summary
-from alltrace.cli.command import HelpFormatter, Parser, add_answer_options, add_run_argument
+from alltrace.cli.command import Parser, add_answer_options, add_run_argument
 from alltrace.trace.errors import EXIT_DONE, UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class StatsCommand:
@@ -42,7 +39,7 @@ class StatsCommand:
             prog=f"alltrace stats {args.name}",
             description=report.__doc__,
             epilog=f"example:\n  alltrace stats {args.name} ./reports/ --format csv",
-            formatter_class=HelpFormatter,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         add_run_argument(parser)

@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.small import raw_type
-from alltrace.trace.arrays import masked_array
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -76,8 +76,6 @@ class Columns:
 
     @staticmethod
     def _raw_type(field: Field, declared: str, kind: str) -> Any:
-        import pyarrow as pa
-
         narrow = {"int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32()}
         if declared == "int64" and field.how == "copy" and kind in narrow:
             return narrow[kind]
@@ -113,12 +111,11 @@ class Columns:
         return self._derived(as_integers(values), field, made)
 
     def _derived(self, values: Any, field: Field, made: dict[str, Any]) -> Any:
-
         if field.how == "words":
             return words_from(values, field.words)
         if field.how == "flag":
             numbers, nothing = unpacked(values)
-            return masked_array(numbers != 0, nothing=nothing)
+            return pa.array(numbers != 0, mask=nothing)
         if field.how == "thread":
             return self.entities.thread_rows(values)
         if field.how == "process":
@@ -128,7 +125,6 @@ class Columns:
         return self.entities.device_rows(made.get("process"), values)
 
     def _string(self, batch: Any, field: Field, present: list[Any]) -> Any:
-
         result = None
         for column in present:
             found = self.strings.from_ids(as_integers(column))
@@ -142,8 +138,6 @@ class Columns:
 
 
 def _wider(one: Any, other: Any) -> Any:
-    import pyarrow as pa
-
     # one that is no number is as wide whatever it is for
     return other if one is None or (pa.types.is_integer(one) and one.bit_width < other.bit_width) else one
 
@@ -151,8 +145,6 @@ def _wider(one: Any, other: Any) -> Any:
 @lru_cache(maxsize=16)  # a table has several columns of one type, and batches of one length, which may share them
 def nulls(count: int, kind: Any) -> Any:
     """`count` nulls of any type, dictionaries included."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(pa.nulls(count, kind.index_type), pa.array([], kind.value_type))
     return pa.nulls(count, kind)
@@ -160,8 +152,6 @@ def nulls(count: int, kind: Any) -> Any:
 
 def record_batch(table: str, made: dict[str, Any], count: int) -> Any:
     """A batch of a canonical table of the columns made; the others are null."""
-    import pyarrow as pa
-
     schema = TABLES[table].arrow_schema()
     arrays = [nulls(count, f.type) if made.get(f.name) is None else made[f.name] for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -169,8 +159,6 @@ def record_batch(table: str, made: dict[str, Any], count: int) -> Any:
 
 def as_integers(values: Any) -> Any:
     """An Arrow array as int64; null where a value is no integer."""
-    import pyarrow as pa
-
     if values.type == pa.int64():
         return values
     if pa.types.is_integer(values.type) or pa.types.is_null(values.type):
@@ -194,16 +182,12 @@ def unpacked(values: Any) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=256)
 def _word_list(words: tuple[str, ...]) -> Any:
-    import pyarrow as pa
-
     return pa.array(words, pa.string())
 
 
 def words_array(codes: Any, words: tuple[str, ...], nothing: Any = None) -> Any:
     """Codes as an Arrow dictionary array of words; null where `nothing`."""
-    import pyarrow as pa
-
-    return pa.DictionaryArray.from_arrays(masked_array(codes, pa.int32(), nothing), _word_list(words))
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=nothing), _word_list(words))
 
 
 def words_from(values: Any, words: tuple[str, ...]) -> Any:
@@ -220,8 +204,6 @@ def words_from(values: Any, words: tuple[str, ...]) -> Any:
 
 
 def _number(values: Any, how: str, kind: str) -> Any:
-    import pyarrow as pa
-
     from alltrace.trace.schema import arrow_type
 
     wanted = arrow_type("int64" if kind == "time" else kind)
@@ -236,4 +218,4 @@ def _number(values: Any, how: str, kind: str) -> Any:
         numbers, nothing = unpacked(values)
         limits = np.iinfo(str(wanted))
         strange = (numbers < limits.min) | (numbers > limits.max)
-        return masked_array(np.where(strange, 0, numbers), wanted, strange if nothing is None else nothing | strange)
+        return pa.array(np.where(strange, 0, numbers), wanted, mask=strange if nothing is None else nothing | strange)

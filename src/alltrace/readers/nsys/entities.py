@@ -6,12 +6,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.readers.nsys.columns import unpacked
 from alltrace.readers.nsys.dense import DenseRows
 from alltrace.readers.nsys.devices import Devices
 from alltrace.readers.nsys.small import small_rows, whole
-from alltrace.trace.arrays import masked_array
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -47,36 +47,28 @@ class Entities:
 
     def process_rows(self, global_ids: Any) -> Any:
         """Process rows (int32 Arrow array) of global thread or process ids (int64 Arrow array); null stays null."""
-        import pyarrow as pa
-
         numbers, nothing = unpacked(global_ids)
-        return masked_array(_rows(self._processes, numbers >> TID_BITS, nothing), pa.int32(), nothing)
+        return pa.array(_rows(self._processes, numbers >> TID_BITS, nothing), pa.int32(), mask=nothing)
 
     def thread_rows(self, global_ids: Any) -> Any:
         """Thread rows (int32 Arrow array) of global thread ids (int64 Arrow array); null stays null."""
-        import pyarrow as pa
-
         numbers, nothing = unpacked(global_ids)
         rows = _rows(self._threads, numbers, nothing)
         known = len(self._thread_process)
         if len(self._threads.keys) > known:
             fresh = np.array(self._threads.keys[known:], np.int64) >> TID_BITS
             self._thread_process = np.concatenate((self._thread_process, self._processes.rows(fresh)))
-        return masked_array(rows, pa.int32(), nothing)
+        return pa.array(rows, pa.int32(), mask=nothing)
 
     def process_of_threads(self, threads: Any) -> Any:
         """Process rows of thread rows, both int32 Arrow arrays."""
-        import pyarrow as pa
-
         numbers, nothing = unpacked(threads)
         if not len(self._thread_process):
             return pa.nulls(len(threads), pa.int32())
-        return masked_array(self._thread_process[numbers], pa.int32(), nothing)
+        return pa.array(self._thread_process[numbers], pa.int32(), mask=nothing)
 
     def device_rows(self, processes: Any, ordinals: Any) -> Any:
         """Device rows of CUDA ordinals (int64) in processes (rows, int32, or None where unknown)."""
-        import pyarrow as pa
-
         numbers, nothing = unpacked(ordinals)
         if processes is None:
             owner, lost = np.full(len(numbers), -1, np.int64), None
@@ -93,7 +85,7 @@ class Entities:
             self._device_of_key = np.append(self._device_of_key, np.int32(row))
         if not len(self._device_of_key):
             return pa.nulls(len(numbers), pa.int32())
-        return masked_array(self._device_of_key[rows], pa.int32(), nothing)
+        return pa.array(self._device_of_key[rows], pa.int32(), mask=nothing)
 
     def pid(self, process: int) -> int:
         """The process id of a process row."""
@@ -119,8 +111,6 @@ class Entities:
 
     def process_table(self) -> Any:
         """The dictionary `processes`."""
-        import pyarrow as pa
-
         keys = self._processes.keys
         names = [self.process_name(i) for i in range(len(keys))]
         return pa.table(
@@ -135,8 +125,6 @@ class Entities:
 
     def thread_table(self) -> Any:
         """The dictionary `threads`."""
-        import pyarrow as pa
-
         keys = self._threads.keys
         named: dict[int | None, tuple[int | None, int | None]] = {}
         for global_tid, name, priority in self._thread_rows_of_source:
@@ -150,7 +138,7 @@ class Entities:
         return pa.table(
             [
                 pa.array(range(len(keys)), pa.int32()),
-                masked_array(self._thread_process, pa.int32()),
+                pa.array(self._thread_process, pa.int32()),
                 pa.array([k & TID_MASK for k in keys], pa.int64()),
                 pa.array(names, pa.int64()),
                 pa.array([p if p is not None and abs(p) < 2**31 else None for p in priorities], pa.int32()),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, nulls, record_batch, unpacked
 from alltrace.readers.nsys.generic import Generic
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
-from alltrace.trace.arrays import masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,13 +88,11 @@ class Metrics:
             yield record_batch(canonical, made, count)
 
     def _gpus(self, kinds: Any) -> Any:
-        import pyarrow as pa
-
         rows = np.full(256, -1, np.int32)
         gpus = kinds & 0xFF
         for gpu in np.flatnonzero(np.bincount(gpus, minlength=256)).tolist():
             rows[gpu] = self._entities.devices.row_of_gpu(gpu)
-        return masked_array(rows[gpus], pa.int32())
+        return pa.array(rows[gpus], pa.int32())
 
     def _network(self, canonical: str, table: str) -> Iterator[Any]:
         names = {}
@@ -136,8 +134,6 @@ class Metrics:
         return found
 
     def _named(self, ids: Any, adapters: dict[int, tuple[str, int | None, str]]) -> tuple[Any, Any, Any]:
-        import pyarrow as pa
-
         encoded = pc.dictionary_encode(ids)
         entries = [adapters.get(i, ("", i, "")) for i in encoded.dictionary.to_pylist()]
         names = pa.array([self._strings.add(n) if n else None for n, _, _ in entries], pa.int64())
@@ -147,8 +143,6 @@ class Metrics:
         return pc.take(names, at), pc.take(guids, at), pc.take(models, at)
 
     def _samples(self, canonical: str, table: str) -> Iterator[Any]:
-        import pyarrow as pa
-
         ids, symbols, modules = self._tops()
         for columns, count in self._batches(table, "start", "id", "cpu", "globalTid", "cpuCycles"):
             made: dict[str, Any] = {"time": as_integers(columns["start"])}
@@ -163,8 +157,8 @@ class Metrics:
                 numbers, _ = unpacked(as_integers(columns["id"]))
                 at = np.minimum(np.searchsorted(ids, numbers), len(ids) - 1)
                 lost = ids[at] != numbers
-                made["symbol"] = self._strings.from_ids(masked_array(symbols[at], nothing=lost))
-                made["module"] = self._strings.from_ids(masked_array(modules[at], nothing=lost))
+                made["symbol"] = self._strings.from_ids(pa.array(symbols[at], mask=lost))
+                made["module"] = self._strings.from_ids(pa.array(modules[at], mask=lost))
             yield record_batch(canonical, made, count)
 
     def _tops(self) -> tuple[Any, Any, Any]:
@@ -200,16 +194,14 @@ class _Pairs:
         for pair in np.flatnonzero(np.bincount(pairs, minlength=len(ids))).tolist():
             one, two = ones[pair // len(twos)], twos[pair % len(twos)]
             ids[pair] = self._strings.add(self._names.get((one, two), f"metric {two}"))
-        return masked_array(ids[pairs])
+        return pa.array(ids[pairs])
 
 
 def _numbered(values: Any) -> tuple[list[int], Any]:
     """The distinct numbers of an array, and for each element which of them it is."""
-    encoded = pc.dictionary_encode(masked_array(values))
+    encoded = pc.dictionary_encode(pa.array(values))
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
 def _floats(values: Any) -> Any:
-    import pyarrow as pa
-
     return pc.cast(values, pa.float64(), safe=False) if not pa.types.is_string(values.type) else nulls(len(values), pa.float64())

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked, words_array
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type, whole
-from alltrace.trace.arrays import masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -96,8 +96,6 @@ class Nvtx:
 
     def _batches(self, table: str, wanted: Collection[str] | None = None) -> Iterator[tuple[Any, Any]]:
         """The events of a table, with their row numbers in it, from 1: an export numbers its rows without gaps."""
-        import pyarrow as pa
-
         types = self._source.tables[table]
         unwanted = {raw for name, made_of in _ONLY_FOR.items() if wanted is not None and name not in wanted for raw in made_of}
         columns = {c: raw_type(types[c]) for c in _COLUMNS if c in types and c not in unwanted}
@@ -122,7 +120,7 @@ class Nvtx:
         common = self._common(batch)
         common["start"] = as_integers(batch.column("start"))
         common["end"] = as_integers(batch.column("end")) if "end" in batch.schema.names else None
-        common["source_row"] = masked_array(numbers)
+        common["source_row"] = pa.array(numbers)
         kinds = np.isin(types, _STARTEND).astype(np.int32) if mixed else np.zeros(len(types), np.int32)
         common["kind"] = words_array(kinds, RANGE_KINDS)
         if "endGlobalTid" in batch.schema.names and batch.column("endGlobalTid").null_count < batch.num_rows:
@@ -139,7 +137,6 @@ class Nvtx:
         return record_batch("marks", common, batch.num_rows)
 
     def _common(self, batch: Any) -> dict[str, Any]:
-
         names = batch.schema.names
         made: dict[str, Any] = {}
         if "globalTid" in names:
@@ -158,8 +155,6 @@ class Nvtx:
         return made
 
     def _domain_names(self, batch: Any) -> Any:
-        import pyarrow as pa
-
         if "domainId" not in batch.schema.names:
             return None
         domains, nothing = unpacked(as_integers(batch.column("domainId")))
@@ -183,7 +178,7 @@ class Nvtx:
         missing = lacking[inverse]
         for mask in (nothing, lost):
             missing = missing if mask is None else missing | mask
-        return masked_array(ids[inverse], pa.int64(), missing)
+        return pa.array(ids[inverse], pa.int64(), mask=missing)
 
     def _domain(self, pair: tuple[int, int]) -> int | None:
         if pair not in self._domains and pair[1] != 0 and not self._scanned:
@@ -207,7 +202,7 @@ class Nvtx:
                 continue
 
             names = set(batch.schema.names)
-            for row in pc.take(batch, masked_array(at)).to_pylist():
+            for row in pc.take(batch, pa.array(at)).to_pylist():
                 text = row.get("text")
                 if text is None and (text_id := whole(row.get("textId"))) is not None:
                     text = self._strings.text(text_id)
@@ -231,4 +226,4 @@ def _unique_pairs(first: Any, second: Any) -> tuple[list[tuple[int, int]], Any]:
 
 
 def _mask(keep: Any) -> Any:
-    return masked_array(keep)
+    return pa.array(keep)

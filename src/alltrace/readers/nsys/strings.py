@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type
-from alltrace.trace.arrays import masked_array
 from alltrace.trace.names import name_id
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ class Strings:
         self._recent: dict[str, int] = {}
 
     def _load(self) -> None:
-        import pyarrow as pa
-
         ids: list[Any] = []
         values: list[Any] = []
         table = find_table(self._source.tables, "StringIds")
@@ -81,8 +79,6 @@ class Strings:
 
     def from_ids(self, ids: Any) -> Any:
         """Interned ids for an int64 Arrow array of `StringIds.id`; null where the id is null or not there."""
-        import pyarrow as pa
-
         if self._values is None:
             self._load()
         if ids.null_count == len(ids):
@@ -92,7 +88,7 @@ class Strings:
         if self._dense is not None:  # mostly all were asked for before
             at = self._within(numbers)
             if self._asked[at].all():
-                return masked_array(self._hash_of[at])
+                return pa.array(self._hash_of[at])
         places = self._places(numbers)
         if not self._known[places].all():
             new, _ = np.unique(places[~self._known[places]], return_index=True)  # alone it would load masked arrays
@@ -102,11 +98,10 @@ class Strings:
         if at is not None:
             self._hash_of[at[~missing]] = hashes[~missing]
             self._asked[at[~missing]] = True
-        return masked_array(hashes, nothing=missing if missing.any() else None)
+        return pa.array(hashes, mask=missing if missing.any() else None)
 
     def _intern(self, places: Any) -> None:
-
-        texts = pc.take(self._values, masked_array(places)).to_pylist()
+        texts = pc.take(self._values, pa.array(places)).to_pylist()
         self._hashes[places] = [name_id(t or "") for t in texts]
         self._known[places] = True
 
@@ -119,8 +114,6 @@ class Strings:
 
     def from_texts(self, texts: Any) -> Any:
         """Interned ids for an Arrow array of strings; null where the text is."""
-        import pyarrow as pa
-
         if texts.null_count == len(texts):
             return pa.nulls(len(texts), pa.int64())
         encoded = pc.dictionary_encode(_as_text(texts))
@@ -145,24 +138,20 @@ class Strings:
 
     def table(self) -> Any:
         """The dictionary `names` of all strings interned so far."""
-        import pyarrow as pa
-
         ids = pa.array(self._texts.keys(), pa.int64())
         values = pa.array(self._texts.values(), pa.large_string())
         if self._values is not None:
             places = np.flatnonzero(self._known[:-1])
-            ids = pa.concat_arrays([ids, masked_array(self._hashes[places])])
-            values = pa.concat_arrays([values, pc.fill_null(pc.take(self._values, masked_array(places)), "")])
+            ids = pa.concat_arrays([ids, pa.array(self._hashes[places])])
+            values = pa.concat_arrays([values, pc.fill_null(pc.take(self._values, pa.array(places)), "")])
             _, first = np.unique(ids.to_numpy(), return_index=True)  # a string can be there under two ids
-            keep = masked_array(np.sort(first))
+            keep = pa.array(np.sort(first))
             ids, values = pc.take(ids, keep), pc.take(values, keep)
         return pa.table({"id": ids, "value": pc.cast(pa.chunked_array([values]), pa.string())})
 
 
 def _as_text(values: Any) -> Any:
     """An Arrow array as strings: bytes, of a column that is declared so, with U+FFFD for what is not UTF-8."""
-    import pyarrow as pa
-
     if pa.types.is_string(values.type):
         return values
     if pa.types.is_binary(values.type):

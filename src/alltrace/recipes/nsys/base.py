@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.recipes.stats.base import round_half_up
-from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -179,8 +178,7 @@ def _typed(cell: Cell, values: Any) -> Any:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if not isinstance(array, pa.Array):
-        number = isinstance(array, np.ndarray) and array.dtype.kind in "if"
-        array = plain_array(array) if number else pa.array(array)
+        array = pa.array(array)
     if pa.types.is_dictionary(array.type) or (pa.types.is_decimal(array.type) and cell.kind not in _ROUNDED):
         if cell.kind == "word" or not pa.types.is_dictionary(array.type):
             return array
@@ -190,7 +188,7 @@ def _typed(cell: Cell, values: Any) -> Any:
         return array
     null = pc.is_null(array).to_numpy(zero_copy_only=False) if array.null_count else None
     number = (pc.fill_null(array, 0.0) if array.null_count else array).to_numpy(zero_copy_only=False)
-    return plain_array(round_half_up(number) if cell.half_up else np.round(number, 1), None if null is None else ~null)
+    return pa.array(round_half_up(number) if cell.half_up else np.round(number, 1), mask=null)
 
 
 def files(run: RunFacts) -> dict[int, str]:

@@ -19,7 +19,6 @@ from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, 
 from alltrace.recipes.nsys.ranges import KEYS, range_names
 from alltrace.recipes.pool import GROUP, Pool
 from alltrace.recipes.stats.base import RANK
-from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -117,7 +116,7 @@ class Described(NsysRecipe):
         labels = pc.fill_null(self.labels(pool.keys, run), "")
         rows, first = group([labels])
         # rows are numbered in the order of their names
-        names = pc.take(labels, plain_array(first))
+        names = pc.take(labels, pa.array(first))
         order = pc.sort_indices(names)
         place = pc.sort_indices(order).to_numpy()
         names = pc.take(names, order)

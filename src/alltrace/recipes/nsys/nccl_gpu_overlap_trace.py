@@ -12,7 +12,7 @@ from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.distribution import group
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns
 from alltrace.recipes.stats.cuda import column, look_up
-from alltrace.trace.arrays import integers, plain_array
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, concurrency, merge, overlap_ns
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
                 codes, columns, _ = _named(part, run)
                 whole = part.table
                 yield {
-                    "Name": pa.DictionaryArray.from_arrays(plain_array(number[codes]), names),
+                    "Name": pa.DictionaryArray.from_arrays(pa.array(number[codes]), names),
                     **{c: whole.column(c) for c in ("Start", "End", "PID", "DeviceID")},
                     **{c.title: _percent(columns[c.title], columns["took"]) for c in _OVERLAPS},
                     "Rank": np.full(len(codes), part.rank, np.int64),
@@ -131,7 +131,7 @@ def _named(part: Part, run: RunFacts) -> tuple[Ints, dict[str, Ints], list[str]]
     """One rank's kernels: the numbers of their names within it, how long each took and both overlaps, ns; and these names."""
     table = part.table.combine_chunks()
     codes, first = group([table.column("name")])
-    texts = pc.fill_null(run.texts(table.column("name").combine_chunks().take(plain_array(first))), "")
+    texts = pc.fill_null(run.texts(table.column("name").combine_chunks().take(pa.array(first))), "")
     columns = {"took": integers(table.column("End")) - integers(table.column("Start"))}
     for cell, key in zip(_OVERLAPS, ("communication", "compute"), strict=True):
         columns[cell.title] = integers(table.column(key))

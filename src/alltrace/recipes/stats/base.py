@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.collecting import Collector
 from alltrace.recipes.distribution import COUNT, VALUE, group, plain, statistics
-from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -204,7 +203,7 @@ class SumReport(StatsReport):
         whole = tables[0] if len(tables) == 1 else pa.concat_tables([plain(table) for table in tables])
         keys = [RANK, *self.keys] if by_rank else list(self.keys)
         codes, first = group([whole.column(k) for k in keys])
-        distinct = plain(pc.take(whole.select(keys), plain_array(first)))
+        distinct = plain(pc.take(whole.select(keys), pa.array(first)))
         called = {RANK: distinct.column(RANK)} if by_rank else {}
         titles = (*(cell.title for cell in self.named), *self.hidden)
         labels = self.labels(distinct.select(list(self.keys)), run, options)
@@ -212,7 +211,7 @@ class SumReport(StatsReport):
         rows, first = group(list(called.values()))
         found = pa.table(called)
         if len(first) < len(rows):  # else each key has a name of its own
-            found, codes = pc.take(found, plain_array(first)), rows[codes]
+            found, codes = pc.take(found, pa.array(first)), rows[codes]
         for name, column in statistics(codes, whole.column(VALUE).to_numpy(), whole.column(COUNT).to_numpy()).items():
             found = found.append_column(name, column)
         order = [(RANK, "ascending")] if by_rank else []
@@ -266,7 +265,7 @@ class TraceReport(StatsReport):
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
         whole = stack(tables).combine_chunks()
         at = np.argsort(whole.column(self.order).to_numpy(), kind="stable")
-        whole = whole if np.array_equal(at, np.arange(len(at))) else pc.take(whole, plain_array(at))
+        whole = whole if np.array_equal(at, np.arange(len(at))) else pc.take(whole, pa.array(at))
         return self.answer({name: whole.column(name) for name in whole.column_names}, options)
 
 
@@ -311,7 +310,7 @@ def shares(totals: Any, within: Any = None) -> Any:
         codes, _ = group([within])
         sums = np.bincount(codes, weights=values)[codes] if len(codes) else values
     of_all = np.divide(100.0 * values, sums, out=np.zeros_like(values), where=sums != 0)
-    return plain_array(of_all, sums != 0)
+    return pa.array(of_all, mask=sums == 0)
 
 
 def stack(tables: Sequence[Any]) -> Any:
@@ -331,7 +330,7 @@ def without_null_words(table: Any) -> Any:
 def with_rank(part: Part, title: str = RANK) -> Any:
     """The part's table with a leading column of the rank's number."""
     table = part.table
-    return table.add_column(0, title, plain_array(np.full(table.num_rows, part.rank, np.int64)))
+    return table.add_column(0, title, pa.array(np.full(table.num_rows, part.rank, np.int64)))
 
 
 def round_half_up(values: Any) -> Any:
@@ -367,8 +366,6 @@ def _cells(cell: Cell, values: Any) -> Any:
         values = values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "if":
-        values = plain_array(values)
     array = values if isinstance(values, pa.Array) else pa.array(values)
     if cell.kind == "text" and (pa.types.is_dictionary(array.type) or array.nbytes > _MOST_TEXT):
         return array  # more text than a string array can hold comes as a large one, and stays one
@@ -378,4 +375,4 @@ def _cells(cell: Cell, values: Any) -> Any:
     null = pc.is_null(number).to_numpy(zero_copy_only=False) if number.null_count else None
     exact = pc.fill_null(number, 0.0).to_numpy(zero_copy_only=False)
     rounded = round_printed(exact / 1e6, 3) if cell.kind in ("size", "throughput") else round_half_up(exact)
-    return plain_array(rounded, None if null is None else ~null)
+    return pa.array(rounded, mask=null)

@@ -21,7 +21,6 @@ from alltrace.recipes.stats.cuda import (
     look_up,
     relabel,
 )
-from alltrace.trace.arrays import plain_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +73,7 @@ class CudaGpuTrace(TraceReport):
         kernels = rank.table("kernels", names)
         copies = rank.table("copies", [*_PLACE, *_COPY])
         fill = pc.fill_null(pc.equal(column(copies, "kind").cast(pa.string()), "memset"), fill_value=False)
-        copies = copies.take(plain_array(np.argsort(fill.to_numpy(zero_copy_only=False), kind="stable")))
+        copies = copies.take(pa.array(np.argsort(fill.to_numpy(zero_copy_only=False), kind="stable")))
         devices = _devices(rank)
         tables = [self._kernels(rank, kernels, devices, options), self._copies(copies, devices)]
         titles = [cell.title for cell in self.cells]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.nvtx_projection import Projection, projection
 from alltrace.recipes.stats.base import StatsReport
 from alltrace.recipes.stats.nvtx_stack import levels, pids_and_tids
-from alltrace.trace.arrays import integers, plain_table
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,15 +44,13 @@ class ProjectionReport(StatsReport):
         start, end = integers(ranges.column("start")), integers(ranges.column("end"))
         number = np.bincount(found.parent[found.parent >= 0], minlength=len(start))
         pid, tid = pids_and_tids(rank, integers(ranges.column("thread")))
-        table = plain_table(
-            {
+        table = pa.table({
                 "first": found.first, "last": found.last, "start": start, "end": end, "operations": found.operations,
                 "PID": pid, "TID": tid, "Lvl": levels(found.parent), "NumChild": number, "parent": found.parent,
                 "name": ranges.column("name"), "domain": ranges.column("domain"),
                 "kind": pc.cast(ranges.column("kind"), pa.string()), "source_row": ranges.column("source_row"),
                 "correlations": pa.nulls(len(start), pa.list_(pa.int64())),
-            }
-        )  # fmt: skip
+            })  # fmt: skip
         return pa.concat_tables([table, _outside(rank, found, table.schema)]) if found.outside.num_rows else table
 
 

@@ -14,7 +14,7 @@ from alltrace.recipes.stats.base import RANK_CELL, Cell
 from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
-from alltrace.trace.arrays import integers, plain_array
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -94,7 +94,7 @@ def outside_row(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
 def _joined(first: list[Any], rest: Any) -> Any:
     if not first:
         return rest
-    rest = plain_array(rest) if isinstance(rest, np.ndarray) else rest
+    rest = pa.array(rest) if isinstance(rest, np.ndarray) else rest
     array = rest if isinstance(rest, pa.Array | pa.ChunkedArray) else pa.array(rest)
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     if pa.types.is_null(array.type) or not len(array):
@@ -112,7 +112,7 @@ def trace_columns(parts: Sequence[Part], run: RunFacts) -> dict[str, Any]:
     column = {name: integers(table.column(name), -1) for name in whole}
     parent = np.where(column["parent"] >= 0, column["parent"] + before, -1)
     codes, some = group([table.column("domain"), table.column("name")])
-    distinct = pc.take(table, plain_array(some)).combine_chunks()
+    distinct = pc.take(table, pa.array(some)).combine_chunks()
     labels = range_labels(distinct.column("domain").combine_chunks(), distinct.column("name").combine_chunks(), run)
     texts, place = stacks(column["Lvl"], parent, number)
     styles = style_labels(table.column("kind").combine_chunks())
@@ -122,20 +122,20 @@ def trace_columns(parts: Sequence[Part], run: RunFacts) -> dict[str, Any]:
     up = parent[order]
     column = {name: values[order] for name, values in column.items()}
     return {
-        "Name": pc.take(labels, plain_array(codes[order])),
+        "Name": pc.take(labels, pa.array(codes[order])),
         "Projected Start": column["first"],
         "Projected Duration": column["last"] - column["first"],
         "Orig Start": column["start"],
         "Orig Duration": column["end"] - column["start"],
-        "Style": styles if isinstance(order, slice) else pc.take(styles, plain_array(order)),
+        "Style": styles if isinstance(order, slice) else pc.take(styles, pa.array(order)),
         "PID": column["PID"],
         "TID": column["TID"],
         "NumGPUOps": column["operations"],
         "Lvl": column["Lvl"],
         "NumChild": column["NumChild"],
         "RangeId": number[order],
-        "ParentId": plain_array(number[np.maximum(up, 0)], up >= 0),
-        "RangeStack": pc.take(texts, plain_array(place[order])),
+        "ParentId": pa.array(number[np.maximum(up, 0)], mask=up < 0),
+        "RangeStack": pc.take(texts, pa.array(place[order])),
         RANK_CELL.title: np.repeat([part.rank for part in parts], sizes)[order],
     }
 

@@ -14,7 +14,7 @@ from alltrace.recipes.nvtx_projection import Line, Spans, close_ends
 from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport
 from alltrace.recipes.stats.nvtx import is_kind, range_labels
 from alltrace.recipes.stats.nvtx_stack import children, levels, name_tree, number_ranges, pids_and_tids, stacks
-from alltrace.trace.arrays import integers, masked_array, plain_array, plain_table
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class NvtxPushpopTrace(StatsReport):
         wanted = pc.and_(is_kind(ranges.column("kind"), "pushpop"), pc.is_valid(ranges.column("thread")))
         keep = pc.fill_null(wanted, False).to_numpy()
         place = None if keep.all() else np.cumsum(keep) - 1
-        ranges = ranges if place is None else pc.filter(ranges, masked_array(keep))
+        ranges = ranges if place is None else pc.filter(ranges, pa.array(keep))
         ends = close_ends(ranges)
         start, end, thread = integers(ranges.column("start")), integers(ends), integers(ranges.column("thread"))
         if ranges.column("end").null_count:
@@ -75,13 +75,11 @@ class NvtxPushpopTrace(StatsReport):
                 level = levels(parent)
         number, length = children(parent, end - start)
         pid, tid = pids_and_tids(rank, thread)
-        return plain_table(
-            {
+        return pa.table({
                 "Start": start, "End": end, "DurChild": length, "PID": pid, "TID": tid, "Lvl": level, "NumChild": number,
                 "parent": parent, "domain": ranges.column("domain"), "name": ranges.column("name"),
                 "source_row": ranges.column("source_row"),
-            }
-        )  # fmt: skip
+            })  # fmt: skip
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges, in the order of their starts."""
@@ -95,21 +93,21 @@ class NvtxPushpopTrace(StatsReport):
         column = {name: integers(table.column(name), -1) for name in table.column_names if name not in ("domain", "name")}
         parent = np.where(column["parent"] >= 0, column["parent"] + before, -1)
         codes, first = group([table.column("domain"), table.column("name")])
-        distinct = pc.take(table.select(["domain", "name"]), plain_array(first)).combine_chunks()
+        distinct = pc.take(table.select(["domain", "name"]), pa.array(first)).combine_chunks()
         labels = range_labels(distinct.column("domain").combine_chunks(), distinct.column("name").combine_chunks(), run)
         texts, place = stacks(column["Lvl"], parent, number)
         order: Any = _order(column["Start"], column["End"], column["Lvl"], number)
         if np.array_equal(order, np.arange(len(order))):
             order = slice(None)  # as they are: nothing is copied
         up = parent[order]
-        name = pa.DictionaryArray.from_arrays(plain_array(codes[order].astype(np.int32)), labels)
+        name = pa.DictionaryArray.from_arrays(pa.array(codes[order].astype(np.int32)), labels)
         columns: dict[str, Any] = {k: column[k][order] for k in ("Start", "End", "DurChild", "PID", "TID", "Lvl", "NumChild")}
         columns["Duration"] = columns["End"] - columns["Start"]
         columns["DurNonChild"] = columns["Duration"] - columns["DurChild"]
         columns["Name"] = name
         columns["RangeId"] = number[order]
-        columns["ParentId"] = plain_array(number[np.maximum(up, 0)], up >= 0)
-        columns["RangeStack"] = pc.take(texts, plain_array(place[order]))
+        columns["ParentId"] = pa.array(number[np.maximum(up, 0)], mask=up < 0)
+        columns["RangeStack"] = pc.take(texts, pa.array(place[order]))
         columns["NameTree"] = name_tree(columns["Lvl"], name)
         if options.get("by_rank"):
             columns[RANK_CELL.title] = np.repeat([part.rank for part in parts], sizes)[order]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.distribution import group
-from alltrace.trace.arrays import integers, plain_array
+from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def stacks(level: Ints, parent: Ints, number: Ints) -> tuple[Any, Ints]:
     first = np.searchsorted(level[by_level], np.arange(int(level.max(initial=-1)) + 2))
     place = np.empty(count, np.int64)
     place[by_level] = np.arange(count)
-    texts = pc.cast(plain_array(number[by_level]), pa.large_string())
+    texts = pc.cast(pa.array(number[by_level]), pa.large_string())
     size = np.empty(count, np.int64)
     size[by_level] = pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64) + 1
     made = []
@@ -99,7 +99,7 @@ def stacks(level: Ints, parent: Ints, number: Ints) -> tuple[Any, Ints]:
                 f"the ranges lie so deep in each other that their stacks are over {_MOST_BYTES >> 30} GiB of text; ask fewer ranks"
             )
         above = pc.binary_join_element_wise(
-            pc.take(above, plain_array(at)), texts.slice(first[k], len(rows)), pa.scalar(":", pa.large_string())
+            pc.take(above, pa.array(at)), texts.slice(first[k], len(rows)), pa.scalar(":", pa.large_string())
         )
         made.append(above)
     whole = pa.chunked_array(made, pa.large_string())
@@ -113,10 +113,10 @@ def name_tree(level: Ints, labels: Any) -> Any:
         level: How many ancestors each range has.
         labels: The names, a dictionary array.
     """
-    codes, first = group([labels.indices, plain_array(level)])
-    some = pc.cast(pc.take(labels, plain_array(first)), pa.string())
-    deep = pc.binary_repeat(pa.scalar("--"), plain_array(level[first]))
-    return pa.DictionaryArray.from_arrays(plain_array(codes.astype(np.int32)), pc.binary_join_element_wise(deep, some, ""))
+    codes, first = group([labels.indices, pa.array(level)])
+    some = pc.cast(pc.take(labels, pa.array(first)), pa.string())
+    deep = pc.binary_repeat(pa.scalar("--"), pa.array(level[first]))
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pc.binary_join_element_wise(deep, some, ""))
 
 
 def number_ranges(parts: Sequence[Part], run: RunFacts, column: str) -> list[Ints]:
