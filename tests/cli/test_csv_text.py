@@ -1,8 +1,11 @@
+"""CSV of tables, against Python's own writer and reader of CSV."""
+
 from __future__ import annotations
 
 import csv
 import io
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -10,7 +13,76 @@ from hypothesis import strategies as st
 from tests.cli.tables import TABLE
 
 from alltrace.cli import csv_text
-from alltrace.cli.csv_text import to_csv
+from alltrace.cli.csv_text import csv_pieces, to_csv
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+WORDS = st.text('ab,"\r\n核é', max_size=40)
+TYPES = {
+    pa.int64(): INT64,
+    pa.int8(): st.integers(-128, 127),
+    pa.uint32(): st.integers(0, 2**32 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.string(): WORDS,
+    pa.large_string(): WORDS,
+    pa.dictionary(pa.int16(), pa.string()): st.sampled_from(["", "one", "a,b", 'in "quotes"', "longer than sixteen bytes of text"]),
+    pa.bool_(): st.booleans(),
+    pa.float64(): st.integers(-(2**20), 2**20).map(lambda n: n / 4),
+    pa.null(): st.none(),
+}
+
+
+def line_of(cells):
+    """The line that Python's module writes, which quotes a CR only where line ends have one."""
+    line = io.StringIO(newline="")
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue().removesuffix("\r\n") + "\n"
+
+
+def shown(value):
+    """What a cell shows of a value."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:.15g}" if isinstance(value, float) else value
+
+
+@st.composite
+def tables(draw):
+    """Some columns of all types in chunks of their own, dictionaries among them that differ from chunk to chunk."""
+    rows = draw(st.integers(0, 12))
+    cut = draw(st.integers(0, rows))
+    columns = {}
+    for number, kind in enumerate(draw(st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=5))):
+        cells = st.one_of(TYPES[kind], st.none()) if draw(st.booleans()) else TYPES[kind]
+        values = draw(st.lists(cells, min_size=rows, max_size=rows))
+        columns[f"c{number}"] = pa.chunked_array([pa.array(values[:cut], kind), pa.array(values[cut:], kind)], kind)
+    return pa.table(columns)
+
+
+@given(tables(), st.integers(0, 12), st.sampled_from([1, 3, 16_384]))
+def test_csv_is_what_pythons_module_writes(table, first, piece):
+    table = table.slice(first)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_text, "_PIECE_ROWS", piece)
+        found = to_csv(table)
+    rows = (line_of([shown(v) for v in row.values()]) for row in table.to_pylist())
+    assert found == "".join([line_of(table.column_names), *rows])
+
+
+def test_texts_of_every_length_and_none():
+    texts = ["x" * n for n in range(70)]
+    table = pa.table({"t": texts, "d": pa.array(texts).dictionary_encode(), "n": pa.nulls(70, pa.string())})
+    assert to_csv(table.slice(3, 60)) == "t,d,n\n" + "".join(f"{t},{t},\n" for t in texts[3:63])
+
+
+def test_a_dictionary_that_holds_nothing_or_null():
+    nothing = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), pa.array([], pa.string()))
+    null = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array([None, "x"]))
+    assert to_csv(pa.table({"a": nothing, "b": null})) == "a,b\n,\n,x\n"
+    numbers = pa.array([7, None, 7], pa.int64()).dictionary_encode()
+    assert to_csv(pa.table({"a": numbers})) == 'a\n7\n""\n7\n'
+
+
+def test_what_is_nested_is_text():
+    table = pa.table({"l": [["a", "b"], []], "s": [{"x": 1}, None], "b": [b"\x01\xff", None]})
+    assert to_csv(table) == 'l,s,b\n"a, b","{""x"": 1}",01ff\n,,\n'
 
 
 def test_csv_quotes_what_it_must_and_leaves_null_empty():
@@ -39,6 +111,18 @@ def test_csv_of_many_rows_is_that_of_its_rows_in_their_order():
     last = [1] * (count - 1) + [2]
     table = pa.table({"n": range(count), "same": [7] * count, "last": last, "no": pa.array([None] * count, pa.int32())})
     assert to_csv(table) == "n,same,last,no\n" + "".join(f"{n},7,{last[n]},\n" for n in range(count))
+
+
+def test_many_rows_come_in_order_from_several_threads():
+    count = 5 * csv_text._PIECE_ROWS + 3
+    numbers = np.arange(count)
+    names = pa.array(["even", "odd, that is"]).take(pa.array(numbers % 2)).dictionary_encode()
+    table = pa.table({"n": numbers, "name": names, "share": numbers / 4, "text": pa.array([f"t{n}" for n in range(count)])})
+    expected = [[str(n), "odd, that is" if n % 2 else "even", f"{n / 4:g}" if n < 10 else None, f"t{n}"] for n in range(count)]
+    rows = list(csv.reader(io.StringIO(to_csv(table))))[1:]
+    assert [[r[0], r[1], r[3]] for r in rows] == [[e[0], e[1], e[3]] for e in expected]
+    assert [r[2] for r in rows[:10]] == [e[2] for e in expected[:10]]
+    assert sum(piece.count("\n") for piece in csv_pieces(table)) == count + 1
 
 
 @pytest.mark.parametrize(

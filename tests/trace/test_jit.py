@@ -86,22 +86,6 @@ def test_it_works_where_nothing_can_be_written(tmp_path, source):
 
 
 @pytest.mark.slow
-def test_functions_are_loaded_when_they_are_called(source, tmp_path):
-    use = (
-        "import numpy as np\n"
-        "from alltrace.export import _kernels\n"
-        "loaded = [k.loaded for k in (_kernels.gather, _kernels.columns_in_order)]\n"
-        "out = np.empty((2, 3), np.int64)\n"
-        "more = _kernels.columns_in_order(np.array([[2, 1], [1, 9], [1, 3]]), np.array([1, 2, 0]), 4, out)\n"
-        "loaded += [k.loaded for k in (_kernels.gather, _kernels.columns_in_order)]\n"
-        "print(more, *out.reshape(-1).tolist(), *loaded)\n"
-    )
-    for _ in range(2):
-        found = run(source, use, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
-        assert found == "False 1 1 2 3 9 1 False False False True".split()
-
-
-@pytest.mark.slow
 def test_a_function_that_is_compiled_as_numba_does_may_call_plain_ones(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from alltrace.trace import jit\n"

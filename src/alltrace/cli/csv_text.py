@@ -1,22 +1,33 @@
-"""An answer as CSV: by Arrow's kernels, and of many rows by a compiled loop, in several threads.
+"""An answer as CSV: numbers and texts go from Arrow's memory into lines by a compiled loop, in several threads.
 
-Both write the same: RFC 4180 with a header line and LF line ends, null is empty, a text is quoted where it must be. A column whose
-Arrow field has the metadata `decimals` has so many decimals; other numbers have as many as they need.
+CSV is as in RFC 4180, with a header line and LF line ends; null is empty, a text is quoted where it must be. A column whose Arrow
+field has the metadata `decimals` has so many decimals; other numbers have as many as they need.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.cli.cells import column_cells, is_number
+from alltrace.core.text import CELL, NAME, NULL_NUMBER, NUMBER, NUMBER_OR_NULL, write_csv_rows
+from alltrace.engine.tasks import default_jobs
+from alltrace.run.ahead import in_threads
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
 
 _PIECE_ROWS = 16_384  # what fits the caches
 _THREADS = 4  # more are not faster: one thread writes what they make
+_NUMBER_BYTES = 20
 _MOST_DECIMAL = 1e30
 
 
@@ -28,15 +39,8 @@ def to_csv(table: Any) -> str:
 def csv_pieces(table: Any) -> Iterator[str]:
     """The text of `to_csv` in pieces of some thousand rows, so that a trace of millions is never a text of gigabytes."""
     yield _header(table.column_names)
+    rows = _Rows(table)
     pieces = range(0, table.num_rows, _PIECE_ROWS)
-    if len(pieces) < 2 or table.num_columns < 2:
-        yield from (_by_arrow(table.slice(first, _PIECE_ROWS)) for first in pieces)
-        return
-    from alltrace.cli.csv_rows import Rows
-    from alltrace.engine.tasks import default_jobs
-    from alltrace.run.ahead import in_threads
-
-    rows = Rows(table)
     yield from in_threads(lambda first: rows.text(first, _PIECE_ROWS), pieces, min(len(pieces), default_jobs(), _THREADS))
 
 
@@ -46,19 +50,77 @@ def _header(names: list[str]) -> str:
     return ",".join(quoted) + "\n"
 
 
-def _by_arrow(table: Any) -> str:
-    """The rows of a table, a line each."""
-    import pyarrow as pa
+class _Rows:
+    """The rows of a table as CSV; several threads may ask. What a dictionary holds becomes text once, for all rows.
 
-    columns = [column_texts(table.column(i), table.schema.field(i)) for i in range(table.num_columns)]
-    # a line with nothing on it is no row, so an only cell that is empty is quoted
-    single = len(columns) == 1
-    lines = pc.replace_substring_regex(columns[0], "^$", '""') if single else pc.binary_join_element_wise(*columns, ",")
-    whole = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
-    return f"{whole[0].as_py()}\n"
+    Args:
+        table: A `pyarrow.Table`.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self._table = table.unify_dictionaries()
+        self._first_name: dict[int, int] = {}  # of a column with a dictionary: the number of its first name
+        texts: list[Any] = []
+        for column, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type) and self._table.column(column).num_chunks:
+                self._first_name[column] = sum(map(len, texts))
+                words = pc.cast(self._table.column(column).chunk(0).dictionary, pa.string())
+                texts.append(pc.fill_null(_quoted(words), ""))
+        self._names, self._name_offsets = _joined(texts)
+        self._name_bytes = np.diff(self._name_offsets)
+
+    def text(self, first: int, count: int) -> str:
+        """The lines of up to `count` rows, from row `first` on."""
+        part = self._table.slice(first, count)
+        values = np.empty((part.num_columns, part.num_rows + 1), np.int64)
+        kinds = np.empty(part.num_columns, np.int8)
+        texts: list[Any] = []
+        of_texts: list[int] = []
+        room = part.num_rows * (part.num_columns + 2)  # what ends each cell, and the quotes of an only one that is empty
+        for place, field in enumerate(part.schema):
+            column = part.column(place)
+            if place in self._first_name:
+                kinds[place] = NAME
+                named = integers(_one_chunk(column).indices, -1)
+                values[place, :-1] = np.where(named >= 0, named + self._first_name[place], -1)
+                room += int(self._name_bytes[values[place, :-1][named >= 0]].sum())
+            elif _fits(column, field):
+                kinds[place] = NUMBER_OR_NULL if column.null_count else NUMBER
+                values[place, :-1] = integers(pc.cast(column, pa.int64()) if column.null_count else column, NULL_NUMBER)
+                room += part.num_rows * _NUMBER_BYTES
+            else:
+                kinds[place] = CELL
+                texts.append(_column_texts(column, field))
+                of_texts.append(place)
+        joined, offsets = _joined(texts)
+        for number, place in enumerate(of_texts):  # each starts where the one before it ended
+            values[place] = offsets[number * part.num_rows : (number + 1) * part.num_rows + 1]
+        out = np.empty(room + int(offsets[-1]), np.uint8)
+        size = write_csv_rows(kinds, values, self._names, self._name_offsets, joined, out)
+        return out[:size].tobytes().decode()
 
 
-def column_texts(column: Any, field: Any) -> Any:
+def _fits(column: Any, field: Any) -> bool:
+    """Whether a column has whole numbers of 64 bits with a sign, and none that stands for null if it has nulls."""
+    if not pa.types.is_integer(field.type) or field.type == pa.uint64():
+        return False
+    return not column.null_count or field.type != pa.int64() or pc.min(column).as_py() != NULL_NUMBER
+
+
+def _joined(texts: Sequence[Any]) -> tuple[NDArray[np.uint8], Int64]:
+    """The bytes of all cells of some string arrays without nulls, and where each cell starts, and the end last."""
+    data, starts, end = [np.empty(0, np.uint8)], [], 0
+    for text in filter(len, texts):
+        _, offsets, buffer = text.buffers()
+        at = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
+        if buffer is not None:
+            data.append(np.frombuffer(buffer, np.uint8)[at[0] : at[-1]])
+        starts.append(at[:-1] - at[0] + end)
+        end += int(at[-1] - at[0])
+    return np.concatenate(data), np.concatenate([*starts, np.array([end], np.int64)])
+
+
+def _column_texts(column: Any, field: Any) -> Any:
     """A column as text cells, quoted where RFC 4180 asks for it; null is empty.
 
     Args:
@@ -68,11 +130,7 @@ def column_texts(column: Any, field: Any) -> Any:
     Returns:
         A `pyarrow.StringArray` without nulls.
     """
-    import pyarrow as pa
-
-    column = one_chunk(column)
-    if pa.types.is_dictionary(field.type):
-        return pc.fill_null(pc.take(quoted(pc.cast(column.dictionary, pa.string())), column.indices), "")
+    column = _one_chunk(column)
     decimals = (field.metadata or {}).get(b"decimals")
     if pa.types.is_floating(field.type):
         column = pc.if_else(pc.is_finite(column), column, None)
@@ -83,20 +141,18 @@ def column_texts(column: Any, field: Any) -> Any:
     elif not (is_number(field) or pa.types.is_string(field.type) or pa.types.is_null(field.type)):
         column = pa.array(column_cells(column, field, grouped=False), pa.string())
     text = pc.cast(column, pa.string())
-    return pc.fill_null(text if is_number(field) else quoted(text), "")
+    return pc.fill_null(text if is_number(field) else _quoted(text), "")
 
 
-def one_chunk(column: Any) -> Any:
+def _one_chunk(column: Any) -> Any:
     """A `pyarrow.ChunkedArray` as one array."""
-    import pyarrow as pa
-
     column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     return column
 
 
-def quoted(text: Any) -> Any:
+def _quoted(text: Any) -> Any:
     """The cells of a string array, in quotes where one needs them."""
     if not _has_special(text):
         return text

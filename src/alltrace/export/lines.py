@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export._kernels import FIXED64, INT, MICROSECONDS, SLACK, TEXT, VARINT, WIDEST, write
+from alltrace.core.text import FIXED64, INT, MICROSECONDS, TEXT, VARINT, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     Int64 = NDArray[np.int64]
 
 __all__ = ["FIXED64", "INT", "MICROSECONDS", "TEXT", "VARINT", "Pool", "Records", "Template"]
+
+_WIDEST = np.array([0, 20, 24, 10, 8])  # the most bytes of each kind of field, of `TEXT` without its text
 
 
 class Records:
@@ -61,11 +63,11 @@ class Pool:
         return np.fromiter((self.add(p) for p in pieces), np.int64)
 
     def arrays(self) -> tuple[NDArray[np.uint8], Int64]:
-        """All bytes, with slack, and where each piece starts, with the end last."""
+        """All bytes, and where each piece starts, with the end last."""
         if self._arrays is None:
             offsets = np.zeros(len(self._pieces) + 1, np.int64)
             np.cumsum([len(p) for p in self._pieces], out=offsets[1:])
-            self._arrays = np.frombuffer(b"".join((*self._pieces, bytes(SLACK))), np.uint8), offsets
+            self._arrays = np.frombuffer(b"".join(self._pieces), np.uint8), offsets
         return self._arrays
 
 
@@ -93,7 +95,7 @@ class Template:
         sources, constants = np.full(len(self._kinds), -1, np.int64), np.zeros(len(self._kinds), np.int64)
         given = iter(columns)
         rows: list[Int64] = []
-        room = int(WIDEST[self._kinds].sum()) * count
+        room = int(_WIDEST[self._kinds].sum()) * count
         for field, literal in enumerate(self._literals):
             value: Any = next(given) if literal is None else literal
             if np.ndim(value):
@@ -108,6 +110,6 @@ class Template:
                     room += int(offsets[value + 1] - offsets[value]) * count
         values = np.stack(rows).astype(np.int64, copy=False) if rows else np.empty((0, count), np.int64)
         lengths = np.empty(count, np.int64)
-        data = self._pool.scratch(room + SLACK)
-        size = write(self._kinds, sources, constants, np.ascontiguousarray(values), offsets, pool, count, lengths, data)
+        data = self._pool.scratch(room)
+        size = write_records(self._kinds, sources, constants, np.ascontiguousarray(values), offsets, pool, lengths, data)
         return Records(data[:size].copy(), lengths)

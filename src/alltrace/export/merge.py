@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export._kernels import SLACK, gather
+from alltrace.core.text import gather_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -288,9 +288,8 @@ def _ordered(parts: list[tuple[Int64, Int32, Bytes]]) -> tuple[Int64, Int32, Byt
         return np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8)
     if len(parts) == 1 and np.all(parts[0][0][1:] >= parts[0][0][:-1]):
         return parts[0]
-    keys, lengths = (np.concatenate([p[i] for p in parts]) for i in range(2))
-    text = np.concatenate([*(p[2] for p in parts), np.empty(SLACK, np.uint8)])
+    keys, lengths, text = (np.concatenate([p[i] for p in parts]) for i in range(3))
     order = np.argsort(keys, kind="stable")
     out = np.empty(len(text), np.uint8)
-    gather(text, np.cumsum(lengths, dtype=np.int64) - lengths, lengths, order, out)
-    return keys[order], lengths[order], out[: len(text) - SLACK]
+    gather_records(text, np.cumsum(lengths, dtype=np.int64) - lengths, lengths, order, out)
+    return keys[order], lengths[order], out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export._kernels import columns_in_order
+from alltrace.core.text import columns_in_order
 from alltrace.export.merge import merged, read_bytes
 
 if TYPE_CHECKING:

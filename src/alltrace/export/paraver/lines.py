@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.export._kernels import (
-    AGAIN,
-    HIGH,
-    LAST_HIGH,
-    LATER,
-    LOW,
-    NEXT,
-    OBJECT,
-    SLACK,
-    STOP,
-    VALUE,
-    write_lines,
-)
+from alltrace.core.text import AGAIN, HIGH, LAST_HIGH, LATER, LOW, NEXT, OBJECT, STOP, VALUE, write_paraver_lines
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -118,20 +106,18 @@ class Lines:
         """
         texts, text_at = _joined(self._texts)
         shapes = (np.array(self._variants, np.int64), np.array(self._steps, np.int64), np.array(self._kinds, np.int8))
-        out = np.empty(_WRITTEN_BYTES + self._longest + SLACK, np.uint8)  # small enough to stay in the processor's cache
-        place = np.zeros(1, np.int64)
+        out = np.empty(_WRITTEN_BYTES + self._longest, np.uint8)  # small enough to stay in the processor's cache
         for rows, order in blocks:
-            place[0] = 0
-            while place[0] < len(order):
-                size = write_lines(
-                    rows, order, place[0], self._heads, self._head_at, self._objects, *shapes, texts, text_at, out,
-                    _WRITTEN_BYTES, place,
-                )  # fmt: skip
+            place = 0
+            while place < len(order):
+                size, place = write_paraver_lines(
+                    rows, order, place, self._heads, self._head_at, self._objects, *shapes, texts, text_at, out, _WRITTEN_BYTES
+                )
                 yield out[:size].data
 
 
 def _joined(pieces: Sequence[str]) -> tuple[NDArray[np.uint8], Int64]:
-    """The bytes of pieces of ASCII text, with slack, and where each starts, with the end last."""
+    """The bytes of pieces of ASCII text, and where each starts, with the end last."""
     at = np.zeros(len(pieces) + 1, np.int64)
     np.cumsum([len(p) for p in pieces], out=at[1:])
-    return np.frombuffer("".join(pieces).encode("ascii") + bytes(SLACK), np.uint8), at
+    return np.frombuffer("".join(pieces).encode("ascii"), np.uint8), at

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.core.paraver import overlapping
 from alltrace.export.paraver.lines import AGAIN, HIGH, LAST_HIGH, LATER, LOW, NEXT, OBJECT, PLACES, SMALL, VALUE, Lines
-from alltrace.export.paraver.sweeps import overlapping
 from alltrace.readers.paraver import labels as ev
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export.paraver.sweeps import innermost
+from alltrace.core.paraver import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,14 +37,12 @@ def changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64,
         depths = np.append(depths, np.zeros(more, np.int64))
         stops, kept = (np.pad(a, ((0, more), (0, 0))) for a in (stops, kept))
         out: Any = [np.empty(2 * len(starts) + int(depths.sum()), np.int64) for _ in range(4)]
-        count = np.zeros(1, np.int64)
-        row = 0
-        while (row := innermost(row, own, starts, -ends, values, depths, stops, kept, out[0], out[1], out[2], out[3], count)) < len(
-            starts
-        ):
+        row, count = innermost(0, own, starts, -ends, values, depths, stops, kept, 0, *out)
+        while row < len(starts):
             stops, kept = (np.pad(a, ((0, 0), (0, a.shape[1]))) for a in (stops, kept))
+            row, count = innermost(row, own, starts, -ends, values, depths, stops, kept, count, *out)
         names = np.array(list(places), np.int64)
-        own, times, tops, deep = (o[: count[0]] for o in out)
+        own, times, tops, deep = (o[:count] for o in out)
         yield names[own], times, tops, deep
     for group, place in places.items():
         open_ = np.arange(depths[place] - 1, -1, -1)

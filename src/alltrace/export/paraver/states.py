@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export.paraver.sweeps import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, strongest
+from alltrace.core.paraver import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, strongest
 from alltrace.export.rows import RowSorter
 from alltrace.readers.paraver import labels as ev
 
@@ -77,15 +77,12 @@ class StateBuilder:
         count = len(background)
         rest = _STRENGTHS[np.array(background, np.int64)]
         open_ = np.zeros((count, len(STRONGEST_FIRST)), np.int64)
-        since, states, ended, counts = np.zeros(count, np.int64), rest.copy(), np.full(count, -1, np.int64), np.zeros(2, np.int64)
+        since, states, ended = np.zeros(count, np.int64), rest.copy(), np.full(count, -1, np.int64)
         for times, codes, more in self._points.blocks():
             out: Any = [np.empty(len(times), np.int64) for _ in range(6)]
-            strongest(
-                times, codes, more, end_ns, rest, open_, since, states, ended,
-                out[0], out[1], out[2], out[3], out[4], out[5], counts,
-            )  # fmt: skip
-            tracks, starts, ends, found = (c[: counts[0]] for c in out[:4])
-            rows, last = (c[: counts[1]] for c in out[4:])
+            changed, answered = strongest(times, codes, more, end_ns, rest, open_, since, states, ended, *out)
+            tracks, starts, ends, found = (c[:changed] for c in out[:4])
+            rows, last = (c[:answered] for c in out[4:])
             asked = codes[rows]
             owners = asked >> OWNER_SHIFT & 0xFFFF
             yield (tracks, starts, ends, found), (asked >> TRACK_SHIFT, last, times[rows], owners)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.core import paraver as core
 from alltrace.readers.paraver import labels as ev
-from alltrace.readers.paraver import pairing as pr
 from alltrace.readers.paraver.identity import beside
 from alltrace.readers.paraver.parsing import read_lines
 from alltrace.readers.paraver.slots import CALL_SLOT, KEPT, LAST_WORK, slots_of
@@ -58,27 +58,27 @@ class Parsed:
         slots = known.slots
         threads = len(self._facts.threads)
         heads, waiting = np.full((threads, len(slots)), -1, np.int64), np.full((threads, 2), -1, np.int64)
-        nodes = _places(_OPEN)
-        numbers = np.zeros(4, np.int64)
-        sizes = np.zeros(threads * len(slots), np.int64)
+        places = _places(_OPEN)
+        depths = np.zeros((threads, len(slots)), np.int64)
+        counters = np.zeros(4, np.int64)
         kinds = np.array([s.kind for s in slots], np.int64)
         for lines in read_lines(path)[1]:
             self._note_devices(lines)
-            out = np.full((len(lines.values) // 2 + 1, pr.MORE_ + len(KEPT)), -1, np.int64)
-            numbers[pr.ROWS] = 0
+            out = np.full((len(lines.values) // 2 + 1, core.OTHERS + len(KEPT)), -1, np.int64)
+            counters[core.ROWS] = 0
             line = 0
             while True:
-                line = pr.pair(
+                line = core.pair(
                     line, lines.values, lines.offsets, lines.wrong, self._first, known.types, known.slot_of, kinds,
-                    known.place_of, heads, waiting, nodes, out, numbers, ev.LENGTH, CALL_SLOT, LAST_WORK, ev.TAG_KERNEL, sizes,
+                    known.place_of, heads, waiting, depths, places, out, counters, ev.LENGTH, CALL_SLOT, LAST_WORK, ev.TAG_KERNEL,
                 )  # fmt: skip
                 if line == len(lines.wrong):
                     break
-                more = _places(len(nodes), len(nodes))
-                more[-1, pr.UNDER] = numbers[pr.FREE]
-                numbers[pr.FREE] = len(nodes)
-                nodes = np.concatenate((nodes, more))
-            self._keep(out[: numbers[pr.ROWS]])
+                more = _places(len(places), len(places))
+                more[-1, core.OPEN_BELOW] = counters[core.FREE]
+                counters[core.FREE] = len(places)
+                places = np.concatenate((places, more))
+            self._keep(out[: counters[core.ROWS]])
 
     def _note_devices(self, lines: Lines) -> None:
         """On which GPU each stream is, by the first record of it."""
@@ -103,25 +103,25 @@ class Parsed:
         return found
 
     def _keep(self, rows: Int64) -> None:
-        for number in np.unique(rows[:, pr.SLOT]).tolist():
+        for number in np.unique(rows[:, core.SLOT]).tolist():
             slot = self._known.slots[number]
-            mine = np.ascontiguousarray(rows[rows[:, pr.SLOT] == number].T)
+            mine = np.ascontiguousarray(rows[rows[:, core.SLOT] == number].T)
             self._spool.append(slot.table, _strict(slot.table, self._columns(slot, mine)))
 
     def _columns(self, slot: Slot, rows: Int64) -> dict[str, Any]:
         import pyarrow as pa
 
-        places = rows[pr.THREAD]
-        values, inverse = np.unique(rows[pr.VALUE_], return_inverse=True)
+        places = rows[core.THREAD]
+        values, inverse = np.unique(rows[core.VALUE], return_inverse=True)
         texts = [slot.values.get(v, f"value {v}") for v in values.tolist()]
-        kept = {name: rows[pr.MORE_ + n] for n, name in enumerate(KEPT.values())}
+        kept = {name: rows[core.OTHERS + n] for n, name in enumerate(KEPT.values())}
         columns: dict[str, Any] = {"process": self._tasks[places]}
         if slot.table == "marks":
-            columns["time"] = rows[pr.BEGIN]
+            columns["time"] = rows[core.BEGIN]
         else:
-            columns |= {"start": rows[pr.BEGIN], "end": rows[pr.END_]}
+            columns |= {"start": rows[core.BEGIN], "end": rows[core.END]}
         if slot.table in (*_GPU, "api"):
-            columns["correlation"] = _known(np.where(kept["correlation"] > 0, kept["correlation"], rows[pr.CALL_]), 1)
+            columns["correlation"] = _known(np.where(kept["correlation"] > 0, kept["correlation"], rows[core.CALL]), 1)
         if slot.table in _GPU:
             columns["device"] = self._device(places)
             streams = np.array([-1 if t.stream is None else t.stream for t in self._facts.threads], np.int64)
@@ -154,7 +154,7 @@ class Parsed:
         if slot.table == "api":
             return ["driver" if t[:2] == "cu" and t[2:3].isupper() else "runtime" for t in texts]
         if slot.table == "ranges":
-            return ["pushpop" if slot.kind == pr.CHANGES else "startend"] * len(texts)
+            return ["pushpop" if slot.kind == core.CHANGES else "startend"] * len(texts)
         if slot.table == "mpi":
             return ["start-wait" if slot.word == "p2p" and "Wait" in t else slot.word or "other" for t in texts]
         return [slot.word or "other"] * len(texts) if slot.table == "openacc" else None
@@ -206,8 +206,8 @@ class Parsed:
 
 def _places(count: int, first: int = 0) -> Int64:
     """Free places, each linked to the one after it."""
-    found = np.full((count, pr.MORE + len(KEPT)), -1, np.int64)
-    found[:-1, pr.UNDER] = np.arange(first + 1, first + count)
+    found = np.full((count, core.OPEN_OTHERS + len(KEPT)), -1, np.int64)
+    found[:-1, core.OPEN_BELOW] = np.arange(first + 1, first + count)
     return found
 
 

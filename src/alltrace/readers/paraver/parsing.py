@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.core.paraver import parse_lines
 from alltrace.trace.errors import InputError
-from alltrace.trace.jit import plain_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 4 << 20
 _LONGEST_LINE = 64 << 20
-_READ = "Array(uint8, 1, 'C', readonly=True)"
 
 
 @dataclass(frozen=True)
@@ -40,50 +39,6 @@ class Lines:
     values: Int64
     offsets: Int64
     wrong: NDArray[np.bool_]
-
-
-@plain_kernel(f"int64({_READ}, int64[:], int64[:], boolean[:])")
-def _parse(text: Any, values: Any, offsets: Any, wrong: Any) -> int:
-    """Fills the arrays of `Lines`; returns how many numbers there are."""
-    line = 0
-    count = 0
-    at = 0
-    while at < text.size:
-        offsets[line] = count
-        if text[at] == 35 or text[at] == 10:  # a comment, or nothing
-            while text[at] != 10:
-                at += 1
-            at += 1
-            line += 1
-            continue
-        bad = False
-        while True:
-            negative = text[at] == 45
-            if negative:
-                at += 1
-            digits = 0
-            number = 0
-            while 48 <= text[at] <= 57:
-                number = number * 10 + (text[at] - 48)
-                digits += 1
-                at += 1
-            if digits == 0 or digits > 19 or number < 0:
-                bad = True
-            values[count] = -number if negative else number
-            count += 1
-            if text[at] == 58:
-                at += 1
-                continue
-            if text[at] != 10:
-                bad = True
-            while text[at] != 10:
-                at += 1
-            break
-        wrong[line] = bad
-        at += 1
-        line += 1
-    offsets[line] = count
-    return count
 
 
 def read_lines(path: Path) -> tuple[str, Iterator[Lines]]:
@@ -140,10 +95,9 @@ def _lines(rest: bytes, blocks: Iterator[bytes]) -> Iterator[Lines]:
         if rest:
             text = np.frombuffer(rest, np.uint8)
             count = int(np.count_nonzero(text == ord("\n")))
-            # a number takes at least a character and what ends it; a line that holds something else counts once more
-            values = np.empty(len(text) + count, np.int64)
-            offsets, wrong = np.empty(count + 1, np.int64), np.zeros(count, bool)
-            filled = _parse(text, values, offsets, wrong)
+            values = np.empty(len(text), np.int64)  # of which most is not written and so takes no memory
+            offsets, wrong = np.empty(count + 1, np.int64), np.empty(count, bool)
+            filled = parse_lines(text, values, offsets, wrong)
             yield Lines(number, values[:filled], offsets, wrong)
             number += count
         found = next(blocks, None)

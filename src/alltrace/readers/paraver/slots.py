@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.core.paraver import CHANGES, PUNCTUAL
 from alltrace.readers.paraver import labels as ev
-from alltrace.readers.paraver.pairing import CHANGES, PUNCTUAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +37,7 @@ class Slot:
         table: The table its rows belong to.
         word: What the row's `kind` is, or its domain; None where the name tells or there is none.
         values: The label of each value.
-        kind: As `pairing` takes it.
+        kind: Of intervals 0, else `PUNCTUAL` or `CHANGES` of `alltrace.core.paraver`.
     """
 
     table: str

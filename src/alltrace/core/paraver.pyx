@@ -1,0 +1,521 @@
+"""Paraver traces: sweeps over intervals for the export; for the reader lines as numbers, and begins and ends as intervals.
+
+Times are int64 nanoseconds. Sweeps take rows in the order of time, block by block: arrays that are said to go on are kept by the
+caller from call to call. Arrays named `out_...` are filled.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+cpdef enum:  # where the code of a point has the track, whether it is a question, and who asks; see `strongest`
+    TRACK_SHIFT = 40
+    QUERY_SHIFT = 39
+    OWNER_SHIFT = 16
+
+cpdef enum:  # kinds of a slot, besides 0 for intervals: events without an end, and changes of the innermost range
+    PUNCTUAL = 1
+    CHANGES = 2
+
+cpdef enum:  # columns of an open interval: begin, value, known end or -1, number of the call, what is below, values of other types
+    OPEN_TIME = 0
+    OPEN_VALUE = 1
+    OPEN_END = 2
+    OPEN_CALL = 3
+    OPEN_BELOW = 4
+    OPEN_OTHERS = 5
+
+cpdef enum:  # columns of an interval
+    SLOT = 0
+    THREAD = 1
+    BEGIN = 2
+    END = 3
+    VALUE = 4
+    CALL = 5
+    OTHERS = 6
+
+cpdef enum:  # counters: the first free place, calls that launched, intervals made, ends without a begin
+    FREE = 0
+    CALLS = 1
+    ROWS = 2
+    LOST = 3
+
+cdef enum:
+    EVENT = 2
+    COMMUNICATION = 3
+    EVENT_NUMBERS = 8  # of an event of one type
+    COMMUNICATION_NUMBERS = 15
+    COMMENT = 35
+    MINUS = 45
+    COLON = 58
+    LINE_END = 10
+    ZERO = 48
+    NINE = 57
+
+
+def innermost(
+    Py_ssize_t first,
+    const int64_t[::1] groups,
+    const int64_t[::1] starts,
+    const int64_t[::1] ends,
+    const int64_t[::1] values,
+    int64_t[::1] depths,
+    int64_t[:, ::1] open_ends,
+    int64_t[:, ::1] open_values,
+    Py_ssize_t count,
+    int64_t[::1] out_groups,
+    int64_t[::1] out_times,
+    int64_t[::1] out_values,
+    int64_t[::1] out_depths,
+):
+    """The changes of the innermost range of each group (a thread's ranges of one domain).
+
+    Ranges are n rows, from row `first` on: groups numbered from 0, starts ascending, of equal ones the longest first, ends, values.
+    A range that outlasts the one around it is taken to end with it. `depths` (g) says how many ranges of each group are open;
+    `open_ends` and `open_values` (g, d) have their ends and values; all three go on. The outputs have room for 2n and all open
+    ranges, and are filled from `count` on: groups, times, the value of the innermost range from then on, 0 outside of all, and how
+    many ranges are open.
+
+    Returns (n, or the row that finds d ranges of its group open; how many changes there are).
+    """
+    cdef Py_ssize_t i = first, rows = groups.shape[0], deepest = open_ends.shape[1]
+    cdef int64_t group, depth, end
+    with nogil:
+        while i < rows:
+            group = groups[i]
+            depth = depths[group]
+            while depth > 0 and open_ends[group, depth - 1] <= starts[i]:
+                depth -= 1
+                out_groups[count] = group
+                out_times[count] = open_ends[group, depth]
+                out_values[count] = open_values[group, depth - 1] if depth > 0 else 0
+                out_depths[count] = depth
+                count += 1
+            depths[group] = depth
+            if depth == deepest:
+                break
+            end = ends[i]
+            if depth > 0 and open_ends[group, depth - 1] < end:
+                end = open_ends[group, depth - 1]
+            open_ends[group, depth] = end
+            open_values[group, depth] = values[i]
+            depths[group] = depth + 1
+            out_groups[count] = group
+            out_times[count] = starts[i]
+            out_values[count] = values[i]
+            out_depths[count] = depth + 1
+            count += 1
+            i += 1
+    return i, count
+
+
+def strongest(
+    const int64_t[::1] times,
+    const int64_t[::1] codes,
+    const int64_t[::1] more,
+    int64_t end,
+    const int64_t[::1] rest,
+    int64_t[:, ::1] open_counts,
+    int64_t[::1] since,
+    int64_t[::1] states,
+    int64_t[::1] ended,
+    int64_t[::1] out_tracks,
+    int64_t[::1] out_starts,
+    int64_t[::1] out_ends,
+    int64_t[::1] out_states,
+    int64_t[::1] out_waits,
+    int64_t[::1] out_waited,
+):
+    """The state of each of t tracks over time where intervals of s states may overlap, and what each wait waited for.
+
+    Points are n rows, in the order of time and code: begins, ends and questions. A code has the track, whether the point is a
+    question, and who asks, or the state and, in the lowest bit, whether it begins; so a question comes after the begins and ends of
+    its track and time. `more` has for a question the time since which work must have ended to have been waited for. Time goes from
+    0 to `end`. `rest` (t) is the state of a track that no interval covers. `open_counts` (t, s), the intervals open of each state,
+    the strongest first; `since` and `states` (t), the state of each track and when it began; and `ended` (t), the last end of an
+    interval or -1, go on. The outputs have room for n: tracks, starts, ends and states of states that ended, neighbours of which on
+    a track differ; the rows of questions that have an answer, and the last end of an interval on their track.
+
+    Returns (how many states ended, how many questions have an answer).
+    """
+    cdef Py_ssize_t i = 0, s, rows = times.shape[0], ended_states = 0, waits = 0
+    cdef int64_t time, track, state
+    with nogil:
+        while i < rows:
+            time = times[i]
+            track = codes[i] >> TRACK_SHIFT
+            if codes[i] >> QUERY_SHIFT & 1:
+                if ended[track] >= more[i] and ended[track] >= 0:
+                    out_waits[waits] = i
+                    out_waited[waits] = ended[track]
+                    waits += 1
+                i += 1
+                continue
+            while i < rows and times[i] == time and codes[i] >> QUERY_SHIFT == 2 * track:
+                state = codes[i] >> 1 & 63
+                if codes[i] & 1:
+                    open_counts[track, state] += 1
+                else:
+                    open_counts[track, state] -= 1
+                    ended[track] = time
+                i += 1
+            if time >= end:
+                continue
+            state = rest[track]
+            for s in range(open_counts.shape[1]):
+                if open_counts[track, s] > 0:
+                    state = s
+                    break
+            if state != states[track]:
+                if time > since[track]:
+                    out_tracks[ended_states] = track
+                    out_starts[ended_states] = since[track]
+                    out_ends[ended_states] = time
+                    out_states[ended_states] = states[track]
+                    ended_states += 1
+                    since[track] = time
+                states[track] = state
+    return ended_states, waits
+
+
+def overlapping(
+    const int64_t[:] objects, const int64_t[:] starts, const int64_t[:] ends, int64_t[::1] last_ends, uint8_t[::1] out
+):
+    """Which of n intervals start while another one of the same object lasts, of those that were given before; how many do.
+
+    `last_ends` has the last end on each object so far, and goes on; `out` is a boolean array of n.
+    """
+    cdef Py_ssize_t i, count = 0
+    cdef int64_t last
+    with nogil:
+        for i in range(objects.shape[0]):
+            last = last_ends[objects[i]]
+            out[i] = starts[i] < last
+            count += out[i]
+            if ends[i] > last:
+                last_ends[objects[i]] = ends[i]
+    return count
+
+
+def parse_lines(const uint8_t[::1] text, int64_t[::1] values, int64_t[::1] offsets, uint8_t[::1] wrong):
+    """The numbers of n lines of a .prv; how many there are.
+
+    `values` is filled with all numbers, line by line: it needs room for one for each byte. `offsets` (n + 1) is filled with where
+    the numbers of each line start, `wrong` (n) with whether a line is not made of whole numbers of 64 bits between colons. Empty
+    lines and comments have no numbers.
+
+    Raises:
+        ValueError: The text does not end with a line end.
+    """
+    cdef Py_ssize_t at = 0, line = 0, count = 0, size = text.shape[0]
+    cdef uint64_t number
+    cdef int digits
+    cdef bint negative, bad
+    if size > 0 and text[size - 1] != LINE_END:
+        raise ValueError("the text does not end with a line end")
+    with nogil:
+        while at < size:
+            offsets[line] = count
+            bad = False
+            if text[at] != COMMENT and text[at] != LINE_END:
+                while True:
+                    negative = text[at] == MINUS
+                    if negative:
+                        at += 1
+                    digits = 0
+                    number = 0
+                    while ZERO <= text[at] <= NINE:
+                        number = 10 * number + (text[at] - ZERO)
+                        digits += digits < 20
+                        at += 1
+                    # 19 digits are less than 2**64
+                    if digits == 0 or digits > 19 or number >> 63:
+                        bad = True
+                    values[count] = <int64_t>(0 - number if negative else number)
+                    count += 1
+                    if text[at] != COLON:
+                        break
+                    at += 1
+                if text[at] != LINE_END:
+                    bad = True
+            while text[at] != LINE_END:
+                at += 1
+            at += 1
+            wrong[line] = bad
+            line += 1
+        offsets[line] = count
+    return count
+
+
+cdef Py_ssize_t find(const int64_t[::1] ascending, int64_t value) except? -2 nogil:
+    """The place of a value, -1 where there is none."""
+    cdef Py_ssize_t low = 0, high = ascending.shape[0], middle
+    while low < high:
+        middle = (low + high) // 2
+        if ascending[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < ascending.shape[0] and ascending[low] == value else -1
+
+
+cdef int64_t thread_of(const int64_t[::1] first_threads, int64_t task, int64_t thread) except -2 nogil:
+    """The number of a thread among all, of a task and thread as numbered in a line, from 1; -1 where there is none."""
+    if task < 1 or task >= first_threads.shape[0]:
+        return -1
+    if thread < 1 or thread > first_threads[task] - first_threads[task - 1]:
+        return -1
+    return first_threads[task - 1] + thread - 1
+
+
+cdef int64_t take_place(int64_t[:, ::1] places, int64_t[::1] counters) except -1 nogil:
+    """A free place, of which there must be one."""
+    cdef int64_t place = counters[FREE]
+    counters[FREE] = places[place, OPEN_BELOW]
+    return place
+
+
+cdef int free_place(int64_t place, int64_t[:, ::1] places, int64_t[::1] counters) except -1 nogil:
+    places[place, OPEN_BELOW] = counters[FREE]
+    counters[FREE] = place
+    return 0
+
+
+cdef int64_t call_at(int64_t place, int64_t time, int64_t[:, ::1] places, int64_t[::1] counters) except -2 nogil:
+    """The number of the call that begins at `time`, of the open ones from `place` on, given now if it has none; -1 for no call."""
+    while place >= 0 and places[place, OPEN_TIME] != time:
+        place = places[place, OPEN_BELOW]
+    if place < 0:
+        return -1
+    if places[place, OPEN_CALL] < 0:
+        counters[CALLS] += 1
+        places[place, OPEN_CALL] = counters[CALLS]
+    return places[place, OPEN_CALL]
+
+
+cdef int launch(
+    int64_t call,
+    int64_t sent,
+    int64_t thread,
+    int64_t arrives,
+    Py_ssize_t call_slot,
+    Py_ssize_t last_work,
+    const int64_t[:, ::1] heads,
+    int64_t[:, ::1] waiting,
+    int64_t[:, ::1] places,
+    int64_t[::1] counters,
+) except -1 nogil:
+    """Tell the open work that begins at `arrives` which call launched it; where there is none, it waits for such work."""
+    cdef Py_ssize_t slot
+    cdef int64_t place
+    cdef bint known = False
+    for slot in range(call_slot + 1, last_work + 1):
+        place = heads[thread, slot]
+        while place >= 0 and not known:
+            if places[place, OPEN_TIME] == arrives and places[place, OPEN_CALL] < 0:
+                places[place, OPEN_CALL] = call
+                known = True
+            place = places[place, OPEN_BELOW]
+    if not known and arrives >= sent:
+        place = take_place(places, counters)
+        places[place, OPEN_TIME] = arrives
+        places[place, OPEN_CALL] = call
+        places[place, OPEN_BELOW] = -1
+        if waiting[thread, 0] < 0:
+            waiting[thread, 0] = place
+        else:
+            places[waiting[thread, 1], OPEN_BELOW] = place
+        waiting[thread, 1] = place
+    return 0
+
+
+cdef int64_t launched_by(
+    int64_t thread, int64_t time, int64_t[:, ::1] waiting, int64_t[:, ::1] places, int64_t[::1] counters
+) except -2 nogil:
+    """The call that launched the work that begins now on a thread, -1 for none; launches of earlier work no longer wait."""
+    cdef int64_t before = -1, place = waiting[thread, 0], after, began
+    while place >= 0:
+        after = places[place, OPEN_BELOW]
+        began = places[place, OPEN_TIME]
+        if began > time:
+            before = place
+        else:
+            if before < 0:
+                waiting[thread, 0] = after
+            else:
+                places[before, OPEN_BELOW] = after
+            if after < 0:
+                waiting[thread, 1] = before
+            free_place(place, places, counters)
+            if began == time:
+                return places[place, OPEN_CALL]
+        place = after
+    return -1
+
+
+cdef Py_ssize_t pair_from(
+    Py_ssize_t first,
+    const int64_t[::1] values,
+    const int64_t[::1] offsets,
+    const uint8_t[::1] wrong,
+    const int64_t[::1] first_threads,
+    const int64_t[::1] types,
+    const int64_t[::1] slots,
+    const int64_t[::1] kinds,
+    const int64_t[::1] kept,
+    int64_t[:, ::1] heads,
+    int64_t[:, ::1] waiting,
+    int64_t[:, ::1] depths,
+    int64_t[:, ::1] places,
+    int64_t[:, ::1] out,
+    int64_t[::1] counters,
+    int64_t length_type,
+    Py_ssize_t call_slot,
+    Py_ssize_t last_work,
+    int64_t first_tag,
+) except -1 nogil:
+    cdef Py_ssize_t i, p, q, at, stop, found, slot, k, row, others = places.shape[1] - OPEN_OTHERS
+    cdef int64_t kind, thread, other, time, call, place, value, depth, above, chosen, over
+    cdef bint begins
+    for i in range(first, wrong.shape[0]):
+        at = offsets[i]
+        stop = offsets[i + 1]
+        if wrong[i] or stop - at < EVENT_NUMBERS:
+            continue
+        kind = values[at]
+        if kind != EVENT and kind != COMMUNICATION:
+            continue
+        thread = thread_of(first_threads, values[at + 3], values[at + 4])
+        if thread < 0:
+            continue
+        time = values[at + 5]
+        # most lines take two places at most
+        if counters[FREE] < 0 or places[counters[FREE], OPEN_BELOW] < 0:
+            return i
+        if kind == COMMUNICATION:
+            if stop - at != COMMUNICATION_NUMBERS or not first_tag <= values[at + 14] <= first_tag + 1:
+                continue
+            other = thread_of(first_threads, values[at + 9], values[at + 10])
+            if other < 0:
+                continue
+            call = call_at(heads[thread, call_slot], time, places, counters)
+            if call >= 0:
+                launch(call, time, other, values[at + 11], call_slot, last_work, heads, waiting, places, counters)
+            continue
+        for p in range(at + 6, stop - 1, 2):
+            found = find(types, values[p])
+            if found < 0 or slots[found] < 0:
+                continue
+            slot = slots[found]
+            value = values[p + 1]
+            begins = value != 0
+            if kinds[slot] == CHANGES:
+                depth = values[p + 3] if p + 3 < stop else 0
+                begins = depth > depths[thread, slot]
+                depths[thread, slot] = depth
+            if kinds[slot] == PUNCTUAL:
+                row = counters[ROWS]
+                counters[ROWS] += 1
+                out[row, SLOT] = slot
+                out[row, THREAD] = thread
+                out[row, BEGIN] = time
+                out[row, END] = time
+                out[row, VALUE] = value
+                continue
+            if begins:
+                if counters[FREE] < 0:  # a line with many types; what does not fit is left out
+                    counters[LOST] += 1
+                    continue
+                place = take_place(places, counters)
+                places[place, OPEN_TIME] = time
+                places[place, OPEN_VALUE] = value
+                places[place, OPEN_END] = -1
+                places[place, OPEN_CALL] = -1
+                for k in range(others):
+                    places[place, OPEN_OTHERS + k] = -1
+                for q in range(at + 6, stop - 1, 2):
+                    if values[q] == length_type:
+                        places[place, OPEN_END] = time + values[q + 1]
+                    if q != p:
+                        found = find(types, values[q])
+                        if found >= 0 and kept[found] >= 0:
+                            places[place, OPEN_OTHERS + kept[found]] = values[q + 1]
+                if call_slot < slot <= last_work:
+                    places[place, OPEN_CALL] = launched_by(thread, time, waiting, places, counters)
+                places[place, OPEN_BELOW] = heads[thread, slot]
+                heads[thread, slot] = place
+                continue
+            # end the interval whose known end is now, else the innermost one without a known end
+            above = over = chosen = -1
+            place = heads[thread, slot]
+            while place >= 0:
+                if places[place, OPEN_END] == time:
+                    chosen = place
+                    over = above
+                    break
+                if chosen < 0 and places[place, OPEN_END] < 0:
+                    chosen = place
+                    over = above
+                above = place
+                place = places[place, OPEN_BELOW]
+            if chosen < 0:
+                counters[LOST] += 1
+                continue
+            if over < 0:
+                heads[thread, slot] = places[chosen, OPEN_BELOW]
+            else:
+                places[over, OPEN_BELOW] = places[chosen, OPEN_BELOW]
+            row = counters[ROWS]
+            counters[ROWS] += 1
+            out[row, SLOT] = slot
+            out[row, THREAD] = thread
+            out[row, BEGIN] = places[chosen, OPEN_TIME]
+            out[row, END] = time
+            out[row, VALUE] = places[chosen, OPEN_VALUE]
+            out[row, CALL] = places[chosen, OPEN_CALL]
+            for k in range(others):
+                out[row, OTHERS + k] = places[chosen, OPEN_OTHERS + k]
+            free_place(chosen, places, counters)
+    return wrong.shape[0]
+
+
+def pair(
+    Py_ssize_t first,
+    const int64_t[::1] values,
+    const int64_t[::1] offsets,
+    const uint8_t[::1] wrong,
+    const int64_t[::1] first_threads,
+    const int64_t[::1] types,
+    const int64_t[::1] slots,
+    const int64_t[::1] kinds,
+    const int64_t[::1] kept,
+    int64_t[:, ::1] heads,
+    int64_t[:, ::1] waiting,
+    int64_t[:, ::1] depths,
+    int64_t[:, ::1] places,
+    int64_t[:, ::1] out,
+    int64_t[::1] counters,
+    int64_t length_type,
+    Py_ssize_t call_slot,
+    Py_ssize_t last_work,
+    int64_t first_tag,
+):
+    """Make intervals of begins and ends; n, or the line for which no place is free.
+
+    Lines are n, from line `first` on, as `parse_lines` gives them. `first_threads` has the first thread of each task, and how many
+    threads there are last. `types` are the known types of events, ascending; for each, `slots` has its slot, -1 for one that goes
+    with others, and `kept` has for one that goes with others where its value is kept, else -1. `kinds` has the kind of each slot.
+
+    What goes on: `heads` (threads, slots), the innermost of what is open, -1 for none; `waiting` (threads, 2), the first and last
+    of the launches whose work has not begun, -1 for none; `depths` (threads, slots), how many ranges are open; `places`, what is
+    open and what is free, linked by `OPEN_BELOW`; and the `counters`. `out` is filled with intervals; it has room for half as many
+    as there are numbers.
+
+    `length_type` is the type whose value is a length. `call_slot` is the slot of calls; work has the slots after it up to
+    `last_work`. `first_tag` and the tag after it are those of launches.
+    """
+    cdef Py_ssize_t line
+    with nogil:
+        line = pair_from(
+            first, values, offsets, wrong, first_threads, types, slots, kinds, kept, heads, waiting, depths, places, out, counters,
+            length_type, call_slot, last_work, first_tag,
+        )
+    return line
