@@ -128,14 +128,13 @@ def _compiling() -> Iterator[None]:
 
 def _compiler_variables() -> dict[str, str]:
     found = compiler()
-    if found == os.environ.get("CC") or found == sysconfig.get_config_var("CC"):
-        return {}
-    if found is None:
-        if importlib.util.find_spec("ziglang") is None:
-            raise SystemExit(_NO_COMPILER)
-        found = shlex.join((sys.executable, str(_ZIG_CC)))
-    zig_cache = str(_BUILD.absolute() / "zig")  # zig's own default is a folder in HOME, which may be missing
-    return {"CC": found, "LDSHARED": f"{found} -shared", "ZIG_GLOBAL_CACHE_DIR": zig_cache, "ZIG_LOCAL_CACHE_DIR": zig_cache}
+    if found is not None:
+        return {} if found in (os.environ.get("CC"), sysconfig.get_config_var("CC")) else {"CC": found, "LDSHARED": f"{found} -shared"}
+    if importlib.util.find_spec("ziglang") is None:
+        raise SystemExit(_NO_COMPILER)
+    zig = shlex.join((sys.executable, str(_ZIG_CC)))
+    cache = str(_BUILD.absolute() / "zig")  # zig's own default is a folder in HOME, which may be missing
+    return {"CC": zig, "LDSHARED": f"{zig} -shared", "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
 
 
 if __name__ == "__main__":
