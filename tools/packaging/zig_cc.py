@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_WITH_VALUE = {"-o", "-I", "-D", "-U", "-L", "-l"}
-_KEPT = ("-c", "-shared", "-o", "-I", "-D", "-U", "-L", "-l", "-O", "-g", "-fPIC", "-fwrapv", "-fno-strict-overflow")
+_WITH_VALUE = {"-o", "-I", "-D", "-U"}
+_KEPT = ("-c", "-shared", "-o", "-I", "-D", "-U", "-O", "-g", "-fPIC", "-fwrapv", "-fno-strict-overflow")
 
 
 def understood(arguments: Iterable[str]) -> list[str]:
