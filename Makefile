@@ -17,7 +17,7 @@ env: $(VENV)/.done ## make the environment in .venv, and build what is compiled
 	@$(BIN)/python tools/packaging/build_backend.py
 
 $(VENV)/.done: pyproject.toml
-	@$(PYTHON) -c 'import sys; v = sys.version_info; v < (3, 11) and sys.exit(f"alltrace needs Python 3.11 or newer, and $(PYTHON) is {v[0]}.{v[1]}: name another one, as in make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("alltrace needs Python 3.11 or newer, $(PYTHON) is Python %d.%d; name a newer one, such as: make PYTHON=python3.12" % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 # pip hides what a backend prints, but names the requirement that it cannot download: the version that is excluded, which does not
 # exist, tells the user what to install instead
 _ZIG = "ziglang>=0.13,!=0+no.c.compiler.found.install.gcc.or.clang"
-_NO_COMPILER = (
-    "alltrace: no C compiler was found; install gcc or clang, or allow the download of PyPI's ziglang (100 MB), which compiles C"
-)
+_NO_COMPILER = "alltrace: no C compiler was found; install gcc or clang, or PyPI's ziglang (100 MB), which pip downloads where it can"
 _NO_HEADERS = (
     "alltrace: the C headers of Python are missing ({header} does not exist); install them "
     "(python3-dev on Debian and Ubuntu, python3-devel on Fedora, RHEL and SUSE)"
