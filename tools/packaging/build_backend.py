@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # pip hides what a backend prints, but names the requirement that it cannot download: the version that is excluded, which does not
 # exist, tells the user what to install instead
 _ZIG = "ziglang>=0.13,!=0+no.c.compiler.found.install.gcc.or.clang"
-_NO_COMPILER = "alltrace: no C compiler was found; install gcc or clang, or PyPI's ziglang (100 MB), which pip downloads where it can"
+_NO_COMPILER = "alltrace: no C compiler was found; install gcc or clang, or PyPI's ziglang (100 MB), which pip downloads if it can"
 _NO_HEADERS = (
     "alltrace: the C headers of Python are missing ({header} does not exist); install them "
     "(python3-dev on Debian and Ubuntu, python3-devel on Fedora, RHEL and SUSE)"
@@ -126,8 +126,10 @@ def _compiling() -> Iterator[None]:
 
 def _compiler_variables() -> dict[str, str]:
     found = compiler()
+    if found in (os.environ.get("CC", ""), sysconfig.get_config_var("CC")):
+        return {}
     if found is not None:
-        return {} if found in (os.environ.get("CC"), sysconfig.get_config_var("CC")) else {"CC": found, "LDSHARED": f"{found} -shared"}
+        return {"CC": found, "LDSHARED": f"{found} -shared"}
     if importlib.util.find_spec("ziglang") is None:
         raise SystemExit(_NO_COMPILER)
     zig = shlex.join((sys.executable, str(_ZIG_CC)))
