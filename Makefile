@@ -13,13 +13,11 @@ export ALLTRACE_DATA ?= $(wildcard $(DATA))
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: $(VENV)/.built ## make the environment in .venv, and build what is compiled
+env: $(VENV)/.done ## make the environment in .venv, and build what is compiled
+	@$(BIN)/python tools/packaging/build_backend.py
 
-$(VENV)/.built: $(VENV)/.done $(wildcard src/alltrace/core/*.pyx src/alltrace/core/*.pxd)
-	$(BIN)/python setup.py --quiet build_ext --inplace
-	@touch $@
-
-$(VENV)/.done: pyproject.toml setup.py
+$(VENV)/.done: pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("alltrace needs Python 3.11 or newer, $(PYTHON) is Python %d.%d; name a newer one, such as: make PYTHON=python3.12" % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

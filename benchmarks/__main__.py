@@ -25,7 +25,7 @@ SUITES: dict[str, Callable[[int], list[str]]] = {
     "logs": logs.run,
     "ncu": ncu.run,
     "report": reporting.run,
-    "first": lambda _runs: questions.first_command(),
+    "first": questions.first_command,
 }
 
 

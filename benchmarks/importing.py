@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ def run(runs: int) -> list[str]:
     """Rows of the table: what, against, ratio, figures."""
     source = large_report()
     with tempfile.TemporaryDirectory() as folder:
-        return [*_compare(source, Path(folder), runs), *_compare_loaded(source, Path(folder), runs)]
+        return _compare(source, Path(folder), runs)
 
 
 def _compare(source: Path, folder: Path, runs: int) -> list[str]:
@@ -44,24 +43,6 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
     rows.append(f"| import, peak memory | - | - | {peak:.0f} MB for a file of {source.stat().st_size / 1e6:.0f} MB |")
     rows.append(f"| run directory | the SQLite file | {1 / share:.1f} | {100 * share:.1f} % of it |")
     return rows
-
-
-def _compare_loaded(source: Path, folder: Path, runs: int) -> list[str]:
-    """The same in processes that have loaded their code, each timed by itself: without the start of Python and of libraries."""
-    commands = {
-        "alltrace": [sys.executable, "-m", "benchmarks.own_import", str(source), str(folder / "loaded")],
-        **{name: [*_peer(name, source, folder), "--timed"] for name in _PEERS},
-    }
-    taken: dict[str, list[list[float]]] = {name: [] for name in commands}
-    for _ in range(runs):
-        for name, command in commands.items():
-            taken[name].append([float(s) for s in subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.split()])
-    wall, cpu = ({name: median([t[i] for t in times]) for name, times in taken.items()} for i in (0, 1))
-    return [
-        f"| import, in a process that has loaded its code | {name} | {wall[name] / wall['alltrace']:.1f} "
-        f"| {wall['alltrace']:.2f} s against {wall[name]:.2f} s; CPU {cpu['alltrace']:.2f} s against {cpu[name]:.2f} s |"
-        for name in _PEERS
-    ]
 
 
 def _peer(name: str, source: Path, folder: Path) -> list[str]:

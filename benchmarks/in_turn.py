@@ -1,7 +1,8 @@
 """Two versions of this repository in turn: `python -m benchmarks.in_turn OTHER --runs N -- ARGUMENTS` prints what each took.
 
 OTHER is a checkout of the other version, such as `git worktree add --detach FOLDER COMMIT` makes; ARGUMENTS are those of
-`alltrace`, in which `{new}` is the name of a folder that is not there yet, another one for each run. On a machine whose speed
+`alltrace`, in which `{new}` is the name of a folder that is not there yet, another one for each run; `--questions` in their place
+asks seven different questions of one large report, which is new to the cache that they share. On a machine whose speed
 changes from minute to minute differences of a twentieth are seen in this way alone: the mean difference is of the pairs, without
 the tenth at either end, and comes with its standard error.
 """
@@ -14,23 +15,37 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import ALLTRACE, Taken, median, run_once
+from benchmarks.data import large_report
+from benchmarks.measure import ALLTRACE, Taken, median, run_in_sequence
 
 _HERE = Path(__file__).resolve().parents[1]
+_QUESTIONS = (
+    ("kernels",),
+    ("breakdown",),
+    ("overlap",),
+    ("gaps",),
+    ("stats", "cuda_api_sum"),
+    ("stats", "nvtx_sum"),
+    ("stats", "cuda_gpu_mem_time_sum"),
+)
 _LEFT_OUT = 10  # one in so many pairs, at either end
 
 
-def compare(trees: tuple[Path, Path], arguments: list[str], runs: int) -> tuple[list[Taken], list[Taken]]:
-    """What each run of the command took, by the sources of either tree; one run of each beforehand does not count."""
+def compare(trees: tuple[Path, Path], commands: list[list[str]], runs: int) -> tuple[list[Taken], list[Taken]]:
+    """What each run of the commands took, by the sources of either tree; one run of each beforehand does not count."""
     taken: tuple[list[Taken], list[Taken]] = ([], [])
     for round_number in range(runs + 1):
         for which in random.sample((0, 1), 2):
             with tempfile.TemporaryDirectory() as folder:
-                command = [*ALLTRACE, *(a.replace("{new}", f"{folder}/new") for a in arguments)]
-                found = run_once(command, {"PYTHONPATH": str(trees[which] / "src")})
+                filled_in = [[*ALLTRACE, *(a.replace("{new}", f"{folder}/new") for a in arguments)] for arguments in commands]
+                found = run_in_sequence(filled_in, {"PYTHONPATH": str(trees[which] / "src")})
             if round_number:
                 taken[which].append(found)
     return taken
+
+
+def _questions(report: Path) -> list[list[str]]:
+    return [[*question, str(report), "--format", "csv", "--cache-dir", "{new}"] for question in _QUESTIONS]
 
 
 def difference(first: list[Taken], second: list[Taken]) -> tuple[float, float]:
@@ -46,16 +61,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_turn", description=__doc__)
     parser.add_argument("other", type=Path, help="a checkout of the other version")
     parser.add_argument("--runs", type=int, default=20, help="runs of each")
-    parser.add_argument("arguments", nargs="+", help="of alltrace")
+    parser.add_argument("--questions", action="store_true", help="seven questions to one large report, in place of arguments")
+    parser.add_argument("arguments", nargs="*", help="of alltrace")
     args = parser.parse_args()
     if args.runs < 1:
         parser.error(f"--runs must be at least 1; {args.runs} was given")
     if not (args.other / "src" / "alltrace").is_dir():
         parser.error(f"{args.other} is no checkout of this repository; make one with `git worktree add --detach FOLDER COMMIT`")
-    other, here = compare((args.other.resolve(), _HERE), args.arguments, args.runs)
+    if args.questions == bool(args.arguments):
+        parser.error("expected either arguments of alltrace or --questions")
+    commands = _questions(large_report()) if args.questions else [args.arguments]
+    other, here = compare((args.other.resolve(), _HERE), commands, args.runs)
     for name, taken in (("other", other), ("here", here)):
         wall, cpu = median([t.wall_s for t in taken]), median([t.cpu_s for t in taken])
         print(f"{name:<6} median {wall:.3f} s, CPU {cpu:.3f} s, fastest {min(t.wall_s for t in taken):.3f} s")
+    cpu_share = median([t.cpu_s for t in here]) / median([t.cpu_s for t in other])
+    print(f"here / other: {100 * cpu_share:.0f} % of the CPU time")
     mean, error = difference(other, here)
     print(f"here - other: {1e3 * mean:+.1f} ms, standard error {1e3 * error:.1f}")
 

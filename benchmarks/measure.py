@@ -52,6 +52,12 @@ def run_once(command: Sequence[str], environment: dict[str, str] | None = None) 
     return Taken(wall, cpu, peak)
 
 
+def run_in_sequence(commands: Sequence[Sequence[str]], environment: dict[str, str] | None = None) -> Taken:
+    """Run `commands` one after another and measure them as one: the sums of their times, the largest of their peaks."""
+    taken = [run_once(command, environment) for command in commands]
+    return Taken(sum(t.wall_s for t in taken), sum(t.cpu_s for t in taken), max(t.peak_mb for t in taken))
+
+
 def side_by_side(
     contenders: Mapping[str, Sequence[str]], runs: int, before: Mapping[str, Callable[[], None]] | None = None
 ) -> dict[str, list[Taken]]:

@@ -1,14 +1,12 @@
 """What people do today: read tables of an export, write them to Parquet.
 
-`python -m benchmarks.peer_import TOOL FILE OUT`; with `--timed`, prints the seconds, and those of the processor, that it
-took once its code was loaded.
+`python -m benchmarks.peer_import TOOL FILE OUT`
 """
 
 from __future__ import annotations
 
 import sqlite3
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,14 +30,11 @@ def main() -> None:
     tool, source, output = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     output.mkdir(parents=True, exist_ok=True)
     copy = (_with_pandas if tool == "pandas" else _with_connectorx)(source, output)
-    start, used = time.perf_counter(), time.process_time()
     with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as connection:
         present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table in TABLES:
             if table in present:
                 copy(table, connection)
-    if "--timed" in sys.argv:
-        print(time.perf_counter() - start, time.process_time() - used)
 
 
 def _with_pandas(_source: str, output: Path) -> Callable[[str, sqlite3.Connection], None]:

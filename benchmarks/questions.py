@@ -1,7 +1,4 @@
-"""The reports of `stats`, against `nsys stats` on the same file: from a run, and from the file (cold).
-
-Of a run, the first answer is worked out (`--no-kept`); the same question asked again is answered from what was kept of the first.
-"""
+"""The reports of `stats`, against `nsys stats` on the same file: of a run (warm), and of the file, its import included (cold)."""
 
 from __future__ import annotations
 
@@ -10,14 +7,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from benchmarks.data import large_report, ranges_report
-from benchmarks.measure import ALLTRACE, median, run_once, side_by_side
+from benchmarks.measure import ALLTRACE, Taken, median, run_in_sequence, run_once, side_by_side
 
-_SETTLED_S = 2.5  # answers are kept of runs that did not change just now
+_PACKAGE = Path(__file__).resolve().parents[1] / "src" / "alltrace"
 _SUMS = ("cuda_gpu_kern_sum", "cuda_api_sum", "nvtx_sum")
+_TOGETHER = (*_SUMS, "cuda_gpu_trace")
 
 
 def nsys() -> str | None:
@@ -46,6 +43,7 @@ def run(runs: int) -> list[str]:
         for name, walls in whole.items():
             figures = f"{sum(walls):.2f} s against {theirs:.2f} s"
             rows.append(f"| the three on large, {name} | nsys stats | {theirs / sum(walls):.1f} | {figures} |")
+        rows += _together(tool, large, folder, runs)
         rows += _compare(tool, "nvtx_sum", ranges, folder, runs, cold=True)
         rows += _compare(tool, "nvtx_pushpop_trace", ranges, folder, max(3, runs // 3), cold=False)
         rows += _compare(tool, "nvtx_gpu_proj_trace", large, folder, max(3, runs // 3), cold=False)
@@ -78,13 +76,8 @@ def _compare(
     cache = folder / "cache"
     contenders = {
         "nsys": [tool, "stats", "-q", "-r", report, "--format", "csv", str(source)],
-        "warm, first answer": [*ours, str(folder / source.stem), "--format", "csv", "--no-kept"],
+        "warm": [*ours, str(folder / source.stem), "--format", "csv"],
     }
-    again = "warm, asked again (answer kept)"
-    if report in _SUMS:
-        time.sleep(_SETTLED_S)
-        contenders[again] = [*ours, str(folder / source.stem), "--format", "csv", "--cache-dir", str(folder / "answers")]
-        run_once(contenders[again])  # this one is worked out, and kept
     if cold:
         contenders["cold"] = [*ours, str(source), "--format", "csv", "--cache-dir", str(cache)]
     taken = side_by_side(contenders, runs, {"cold": lambda: shutil.rmtree(cache, ignore_errors=True)})
@@ -98,30 +91,39 @@ def _compare(
             wall, cpu = median([t.wall_s for t in taken[name]]), median([t.cpu_s for t in taken[name]])
             figures = f"{wall:.2f} s against {theirs:.2f} s; CPU {cpu:.2f} s against {their_cpu:.2f} s"
             rows.append(f"| {report} on {source.stem.split('_')[0]}, {name} | nsys stats | {theirs / wall:.1f} | {figures} |")
-    if report in _SUMS:
-        wall = median([_loaded(report, folder / source.stem) for _ in range(runs)])
-        what = f"{report} on {source.stem.split('_')[0]}, warm, worked out in a process that has loaded its code"
-        rows.append(f"| {what} | nsys stats, whole process | {theirs / wall:.1f} | {wall:.3f} s against {theirs:.2f} s |")
     return rows
 
 
-def _loaded(report: str, run: Path) -> float:
-    """Seconds that an answer takes without the start of Python and its libraries."""
-    command = [sys.executable, "-m", "benchmarks.own_answer", report, str(run)]
-    return float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.split()[0])
+def _together(tool: str, source: Path, folder: Path, runs: int) -> list[str]:
+    """Several reports of a file that is new: one command of theirs, one of ours for each report, of which the first imports."""
+    cache = folder / "cache"
+    theirs = [tool, "stats", "-q", "-r", ",".join(_TOGETHER), "--format", "csv", str(source)]
+    ours = [[*ALLTRACE, "stats", r, str(source), "--format", "csv", "--cache-dir", str(cache)] for r in _TOGETHER]
+    taken: tuple[list[Taken], list[Taken]] = ([], [])
+    for _ in range(runs):
+        taken[0].append(run_once(theirs))
+        shutil.rmtree(cache, ignore_errors=True)
+        taken[1].append(run_in_sequence(ours))
+    (their_wall, their_cpu), (wall, cpu) = ((median([t.wall_s for t in ts]), median([t.cpu_s for t in ts])) for ts in taken)
+    figures = f"{wall:.2f} s against {their_wall:.2f} s; CPU {cpu:.2f} s against {their_cpu:.2f} s"
+    what = f"{', '.join(_TOGETHER)} on {source.stem.split('_')[0]}, together, cold"
+    return [f"| {what} | nsys stats | {their_wall / wall:.1f} | {figures} |"]
 
 
-def first_command() -> list[str]:
-    """What the first command on a fresh installation costs over a warm one: Numba compiles."""
+def first_command(runs: int) -> list[str]:
+    """The first command after an install, against the second: nothing is compiled or written but by the installer."""
     source = large_report()
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        ours = [*ALLTRACE, "breakdown", str(source), "--cache-dir", f"{folder}/cache"]
-        first = run_once(ours, {"NUMBA_CACHE_DIR": f"{folder}/numba"})
-        shutil.rmtree(f"{folder}/cache")
-        warm = run_once(ours, {"NUMBA_CACHE_DIR": f"{folder}/numba"})
-        more = first.cpu_s - warm.cpu_s
-        rows.append(
-            f"| first command ever, over a warm one | - | - | {more:.1f} CPU s more ({first.cpu_s:.1f} against {warm.cpu_s:.1f}) |"
-        )
-    return rows
+    taken: tuple[list[Taken], list[Taken]] = ([], [])
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as folder:
+            installed = Path(folder, "installed")
+            shutil.copytree(_PACKAGE, installed / "alltrace", ignore=shutil.ignore_patterns("__pycache__"))
+            subprocess.run([sys.executable, "-m", "compileall", "-q", str(installed)], check=True)  # as pip does
+            for times in taken:
+                cache = Path(folder, "cache")
+                shutil.rmtree(cache, ignore_errors=True)
+                command = [*ALLTRACE, "breakdown", str(source), "--cache-dir", str(cache)]
+                times.append(run_once(command, {"PYTHONPATH": str(installed)}))
+    (first, first_cpu), (warm, warm_cpu) = ((median([t.wall_s for t in ts]), median([t.cpu_s for t in ts])) for ts in taken)
+    figures = f"{first:.2f} s against {warm:.2f} s; CPU {first_cpu:.2f} s against {warm_cpu:.2f} s"
+    return [f"| `breakdown` of a new export, first command after an install | a warm one | {first / warm:.2f} | {figures} |"]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks import in_turn, measure
 from benchmarks.__main__ import main
 from benchmarks.in_turn import difference
 from benchmarks.measure import Taken
@@ -29,6 +30,34 @@ def test_make_leaves_the_environment_with_the_sources_and_no_copy_of_them():
     own = [line for line in lines if "pip install" in line and "'.[" in line]
     assert len(own) == 2
     assert all("--editable" in line for line in own)
+
+
+@pytest.mark.parametrize("arguments", [[], ["kernels", "--questions"]])
+def test_in_turn_needs_either_a_command_or_the_questions(monkeypatch, capsys, arguments):
+    monkeypatch.setattr(sys, "argv", ["in_turn", str(Path(__file__).resolve().parents[1]), *arguments])
+    with pytest.raises(SystemExit):
+        in_turn.main()
+    assert "either arguments of alltrace or --questions" in capsys.readouterr().err
+
+
+def test_commands_in_turn_share_a_new_folder(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(
+        in_turn, "run_in_sequence", lambda commands, environment: asked.append((commands, environment)) or Taken(1, 1, 1)
+    )
+    other, here = in_turn.compare((tmp_path / "a", tmp_path / "b"), [["x", "{new}"], ["y", "--cache-dir", "{new}"]], 2)
+    assert (len(other), len(here), len(asked)) == (2, 2, 6)
+    assert {e["PYTHONPATH"] for _, e in asked} == {str(tmp_path / "a" / "src"), str(tmp_path / "b" / "src")}
+    folders = [first[-1] for (first, _), _ in asked]
+    assert all(first[-1] == second[-1] for (first, second), _ in asked)
+    assert len(set(folders)) == 6
+    assert not any(Path(f).exists() for f in folders)
+
+
+def test_commands_in_sequence_are_measured_as_one(monkeypatch):
+    taken = iter([Taken(1.0, 2.0, 30.0), Taken(0.5, 0.25, 20.0)])
+    monkeypatch.setattr(measure, "run_once", lambda *_: next(taken))
+    assert measure.run_in_sequence([["a"], ["b"]]) == Taken(1.5, 2.25, 30.0)
 
 
 def test_the_difference_in_turn_is_of_pairs_without_those_at_either_end():

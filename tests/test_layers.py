@@ -28,6 +28,13 @@ MAY_IMPORT = {
     "": {"api"},
 }
 MOST_LINES = 700
+RUNS_CODE = {"code", "cffi", "cloudpickle", "ctypes", "dill", "imp", "joblib", "marshal", "pickle", "runpy", "shelve"}
+MAY_RUN_CODE = {
+    "capture/doctor.py": "ctypes",  # the C library's adjtimex
+    "capture/instrument.py": "ctypes",  # the CUDA runtime that the program has loaded
+    "capture/supervise.py": "ctypes",  # the C library's prctl
+    "recipes/part_store.py": "pickle",  # reads what the same process wrote to a temporary folder of its own
+}
 EVERY_FILE = pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 
 
@@ -72,6 +79,31 @@ def test_only_the_command_line_prints(file):
         return
     calls = (n.func for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(n, ast.Call))
     assert "print" not in {f.id for f in calls if isinstance(f, ast.Name)}
+
+
+def modules_imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (a.name.split(".")[0] for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.split(".")[0]
+
+
+def test_nothing_is_executed_that_did_not_come_with_the_package():
+    """No reader, run or cache can bring code: nothing loads objects or machine code from files, or makes memory executable."""
+    found = {}
+    for file in FILES:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        name = str(file.relative_to(SOURCE))
+        for module in RUNS_CODE & set(modules_imported(tree)):
+            assert name not in found
+            found[name] = module
+        for node in ast.walk(tree):
+            called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
+            assert called not in ("eval", "exec", "compile", "__import__"), f"{name}: line {node.lineno}"
+            assert getattr(node, "attr", None) != "PROT_EXEC", f"{name}: line {node.lineno}"
+            assert not (isinstance(node, ast.keyword) and node.arg == "allow_pickle"), f"{name}: line {node.lineno}"
+    assert found == MAY_RUN_CODE
 
 
 def test_the_rules_see_what_they_should(tmp_path):

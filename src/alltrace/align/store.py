@@ -26,6 +26,7 @@ from alltrace.run.manifest import NAMES, plain, read_manifest, write_json, write
 from alltrace.run.overlay import ALIGN, FACTS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run
+from alltrace.trace.cache_folder import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, InputError
 from alltrace.trace.names import intern
 from alltrace.trace.schema import TABLES
@@ -68,10 +69,9 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
     if reason is not None:
         run.alignment = Aligned(run, (reason,))
         return _as_aligned(run.alignment)
-    places = (run.path / ALIGN, _cached(plain))
-    found = next((p for p in places if find_overlay(plain.manifest, p) is not None), None)
+    found = next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
     if found is None:
-        found = places[0] if os.access(run.path, os.W_OK) else places[1]
+        found = run.path / ALIGN if os.access(run.path, os.W_OK) else own_folder(default_folder()) / _name(plain)
         try:
             found.parent.mkdir(parents=True, exist_ok=True)
             with _locked(found.parent) as alone:
@@ -112,10 +112,17 @@ def _nothing_to_do(run: Run) -> str | None:
     return None
 
 
-def _cached(run: Run) -> Path:
-    from alltrace.run.cache import default_folder
+def _places(run: Run) -> Iterator[Path]:
+    """Where an alignment of `run` may be: with the run, or in the cache."""
+    yield run.path / ALIGN
+    cache = existing_folder()
+    if cache is not None:
+        yield cache / _name(run)
 
-    return default_folder() / "alignments" / signature(run.manifest)
+
+def _name(run: Run) -> Path:
+    """The place of an alignment in the cache."""
+    return Path("alignments", signature(run.manifest))
 
 
 @contextmanager

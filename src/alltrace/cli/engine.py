@@ -57,10 +57,10 @@ def start_engine(args: argparse.Namespace) -> None:
         LASTING.enter_context(using(LASTING.enter_context(dask_engine(str(address)))))
         return
     from alltrace.engine.cluster import queue_engine
-    from alltrace.run.cache import default_folder
+    from alltrace.trace.cache_folder import default_folder, own_folder
 
-    logs = (getattr(args, "cache_dir", None) or default_folder()) / "jobs"
-    logs.mkdir(parents=True, exist_ok=True)
+    logs = own_folder(getattr(args, "cache_dir", None) or default_folder()) / "jobs"
+    logs.mkdir(exist_ok=True)
     LASTING.enter_context(using(LASTING.enter_context(queue_engine(system, getattr(args, system), _settings(settings), logs))))
 
 

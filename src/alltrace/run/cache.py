@@ -26,8 +26,8 @@ from alltrace.readers.base import open_report
 from alltrace.run.contents import Content, content_hash, file_stamps
 from alltrace.run.discover import find_reports, outdated
 from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
+from alltrace.trace.cache_folder import default_folder, own_folder, unwritable
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
-from alltrace.trace.places import cache_folder
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
@@ -44,11 +44,6 @@ _HASHES = "hashes.json"
 _VERSIONS = ("mtime", "created", "modified", "updated", "last_modified", "LastModified", "ETag", "etag", "md5Hash", "CRC")
 """What the file systems of fsspec call that which changes with a file."""
 _SETTLED_NS = 2_000_000_000
-
-
-def default_folder() -> Path:
-    """The user's cache folder: `ALLTRACE_CACHE_DIR`, or the system's place for caches."""
-    return Path(cache_folder())
 
 
 def resolve(
@@ -78,7 +73,7 @@ def resolve(
         watcher: Is told of progress.
 
     Raises:
-        InputError: An input does not exist, no report can be read, or the cache cannot be written.
+        InputError: An input does not exist, no report can be read, or the cache cannot be written or is not the user's.
         StrictError: A report cannot be read, with `strict`.
         UsageError: There is no input, or a run directory among others.
     """
@@ -93,7 +88,7 @@ def resolve(
     reports = find_reports(inputs, lambda url: fetch(url, folder))
     wanted = frozenset(EVENT_TABLES if tables is None else tables)
     try:
-        (folder / _RUNS).mkdir(parents=True, exist_ok=True)
+        (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
         hashes = _Hashes(folder / _HASHES)
         key, contents = _key(hashes, reports, rules)
         with _locked(folder / _RUNS, key):
@@ -127,26 +122,19 @@ def resolve(
             )
         _shrink(folder, keep=key)
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise unwritable(folder, error) from error
     return run
-
-
-def _unwritable(folder: Path, error: OSError) -> InputError:
-    return InputError(
-        folder,
-        found=f"the cache cannot be written ({printable(error.strerror or str(error))})",
-        advice="give another folder with --cache-dir",
-    )
 
 
 def fetch(url: str, folder: Path) -> Path:
     """Bring the report, or folder of reports, at `url` into the cache and return its path.
 
     Raises:
-        InputError: Nothing is there, or fsspec lacks what it takes to open it.
+        InputError: Nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
     """
     import fsspec
 
+    own_folder(folder)
     try:
         system, remote = fsspec.core.url_to_fs(url)
         details = system.info(remote)

@@ -22,6 +22,7 @@ from alltrace.run.overlay import signature as run_signature
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
 from alltrace.tiles.grid import Grid, grid_of
+from alltrace.trace.cache_folder import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, InputError
 
 if TYPE_CHECKING:
@@ -76,12 +77,14 @@ def pyramid(
         InputError: No rank can be read, or the pyramid cannot be written.
     """
     made_from = signature(run)
-    places = [folder] if folder is not None else [run.path / TILES, _cached(made_from)]
-    for place in places:
+    for place in [folder] if folder is not None else _places(run, made_from):
         found = _find(place, made_from)
         if found is not None:
             return found
-    place = places[0] if folder is not None or os.access(run.path, os.W_OK) else places[-1]
+    if folder is not None:
+        place = folder
+    else:
+        place = run.path / TILES if os.access(run.path, os.W_OK) else own_folder(default_folder()) / TILES / made_from
     try:
         (place / "ranks").mkdir(parents=True, exist_ok=True)
         with _locked(place):
@@ -102,10 +105,12 @@ def signature(run: Run) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _cached(made_from: str) -> Path:
-    from alltrace.run.cache import default_folder
-
-    return default_folder() / TILES / made_from
+def _places(run: Run, made_from: str) -> Iterator[Path]:
+    """Where the pyramid of `run` may be: with the run, or in the cache."""
+    yield run.path / TILES
+    cache = existing_folder()
+    if cache is not None:
+        yield cache / TILES / made_from
 
 
 def _find(place: Path, made_from: str) -> Pyramid | None:

@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from alltrace.trace.errors import UsageError
+from alltrace.trace.cache_folder import default_folder, own_folder
+from alltrace.trace.errors import AlltraceError, UsageError
 
 _VERSION = re.compile(r"(?:Version|version)\s+(\d{4})\.(\d+)\.(\d+)")
 _SWITCH = re.compile(r"(?<![\w-])--?[A-Za-z][A-Za-z0-9-]*")
@@ -90,7 +91,7 @@ def ask(path: Path, *, arguments: tuple[str, ...]) -> Tool:
     version, help_text = _said(path, "--version"), _said(path, *arguments)
     if memory is not None:
         with suppress(OSError):
-            memory.parent.mkdir(parents=True, exist_ok=True)
+            memory.parent.mkdir(exist_ok=True)
             mine = memory.with_suffix(f".{os.getpid()}")
             mine.write_text("\0".join((question, version, help_text)), encoding="utf-8")
             mine.replace(memory)
@@ -105,19 +106,18 @@ def _made(path: Path, said: str, help_text: str) -> Tool:
 
 def _memory(path: Path, arguments: tuple[str, ...]) -> tuple[str, Path | None]:
     """What is asked of just this program, and where its answers are remembered; None where there is no such place."""
-    base = os.environ.get("ALLTRACE_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-    home = os.environ.get("HOME")
     try:
         real = path.resolve()
         facts = real.stat()
     except OSError:
         return "", None
     key = f"{real}\n{facts.st_size}\n{facts.st_mtime_ns}\n{' '.join(arguments)}"
-    if not base and not home:
+    try:
+        folder = own_folder(default_folder())
+    except AlltraceError:
         return key, None
-    folder = Path(base) if base else Path(str(home)) / ".cache"
     # the file repeats the question, so two with one name only ask again
-    return key, folder / "alltrace" / "tools" / f"{path.name}-{crc32(os.fsencode(key)):08x}.txt"
+    return key, folder / "tools" / f"{path.name}-{crc32(os.fsencode(key)):08x}.txt"
 
 
 def _said(path: Path, *arguments: str) -> str:

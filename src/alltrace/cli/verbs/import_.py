@@ -48,8 +48,9 @@ class ImportCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Import, and say what came of it on standard error."""
         from alltrace.cli.progress import watching
-        from alltrace.run.cache import default_folder, fetch
+        from alltrace.run.cache import fetch
         from alltrace.run.importer import import_reports
+        from alltrace.trace.cache_folder import default_folder
 
         rules = None
         if args.kernel_rules is not None:
@@ -57,7 +58,6 @@ class ImportCommand:
 
             rules = read_rules(args.kernel_rules)
         start_engine(args)
-        folder = args.cache_dir or default_folder()
         if args.nccl_log or args.training_log:
             from alltrace.run.nccl_logs import expand
 
@@ -70,7 +70,7 @@ class ImportCommand:
                 jobs=args.jobs,
                 strict=args.strict,
                 rules=rules,
-                fetch=lambda url: fetch(url, folder),
+                fetch=lambda url: fetch(url, args.cache_dir or default_folder()),
                 watcher=watcher,
                 nccl_logs=args.nccl_log,
                 training_logs=args.training_log,

@@ -1,0 +1,109 @@
+"""Where the cache is, and whether nobody but the user can write to it.
+
+The cache holds data only, and nothing in it is ever executed; but whoever can write to it can change what is answered.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from alltrace.trace.errors import AlltraceError, InputError, UsageError, printable
+
+_VARIABLE = "ALLTRACE_CACHE_DIR"
+_ELSEWHERE = f"give another folder with --cache-dir or {_VARIABLE}"
+
+
+def default_folder() -> Path:
+    """The user's cache folder: `ALLTRACE_CACHE_DIR`, or the system's place for caches.
+
+    Raises:
+        UsageError: Neither the environment nor the password database says where the user's home is.
+    """
+    given = os.environ.get(_VARIABLE)
+    if given:
+        return Path(given)
+    folder = _usual_folder()
+    if folder is None:
+        raise UsageError(
+            "there is no folder for the cache, because HOME is not set and the password database does not know this user; "
+            f"give one with --cache-dir or {_VARIABLE}"
+        )
+    return folder
+
+
+def own_folder(folder: Path) -> Path:
+    """Make `folder`, for this user alone, unless it exists; and return it if it can be used as a cache.
+
+    A folder that somebody else filled and that this user cannot write to may be used if it was asked for, to read from.
+
+    Raises:
+        InputError: It cannot be made, or another user can write to it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.stat()
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    if not os.access(folder, os.W_OK) and folder != _usual_folder():
+        return folder
+    if facts.st_uid != os.geteuid():
+        owner = f"it belongs to another user, {_user_name(facts.st_uid)}"
+        raise InputError(folder, found=owner, expected="a cache folder of your own", advice=_ELSEWHERE)
+    others = facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and not _is_private(facts.st_gid))
+    if others:
+        raise InputError(
+            folder,
+            found="other users can write to it",
+            expected="a cache folder that only you can write to",
+            advice=f"remove their permission (chmod go-w), or {_ELSEWHERE}",
+        )
+    return folder
+
+
+def existing_folder() -> Path | None:
+    """The user's cache folder if it exists and can be used; None where there is nothing to look for."""
+    with suppress(AlltraceError):
+        folder = default_folder()
+        return own_folder(folder) if folder.is_dir() else None
+    return None
+
+
+def unwritable(folder: Path, error: OSError) -> InputError:
+    """The error of a cache that cannot be written."""
+    return InputError(
+        folder,
+        found=f"the cache cannot be written ({printable(error.strerror or str(error))})",
+        advice="give another folder with --cache-dir",
+    )
+
+
+def _usual_folder() -> Path | None:
+    """The system's place for caches; None where the user's home is not known."""
+    import platformdirs  # most commands need no cache
+
+    try:
+        folder = Path(platformdirs.user_cache_dir("alltrace", appauthor=False))
+    except RuntimeError:
+        return None
+    return folder if folder.is_absolute() else None  # older versions of platformdirs then give a folder named ~
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _is_private(group_id: int) -> bool:
+    """Whether a group has this user alone, as many distributions make one for each user, whose files the group can write."""
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
+    except KeyError:
+        return False
+    return group_id == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
