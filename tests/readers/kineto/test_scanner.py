@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alltrace.core.kineto import NOTHING, fingerprint, skip_value
 from alltrace.readers.kineto.events import Scanner, decoded
 from alltrace.readers.kineto.identity import _Bytes as Bytes
-from alltrace.readers.kineto.scanner import NOTHING, fingerprint, skip_value
 
 
 def scanned(text):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import names
-from alltrace.readers.kineto.scanner import NOTHING
 from alltrace.readers.kineto.tables import whole
 from alltrace.readers.spool import record_batch
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype

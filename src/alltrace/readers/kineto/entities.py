@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.readers.kineto.scanner import NOTHING
+from alltrace.core.kineto import NOTHING
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:

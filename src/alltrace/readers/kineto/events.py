@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.readers.kineto import scanner
-from alltrace.readers.kineto.fields import COLUMNS, ROWS, key_tables
-from alltrace.readers.kineto.scanner import NEW_COUNT, ROW_COUNT, TEXT_COUNT
+from alltrace.core import kineto as core
+from alltrace.readers.kineto.fields import COLUMNS, KEYS, ROWS
 from alltrace.readers.kineto.text import PIECE
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from alltrace.readers.kineto.text import Text
 
 _BLOCK = 32768  # events
-_NEW = 16384  # new strings of a call
 _MOST_OF_AN_EVENT = 16 << 20
 _MOST_OF_METADATA = 64 << 20
 _BARE = re.compile(rb"-?\b(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
@@ -31,7 +29,7 @@ class Block:
     """Some events.
 
     Attributes:
-        values: One row per field (`fields.COLUMNS`) and one column per event; `scanner.NOTHING` where an event lacks a field.
+        values: One row per field (`fields.COLUMNS`) and one column per event; `core.kineto.NOTHING` where an event lacks it.
         first: The number of the first event among those of the trace, from 1.
     """
 
@@ -80,10 +78,7 @@ class Scanner:
         self._at = 0
         self._ended = False
         self.array_closed = False
-        self._keys = key_tables()
-        self._slots, self._codes = np.zeros(1 << 16, np.uint64), np.zeros(1 << 16, np.int64)
-        self._new_at, self._new_length = np.zeros(_NEW, np.int64), np.zeros(_NEW, np.int64)
-        self._state = np.zeros(3, np.int64)
+        self._scanner = core.EventScanner(KEYS)
 
     def _more(self) -> bool:
         """Get more of the text behind what is not used yet; false at its end."""
@@ -102,7 +97,7 @@ class Scanner:
     def _byte(self) -> int:
         """The next byte that is not white space, which stays; -1 at the end."""
         while True:
-            self._at = int(scanner.blank(self._data, self._at, len(self._data)))
+            self._at = core.blank(self._data, self._at, len(self._data))
             if self._at < len(self._data):
                 return int(self._data[self._at])
             if not self._more():
@@ -151,7 +146,7 @@ class Scanner:
     def _value(self) -> bytes | None:
         """The JSON text of the value that begins here; None where it is broken, too long or cut short."""
         while True:
-            stop = int(scanner.skip_value(self._data, self._at, len(self._data)))
+            stop = core.skip_value(self._data, self._at, len(self._data))
             if stop >= 0:
                 found = self._data[self._at : stop].tobytes()
                 self._at = stop
@@ -160,38 +155,33 @@ class Scanner:
                 return None
 
     def _array(self) -> Iterator[Block]:
-        rows = np.full((ROWS, _BLOCK), scanner.NOTHING)
-        scan, state = self.scan, self._state
+        rows = np.full((ROWS, _BLOCK), core.NOTHING)
+        scan, count = self.scan, 0
         while True:
-            at, why = scanner.scan(
-                self._data, self._at, len(self._data), *self._keys, rows,
-                self._slots, self._codes, self._new_at, self._new_length, state,
-            )  # fmt: skip
-            self._take_texts()
-            self._at = int(at)
-            if why == scanner.FULL:
-                if state[TEXT_COUNT] + 64 > len(self._slots) // 2:
-                    self._widen()
-                if state[ROW_COUNT] == _BLOCK:
+            self._at, why, count, texts = self._scanner.scan(self._data, self._at, len(self._data), rows, count)
+            scan.texts.extend(texts)
+            if why == core.FULL:
+                if count == _BLOCK:
                     yield self._block(rows)
-                    rows.fill(scanner.NOTHING)
-            elif why == scanner.CLOSED:
+                    rows.fill(core.NOTHING)
+                    count = 0
+            elif why == core.CLOSED:
                 self.array_closed = scan.whole = True
                 break
-            elif why == scanner.BROKEN or len(self._data) - self._at > _MOST_OF_AN_EVENT or not self._more():
-                if why == scanner.MORE and self._byte() < 0:
+            elif why == core.BROKEN or len(self._data) - self._at > _MOST_OF_AN_EVENT or not self._more():
+                if why == core.MORE and self._byte() < 0:
                     break  # cut short between two events
-                rows[:, state[ROW_COUNT]] = scanner.NOTHING  # what the broken event left there
+                rows[:, count] = core.NOTHING  # what the broken event left there
                 scan.broken += 1
                 if not self._resume():
                     break
-        if state[ROW_COUNT]:
-            yield self._block(rows)
+        if count:
+            yield self._block(rows[:, :count])
 
     def _resume(self) -> bool:
         """Go to the next event after one that is broken; false where there is none."""
         while True:
-            found = int(scanner.next_event(self._data, self._at, len(self._data)))
+            found = core.next_event(self._data, self._at, len(self._data))
             if found >= 0:
                 self._at = found
                 return True
@@ -200,24 +190,9 @@ class Scanner:
                 return False
 
     def _block(self, rows: Any) -> Block:
-        count = int(self._state[ROW_COUNT])
-        block = Block(rows[:, :count], self.scan.events + 1)
-        self.scan.events += count
-        self._state[ROW_COUNT] = 0
+        block = Block(rows, self.scan.events + 1)
+        self.scan.events += rows.shape[1]
         return block
-
-    def _take_texts(self) -> None:
-        count = int(self._state[NEW_COUNT])
-        if count:
-            data = self._data
-            places = zip(self._new_at[:count].tolist(), self._new_length[:count].tolist(), strict=True)
-            self.scan.texts.extend([data[at : at + length].tobytes() for at, length in places])
-            self._state[NEW_COUNT] = 0
-
-    def _widen(self) -> None:
-        slots, codes = np.zeros(4 * len(self._slots), np.uint64), np.zeros(4 * len(self._slots), np.int64)
-        scanner.rehash(self._slots, self._codes, slots, codes)
-        self._slots, self._codes = slots, codes
 
 
 def decoded(text: bytes) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from alltrace.readers.kineto.scanner import INSIDE, NUMBER, RAW, TEXT, TIME, TRIPLE, fingerprint
+from alltrace.core.kineto import INSIDE, NUMBER, RAW, TEXT, TIME, TRIPLE
 
 _EVENT: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("ph", TEXT, ("ph",)),
@@ -52,7 +48,6 @@ _ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("rank", NUMBER, ("Rank",)),
     ("root", NUMBER, ("Root", "Root Rank")),
 )
-_SLOTS = 128
 
 
 def _placed() -> dict[str, int]:
@@ -69,22 +64,13 @@ COLUMNS = _placed()
 
 ROWS = sum(3 if kind == TRIPLE else 1 for _, kind, _ in (*_EVENT, *_ARGUMENTS))
 
-
-def key_tables() -> tuple[Any, Any, Any]:
-    """The scanner's `keys`, `kinds` and `columns`."""
-    keys, kinds, columns = np.zeros(2 * _SLOTS, np.uint64), np.zeros(2 * _SLOTS, np.int64), np.zeros(2 * _SLOTS, np.int64)
-
-    def put(level: int, key: str, kind: int, column: int) -> None:
-        value = fingerprint(key.encode())
-        slot = value & (_SLOTS - 1)
-        while keys[level * _SLOTS + slot]:
-            slot = (slot + 1) & (_SLOTS - 1)
-        at = level * _SLOTS + slot
-        keys[at], kinds[at], columns[at] = value, kind, column
-
-    put(0, "args", INSIDE, 0)
-    for level, fields in enumerate((_EVENT, _ARGUMENTS)):
-        for name, kind, known_as in fields:
-            for key in known_as:
-                put(level, key, kind, COLUMNS[name])
-    return keys, kinds, columns
+KEYS = (
+    (0, b"args", INSIDE, 0),
+    *(
+        (level, key.encode(), kind, COLUMNS[name])
+        for level, fields in enumerate((_EVENT, _ARGUMENTS))
+        for name, kind, keys in fields
+        for key in keys
+    ),
+)
+"""What the scanner looks for: level (0 in an event, 1 in its arguments), key, how the value is written, row in its table."""

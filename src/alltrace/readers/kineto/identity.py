@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.core.kineto import NOTHING, next_event
 from alltrace.readers.base import Report, ReportProcess
-from alltrace.readers.kineto import categories, scanner
+from alltrace.readers.kineto import categories
 from alltrace.readers.kineto.events import Scan, Scanner, decoded
 from alltrace.readers.kineto.text import PIECE, Text
 from alltrace.trace.errors import InputError
@@ -119,7 +120,7 @@ def look_at_all(path: Path, head: Facts) -> Facts:
 
 def _look_at_tail(path: Path, facts: Facts) -> None:
     data, whole = _tail(path)
-    at = int(scanner.next_event(np.frombuffer(bytearray(data), np.uint8), 0, len(data)))
+    at = next_event(data, 0, len(data))
     if at < 0:  # no event in sight: metadata as long as that is read from the beginning
         with closing(Text(path)) as text:
             reader = Scanner(text)
@@ -150,7 +151,7 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
     for block in reader.blocks():
         roles = np.array([categories.role_of(decoded(t)) for t in scan.texts] + [categories.OTHER])
         codes = block["cat"]
-        role = roles[np.where(codes == scanner.NOTHING, len(scan.texts), codes)]
+        role = roles[np.where(codes == NOTHING, len(scan.texts), codes)]
         facts.events += len(role)
         facts.roles.update(role.tolist())
         for roles_of, column, counter in (
@@ -158,10 +159,10 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
             (categories.ON_GPU, "device", facts.devices),
         ):
             values = block[column][np.isin(role, roles_of)]
-            counter.update(values[values != scanner.NOTHING].tolist())
+            counter.update(values[values != NOTHING].tolist())
         stated = block["rank"][np.isin(block["group"], [n for n, t in enumerate(scan.texts) if t in _ALL_RANKS])]
         facts.group_ranks.update(stated[stated >= 0].tolist())
-        times = block["ts"][(block["ts"] != scanner.NOTHING) & (role != categories.OTHER)]
+        times = block["ts"][(block["ts"] != NOTHING) & (role != categories.OTHER)]
         if first and len(times):
             facts.zero_ns = int(times.min()) // _SECOND_NS * _SECOND_NS
             first = False

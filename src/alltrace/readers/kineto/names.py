@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import categories
 from alltrace.readers.kineto.events import decoded
-from alltrace.readers.kineto.scanner import NOTHING
 from alltrace.trace.kernel_rules import COMMUNICATION, built_in_rules
 from alltrace.trace.names import name_id
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import categories, names
 from alltrace.readers.kineto.fields import COLUMNS
-from alltrace.readers.kineto.scanner import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

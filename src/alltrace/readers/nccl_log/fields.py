@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from alltrace.core.nccl_log import ABSENT
 from alltrace.readers.nccl_log import grammar as g
-from alltrace.readers.nccl_log.scan import ABSENT
 from alltrace.trace.nccl_words import OPERATIONS
 
 CUT = 1
@@ -43,7 +43,7 @@ class Coll:
     flags: int = 0
 
     def row(self, line: int, token: int, communicator: int, time: int, flags: int) -> list[int]:
-        """The call as a row of `scan.FIELDS`."""
+        """The call as a row of `core.nccl_log.FIELDS`."""
         return [
             line,
             token,

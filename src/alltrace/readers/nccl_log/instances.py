@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.readers.nccl_log.scan import ABSENT, FIELDS
+from alltrace.core.nccl_log import ABSENT, FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from alltrace.core.nccl_log import ABSENT, lead_hash, time_of, token_start
 from alltrace.readers.nccl_log import grammar as g
 from alltrace.readers.nccl_log import messages
 from alltrace.readers.nccl_log.fields import CUT, REJOINED, Coll, parse_call, parse_coll
 from alltrace.readers.nccl_log.records import Process, Records
-from alltrace.readers.nccl_log.scan import ABSENT, lead_hash, time_of, token_start
 from alltrace.trace.nccl_words import OPERATIONS
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ class _Pending:
 
 
 class CarefulPath:
-    """Reads lines one by one into `records`; calls are appended to `rows` as rows of `scan.FIELDS`.
+    """Reads lines one by one into `records`; calls are appended to `rows` as rows of `core.nccl_log.FIELDS`.
 
     Args:
         records: Where everything but the calls goes.
@@ -166,7 +164,7 @@ class CarefulPath:
             return time if time < 1 << 63 else ABSENT
         if self._stamp is not None:
             return self._stamp.time_ns(lead)
-        return int(time_of(np.frombuffer(lead, np.uint8))) if lead else ABSENT
+        return time_of(lead)
 
     def _process(self, name: bytes, head: re.Match[bytes], rank: int | None) -> tuple[int, int]:
         host, pid = name.rsplit(b":", 1)[0], int(head["pid"])
@@ -191,10 +189,9 @@ class CarefulPath:
         mark = raw.index(b"NCCL ", head.start())
         if raw.find(b"NCCL") != mark:
             return
-        line = np.frombuffer(raw, np.uint8)
-        start = int(token_start(line, 0, mark))
+        start = token_start(raw, 0, mark)
         if start <= head.start():
-            self._register(int(lead_hash(line, 0, start, mark)), token, process)
+            self._register(lead_hash(raw, 0, start, mark), token, process)
 
     def _record(
         self, level: bytes, body: bytes, number: int, process: int, token: int, time: int, *, cut: bool, text: bytes

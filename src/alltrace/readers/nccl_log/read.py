@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.core.nccl_log import ABSENT, FIELDS, put, put_communicator, scan, word_hash
 from alltrace.readers.nccl_log.instances import Instance, Instances
 from alltrace.readers.nccl_log.lines import CarefulPath
 from alltrace.readers.nccl_log.records import Records
-from alltrace.readers.nccl_log.scan import ABSENT, FIELDS, put, put_communicator, scan
 from alltrace.readers.text import TextLog
+from alltrace.trace.nccl_words import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,11 +97,12 @@ class _Reading:
 
         self._wanted = wanted
         self._records = Records()
-        self._lead_keys = np.zeros(_LEADS, np.int64)
+        self._operations = np.array([word_hash(name.encode()) for name in OPERATIONS], np.uint64)
+        self._lead_keys = np.zeros(_LEADS, np.uint64)
         self._lead_tokens = np.zeros(_LEADS, np.int64)
         self._leads = 0
         self._token_process = np.zeros(1024, np.int64)
-        self._comm_keys = np.zeros(1 << 12, np.int64)
+        self._comm_keys = np.zeros(1 << 12, np.uint64)
         self._comm_values = np.zeros(1 << 12, np.int64)
         self._comms = np.zeros((1 << 11, 2), np.int64)
         self._comm_numbers: dict[tuple[int, int], int] = {}
@@ -156,15 +158,16 @@ class _Reading:
         del self._careful
 
     def _block(self, block: bytes) -> None:
-        data = np.frombuffer(block, np.uint8)
+        data = memoryview(block)
         at = 0
-        while at < data.size:
+        while at < len(data):
             self._make_room()
             known = len(self._comm_numbers)
             calls, careful, comms, lines, foreign, stopped = scan(
                 data[at:],
                 self._lines,
                 self._wanted.times,
+                self._operations,
                 self._lead_keys,
                 self._lead_tokens,
                 self._token_process,
@@ -205,7 +208,7 @@ class _Reading:
         used = len(self._comm_numbers)
         if used + _CALLS_AT_ONCE // 8 > self._comms.shape[0] // 2:
             self._comms = np.concatenate([self._comms, np.zeros((max(_CALLS_AT_ONCE, used), 2), np.int64)])
-            self._comm_keys = np.zeros(4 * (1 << (self._comms.shape[0] - 1).bit_length()), np.int64)
+            self._comm_keys = np.zeros(4 * (1 << (self._comms.shape[0] - 1).bit_length()), np.uint64)
             self._comm_values = np.zeros(self._comm_keys.size, np.int64)
             for (process, pointer), number in self._comm_numbers.items():
                 put_communicator(self._comm_keys, self._comm_values, process, pointer, number)

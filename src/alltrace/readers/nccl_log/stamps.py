@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from alltrace.readers.nccl_log.scan import ABSENT
+from alltrace.core.nccl_log import ABSENT
 from alltrace.trace.errors import UsageError
 
 _DIRECTIVES = {

@@ -1,0 +1,34 @@
+from collections.abc import Collection
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Bytes: TypeAlias = bytes | NDArray[np.uint8]
+
+NUMBER: int
+TIME: int
+TEXT: int
+RAW: int
+TRIPLE: int
+INSIDE: int
+"""How a field's value is written: as an integer; in thousandths; as the code of a string; as the code of a value's JSON text; as
+three integers in three rows. `INSIDE` is the object with the arguments."""
+
+MORE: int
+CLOSED: int
+FULL: int
+BROKEN: int
+"""Why a scan stopped: the event at the position goes on past the buffer; the array ended; no room; the event is no JSON."""
+
+NOTHING: int
+"""What a field holds that the event lacks."""
+
+class EventScanner:
+    def __init__(self, fields: Collection[tuple[int, bytes, int, int]]) -> None: ...
+    def scan(self, buf: _Bytes, at: int, end: int, rows: NDArray[np.int64], row: int) -> tuple[int, int, int, list[bytes]]: ...
+
+def fingerprint(text: _Bytes) -> int: ...
+def blank(buf: _Bytes, at: int, end: int) -> int: ...
+def skip_value(buf: _Bytes, at: int, end: int) -> int: ...
+def next_event(buf: _Bytes, at: int, end: int) -> int: ...

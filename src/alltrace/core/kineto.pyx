@@ -1,0 +1,423 @@
+"""The scanner of trace events: from the bytes of a JSON array to one row of integers per event.
+
+No event becomes a Python object. Numbers are written as they are, times in thousandths of the text's unit, so that not a
+nanosecond is lost to a float; strings are interned on the spot and written as codes. What is not a field is skipped by its
+brackets and quotes alone, so `NaN` and escapes that JSON does not know do no harm.
+
+The bytes are untrusted. The public functions check once that `[at, end)` lies in the buffer, and take a pointer; from there on every
+read of `buf[at]` stands behind a comparison of `at` with `end`.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
+
+from alltrace.core.fnv cimport fnv, fnv_add
+
+cpdef enum:
+    # Why `scan` stopped: the event at the position goes on past the buffer; the array ended; no room; the event is no JSON.
+    MORE
+    CLOSED
+    FULL
+    BROKEN
+
+cpdef enum:
+    # How a field's value is written: as an integer; in thousandths; as the code of a string; as the code of a value's JSON text; as
+    # three integers in three rows. INSIDE is the object with the arguments.
+    NUMBER
+    TIME
+    TEXT
+    RAW
+    TRIPLE
+    INSIDE
+
+NOTHING = INT64_MIN
+
+cdef enum:
+    CUT = -1  # what should end before `end` does not
+    NO_JSON = -2
+    KEY_SLOTS = 128  # of a level, a power of two
+    FIRST_SLOTS = 65536  # for strings, a power of two
+    MOST_NEW = 16384  # new strings of one scan
+    MOST_TEXTS_OF_AN_EVENT = 32
+
+# ten times as much and one digit more fit into 64 bits
+cdef int64_t LARGEST_WITH_ROOM = 900000000000000000LL
+
+
+cdef const uint8_t *checked(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end) except? NULL:
+    """The bytes; NULL where there are none before `end`."""
+    if at < 0 or end > buf.shape[0]:
+        raise IndexError(f"the bytes from {at} to {end} are not all among the {buf.shape[0]} of the buffer")
+    return &buf[0] if end > 0 else NULL
+
+
+cdef inline Py_ssize_t after_blank(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    while at < end and (buf[at] == c" " or buf[at] == c"\n" or buf[at] == c"\r" or buf[at] == c"\t"):
+        at += 1
+    return at
+
+
+cdef inline Py_ssize_t closing_quote(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """Where the string whose text begins at `at` ends: its closing quote, or CUT."""
+    while at < end:
+        if buf[at] == c'"':
+            return at
+        at += 2 if buf[at] == c"\\" else 1
+    return CUT
+
+
+cdef Py_ssize_t after_value(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """The place after the value at `at`; CUT, or NO_JSON where there is none."""
+    cdef Py_ssize_t start = at, depth = 0
+    cdef uint8_t byte
+    if at >= end:
+        return CUT
+    byte = buf[at]
+    if byte == c'"':
+        at = closing_quote(buf, at + 1, end)
+        return CUT if at < 0 else at + 1
+    if byte == c"{" or byte == c"[":
+        while at < end:
+            byte = buf[at]
+            if byte == c'"':
+                at = closing_quote(buf, at + 1, end)
+                if at < 0:
+                    return CUT
+            elif byte == c"{" or byte == c"[":
+                depth += 1
+            elif byte == c"}" or byte == c"]":
+                depth -= 1
+                if depth == 0:
+                    return at + 1
+            at += 1
+        return CUT
+    while at < end:
+        byte = buf[at]
+        if byte == c"," or byte == c"}" or byte == c"]" or byte <= c" ":
+            return at if at > start else NO_JSON
+        if byte == c'"' or byte == c":" or byte == c"{" or byte == c"[":
+            return NO_JSON
+        at += 1
+    return CUT
+
+
+cdef int64_t number(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, int64_t digits) noexcept nogil:
+    """The number written in `[at, end)`, times 10 to the power of `digits`, rounded; INT64_MIN where it is none that fits."""
+    cdef bint negative = at < end and buf[at] == c"-"
+    cdef bint point = False, up = False, down
+    cdef Py_ssize_t first, mark, place, seen = 0
+    cdef int64_t value = 0, scale = digits, power = 0
+    cdef uint8_t byte
+    if negative:
+        at += 1
+    first = at
+    while at < end:
+        byte = buf[at]
+        if c"0" <= byte <= c"9":
+            seen += 1
+            if point and scale <= 0:
+                if scale == 0 and byte >= c"5":
+                    up = True
+                scale -= 1
+            else:
+                if value > LARGEST_WITH_ROOM:
+                    return INT64_MIN
+                value = value * 10 + (byte - c"0")
+                if point:
+                    scale -= 1
+        elif byte == c"." and not point:
+            point = True
+        elif (byte == c"e" or byte == c"E") and seen > 0:
+            mark = at
+            at += 1
+            down = at < end and buf[at] == c"-"
+            if at < end and (buf[at] == c"-" or buf[at] == c"+"):
+                at += 1
+            while at < end and c"0" <= buf[at] <= c"9" and power < 100:
+                power = power * 10 + (buf[at] - c"0")
+                at += 1
+            if at < end:
+                return INT64_MIN
+            # digits that would round the number without an exponent count with one
+            value = 0
+            scale = digits - power if down else digits + power
+            point = False
+            for place in range(first, mark):
+                if buf[place] == c".":
+                    point = True
+                elif value <= LARGEST_WITH_ROOM:  # what stands before the point has room, see above
+                    value = value * 10 + (buf[place] - c"0")
+                    if point:
+                        scale -= 1
+            while scale > 0 and value > 0:
+                if value > LARGEST_WITH_ROOM:
+                    return INT64_MIN
+                value *= 10
+                scale -= 1
+            while scale < -1 and value > 0:
+                value //= 10
+                scale += 1
+            if scale == -1:
+                value = (value + 5) // 10
+            return -value if negative else value
+        else:
+            return INT64_MIN
+        at += 1
+    if seen == 0:
+        return INT64_MIN
+    while scale > 0:
+        if value > LARGEST_WITH_ROOM:
+            return INT64_MIN
+        value *= 10
+        scale -= 1
+    if up:
+        value += 1
+    return -value if negative else value
+
+
+def fingerprint(const uint8_t[::1] text):
+    """The hash (FNV-1a, 64 bits) by which the scanner finds a key."""
+    return fnv(checked(text, 0, text.shape[0]), 0, text.shape[0])
+
+
+def blank(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end):
+    """The first place of `[at, end)` that is not white space."""
+    return after_blank(checked(buf, at, end), at, end)
+
+
+def skip_value(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end):
+    """The place after the value at `at`, or -1 where it does not end before `end`, or -2 where there is none."""
+    return after_value(checked(buf, at, end), at, end)
+
+
+def next_event(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end):
+    """Where the next event begins after one that is broken: at a brace after a brace and a comma; -1 where none does."""
+    cdef const uint8_t *data = checked(buf, at, end)
+    cdef Py_ssize_t after
+    with nogil:
+        while at < end:
+            if data[at] == c"}":
+                after = after_blank(data, at + 1, end)
+                if after < end and data[after] == c",":
+                    after = after_blank(data, after + 1, end)
+                    if after < end and data[after] == c"{":
+                        break
+            at += 1
+    return after if at < end else -1
+
+
+@cython.final
+cdef class EventScanner:
+    """Scans the events of one trace.
+
+    Args:
+        fields: For each key that is a field: its level (0 in an event, 1 in its arguments), the key, how its value is written, and
+            in which row of a table, the first of three for a `TRIPLE`.
+    """
+
+    # by level and slot; a key of 0 marks a slot that is free
+    cdef uint64_t[2][KEY_SLOTS] keys
+    cdef int64_t[2][KEY_SLOTS] kinds
+    cdef int64_t[2][KEY_SLOTS] targets
+    # the strings known so far: the hash in each slot, 0 where it is free, and its code
+    cdef uint64_t[::1] slots
+    cdef int64_t[::1] codes
+    cdef Py_ssize_t texts
+    # where the strings lie that the current scan interned
+    cdef Py_ssize_t[MOST_NEW] new_at
+    cdef Py_ssize_t[MOST_NEW] new_end
+    cdef Py_ssize_t new
+    cdef int64_t[:, ::1] rows
+
+    def __cinit__(self, fields):
+        cdef Py_ssize_t level, slot
+        cdef uint64_t key
+        if len(fields) >= KEY_SLOTS:
+            raise ValueError(f"{len(fields)} keys; expected fewer than {KEY_SLOTS}")
+        for inside, name, kind, row in fields:
+            level, key = 1 if inside else 0, fingerprint(name)
+            slot = key & (KEY_SLOTS - 1)
+            while self.keys[level][slot] != 0:
+                slot = (slot + 1) & (KEY_SLOTS - 1)
+            self.keys[level][slot], self.kinds[level][slot], self.targets[level][slot] = key, kind, row
+        self.slots, self.codes = table(FIRST_SLOTS, "Q"), table(FIRST_SLOTS, "q")
+
+    def scan(self, const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end, int64_t[:, ::1] rows, Py_ssize_t row):
+        """Write the events from `at` on.
+
+        Args:
+            buf: The bytes.
+            at: A place between two events of the array.
+            end: The end of the bytes.
+            rows: One row per field and one column per event, `NOTHING` in all that no event was written to.
+            row: The first event's column.
+
+        Returns:
+            Where it stopped, why, the column of the next event, and the strings that are new, in the order of their codes.
+        """
+        cdef const uint8_t *data = checked(buf, at, end)
+        cdef Py_ssize_t stop, i
+        cdef int why = MORE
+        self.rows = rows
+        self.new = 0
+        if self.free() <= 2 * MOST_TEXTS_OF_AN_EVENT:
+            self.widen()
+        with nogil:
+            while True:
+                at = after_blank(data, at, end)
+                while at < end and data[at] == c",":
+                    at = after_blank(data, at + 1, end)
+                if at >= end:
+                    break
+                if data[at] == c"]":
+                    at += 1
+                    why = CLOSED
+                    break
+                if row >= rows.shape[1] or min(self.free(), MOST_NEW - self.new) <= MOST_TEXTS_OF_AN_EVENT:
+                    why = FULL
+                    break
+                if data[at] != c"{":
+                    why = BROKEN
+                    break
+                stop = self.event(data, at, end, row)
+                if stop < 0:
+                    if stop == NO_JSON:
+                        why = BROKEN
+                        for i in range(rows.shape[0]):
+                            rows[i, row] = INT64_MIN
+                    break
+                row += 1
+                at = stop
+        return at, why, row, [data[self.new_at[i]:self.new_end[i]] for i in range(self.new)]
+
+    cdef Py_ssize_t event(self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, Py_ssize_t row) except -3 nogil:
+        """Write the event whose brace is at `at`; the place after it, CUT or NO_JSON."""
+        cdef Py_ssize_t level = 0, texts = 0, start, stop, slot
+        cdef uint64_t key
+        cdef int64_t kind
+        cdef bint found
+        at += 1
+        while True:
+            at = after_blank(buf, at, end)
+            if at < end and buf[at] == c",":
+                at = after_blank(buf, at + 1, end)
+            if at >= end:
+                return CUT
+            if buf[at] == c"}":
+                at += 1
+                if level == 0:
+                    return at
+                level = 0
+                continue
+            if buf[at] != c'"':
+                return NO_JSON
+            start = at + 1
+            at = closing_quote(buf, start, end)
+            if at < 0:
+                return CUT
+            key = fnv(buf, start, at)
+            at = after_blank(buf, at + 1, end)
+            if at >= end:
+                return CUT
+            if buf[at] != c":":
+                return NO_JSON
+            at = after_blank(buf, at + 1, end)
+            if at >= end:
+                return CUT
+            slot = key & (KEY_SLOTS - 1)
+            while self.keys[level][slot] != 0 and self.keys[level][slot] != key:
+                slot = (slot + 1) & (KEY_SLOTS - 1)
+            found = self.keys[level][slot] == key
+            kind = self.kinds[level][slot]
+            if found and kind == INSIDE and buf[at] == c"{":
+                level = 1
+                at += 1
+                continue
+            stop = after_value(buf, at, end)
+            if stop < 0:
+                return stop
+            if found and kind != INSIDE and texts < MOST_TEXTS_OF_AN_EVENT:
+                texts += kind == TEXT or kind == RAW
+                self.store(buf, at, stop, kind, self.targets[level][slot], row)
+            at = after_blank(buf, stop, end)
+            if at >= end:
+                return CUT
+            if buf[at] != c"," and buf[at] != c"}":
+                return NO_JSON
+
+    cdef int store(
+        self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, int64_t kind, Py_ssize_t target, Py_ssize_t row
+    ) except -1 nogil:
+        """Write the value in `[at, end)`, which is not empty, as its kind says."""
+        cdef bint quoted = buf[at] == c'"'
+        if quoted and kind != RAW:  # then the closing quote is the last byte
+            at += 1
+            end -= 1
+        if kind == TEXT or kind == RAW:
+            self.rows[target, row] = self.intern(buf, at, end)
+        elif kind != TRIPLE:
+            self.rows[target, row] = number(buf, at, end, 3 if kind == TIME else 0)
+        elif not quoted and buf[at] == c"[":
+            self.triple(buf, at + 1, end, target, row)
+        return 0
+
+    cdef int triple(self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, Py_ssize_t target, Py_ssize_t row) except -1 nogil:
+        """Write the first three numbers of the list whose text begins at `at`."""
+        cdef Py_ssize_t i, stop
+        for i in range(3):
+            at = after_blank(buf, at, end)
+            stop = at
+            while stop < end and buf[stop] != c"," and buf[stop] != c"]" and buf[stop] > c" ":
+                stop += 1
+            self.rows[target + i, row] = number(buf, at, stop, 0)
+            at = after_blank(buf, stop, end)
+            if at >= end or buf[at] != c",":
+                break
+            at += 1
+        return 0
+
+    cdef int64_t intern(self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) except -1 nogil:
+        """The code of the string in `[at, end)`; the place of one that is new is noted, for which `scan` has left room."""
+        cdef Py_ssize_t mask = self.slots.shape[0] - 1
+        # the length is mixed in, and 0 marks a slot that is free
+        cdef uint64_t value = fnv(buf, at, end) ^ fnv_add(0, end - at) | 1
+        cdef Py_ssize_t slot = first_slot(value, mask)
+        while self.slots[slot] != 0:
+            if self.slots[slot] == value:
+                return self.codes[slot]
+            slot = (slot + 1) & mask
+        self.slots[slot] = value
+        self.codes[slot] = self.texts
+        self.new_at[self.new] = at
+        self.new_end[self.new] = end
+        self.new += 1
+        self.texts += 1
+        return self.codes[slot]
+
+    cdef inline Py_ssize_t free(self) noexcept nogil:
+        """How many strings more may be interned: half of the slots stay free."""
+        return self.slots.shape[0] // 2 - self.texts
+
+    cdef widen(self):
+        """Four times as many slots."""
+        cdef Py_ssize_t size = 4 * self.slots.shape[0], i, slot
+        cdef uint64_t[::1] slots = table(size, "Q")
+        cdef int64_t[::1] codes = table(size, "q")
+        with nogil:
+            for i in range(self.slots.shape[0]):
+                if self.slots[i] != 0:
+                    slot = first_slot(self.slots[i], size - 1)
+                    while slots[slot] != 0:
+                        slot = (slot + 1) & (size - 1)
+                    slots[slot] = self.slots[i]
+                    codes[slot] = self.codes[i]
+        self.slots, self.codes = slots, codes
+
+
+cdef table(Py_ssize_t size, form):
+    """Zeros of 64 bits."""
+    return memoryview(bytearray(8 * size)).cast(form)
+
+
+cdef inline Py_ssize_t first_slot(uint64_t value, Py_ssize_t mask) noexcept nogil:
+    return <Py_ssize_t>(value >> 17) & mask
