@@ -4,9 +4,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
-from importlib.metadata import version
 
 import numpy as np
 import pyarrow.compute as pc
@@ -293,18 +290,3 @@ def test_a_rank_reads_its_own_members_and_little_else(run, tmp_path, monkeypatch
         assert own.num_rows == ranks.count(record.rank) > 0
         for column in ("instance", "row", "start", "end"):
             assert own.column(column).to_pylist() == wanted.column(column).to_pylist()
-
-
-def test_a_run_without_logs_is_aligned_without_numba(run):
-    code = (
-        "import sys; from alltrace.cli.main import main;"
-        f"assert main(['recipe', 'steps', {str(run.path)!r}]) == 0;"
-        "print(sorted({'numba', 'pandas', 'alltrace.align.log_join'} & set(sys.modules)))"
-    )
-    for _ in range(2):  # the first may compile
-        shutil.rmtree(run.path / "align", ignore_errors=True)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert (run.path / "align").is_dir()
-    # what Numba made before 0.62 is loaded by Numba
-    older = tuple(map(int, version("numba").split(".")[:2])) < (0, 62)
-    assert done.stdout.splitlines()[-1] == ("['numba']" if older else "[]")
