@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.banded import banded
+from alltrace.align.banded import align_within_band
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -339,7 +339,7 @@ def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical:
         if len(known):
             last = known[0] if backward else known[-1]
             shift = int(call[last] - last)
-        found, certain, worth = banded(
+        found, certain, worth = align_within_band(
             trace.op[low:high],
             trace.bytes[low:high],
             taken[low:high],

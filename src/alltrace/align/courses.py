@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.line_kernel import robust_line
-from alltrace.align.voting import apart, gathered, sharpest, summed, tally
+from alltrace.core import fits as core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,9 +181,9 @@ def _candidates(
     differences, heads = piles.of(top)
     gap = max(float(first.time[-1] - first.time[0]) / max(len(first.time), 1), 4.0 * _WIDTHS_NS[-1])
     worth, middle, reach = np.empty(len(top)), np.empty(len(top)), np.empty(len(_WIDTHS_NS), np.int64)
-    sharpest(differences, heads, votes_of[top], _WIDTHS_NS, np.log(gap / _WIDTHS_NS), reach, worth, middle)
+    core.densest_windows(differences, heads, votes_of[top], _WIDTHS_NS, np.log(gap / _WIDTHS_NS), reach, worth, middle)
     places = np.empty(len(top), np.int64)
-    places = places[: apart(middle, float(_BIN_NS), places)]
+    places = places[: core.pick_apart(middle, float(_BIN_NS), places)]
     found = list(zip(worth[places].tolist(), middle[places].tolist(), strict=True))
     found.sort(key=lambda f: (-f[0], abs(f[1] - expected_ns)))
     return [(offset, float(times[0]), float(times[-1])) for worth, offset in found if worth >= 0.6 * found[0][0]]
@@ -225,9 +224,9 @@ def _piles(keyed: NDArray[np.float64], times: NDArray[np.float64], lows: NDArray
     if bins > _MOST_BINS:
         return _far_apart(keyed, times, lows, highs, least)
     fine = np.zeros(bins * _FINES, np.int32)
-    tally(keyed, times, lows, highs, least, 1.0 / _FINE_NS, fine)
+    core.count_differences(keyed, times, lows, highs, least, 1.0 / _FINE_NS, fine)
     votes, sharp = np.empty(bins, np.int64), np.empty(bins, np.int64)
-    summed(fine, _FINES, votes, sharp)
+    core.widen_bins(fine, _FINES, votes, sharp)
     numbers = np.flatnonzero(votes)
 
     def of(chosen: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -236,7 +235,7 @@ def _piles(keyed: NDArray[np.float64], times: NDArray[np.float64], lows: NDArray
         wanted[top] = wanted[top + 1] = True
         kept = np.where(wanted, votes, 0)
         differences = np.empty(int(kept.sum()))
-        differences = differences[: gathered(keyed, times, lows, highs, least, 1.0 / _BIN_NS, wanted, differences)]
+        differences = differences[: core.select_differences(keyed, times, lows, highs, least, 1.0 / _BIN_NS, wanted, differences)]
         differences.sort()
         return differences, np.cumsum(kept)[top] - kept[top]
 
@@ -305,5 +304,5 @@ def _packed(key: NDArray[np.int64], time: NDArray[np.float64]) -> NDArray[np.int
 def _fitted(x: NDArray[np.float64], difference: NDArray[np.float64], slope: float) -> tuple[float, float, float, NDArray[np.bool_]]:
     """A robust line through differences: offset at 0, slope, scale, and which are on it."""
     close, line = np.zeros(len(x), np.bool_), np.array([0.0, slope, 0.0])
-    robust_line(x, difference, _TRUST, close, np.empty(len(x)), line)
+    core.robust_line(x, difference, _TRUST, close, np.empty(len(x)), line)
     return float(line[0]), float(line[1]), max(float(line[2]), _SCALE_FLOOR_NS), close

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.fit_kernels import gather, late, sizes, weigh
-from alltrace.align.medians import middle
+from alltrace.core import fits as core
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,8 +167,8 @@ def fit(blocks: list[Block], units: Units, drifting: NDArray[np.bool_], start: F
         if turn > first_tukey and moved < _SETTLED_NS:
             break
     _reweigh(blocks, units, c, b, t0, tukey=True)
-    everything = np.concatenate([_sizes(bl, residuals(bl, units, c, b, t0)) for bl in blocks]) if blocks else np.empty(0)
-    scale = MAD_TO_SIGMA * middle(everything, len(everything)) if len(everything) else 0.0
+    everything = np.concatenate([np.abs(residuals(bl, units, c, b, t0)[bl.present]) for bl in blocks]) if blocks else np.empty(0)
+    scale = MAD_TO_SIGMA * core.median(everything, len(everything)) if len(everything) else 0.0
     return Fit(c, b, t0, scale, error)
 
 
@@ -186,7 +185,7 @@ def residuals(block: Block, units: Units, c: Floats, b: Floats, t0: float) -> Fl
     """What each end is later than the median of its instance, ns; 0 where a member is missing."""
     found = np.empty(block.ends.shape)
     ahead, rate = c[units.of_rank[block.ranks]], b[units.host_of_rank[block.ranks]]
-    late(block.ends, block.present, ahead, rate, t0, np.empty(len(block.ranks)), found)
+    core.residuals(block.ends, block.present, ahead, rate, t0, np.empty(len(block.ranks)), found)
     return found
 
 
@@ -201,27 +200,36 @@ def _reweigh(blocks: list[Block], units: Units, c: Floats, b: Floats, t0: float,
     found = [residuals(block, units, c, b, t0) for block in blocks]
     overall: float | None = None
     for block, residual in zip(blocks, found, strict=True):
-        own = _sizes(block, residual)
+        own = np.abs(residual[block.present])
         # too few rows tell no scale of their own
         if len(own) >= _ENOUGH:
             block.scale = _scale(own)
         else:
             if overall is None:
-                overall = _scale(np.concatenate([_sizes(bl, r) for bl, r in zip(blocks, found, strict=True)]))
+                overall = _scale(np.concatenate([np.abs(r[bl.present]) for bl, r in zip(blocks, found, strict=True)]))
             block.scale = overall
-        block.weights = np.empty(residual.shape)
-        weigh(residual, block.present, block.scale, _TUKEY, _LATE_WEIGHT, tukey, block.weights)
+        block.weights = _weights(residual, block.present, block.scale, tukey=tukey)
 
 
-def _sizes(block: Block, residual: Floats) -> Floats:
-    """The absolute residuals of the members that are there."""
-    own = np.empty(residual.size)
-    return own[: sizes(residual, block.present, own)]
+def _weights(residual: Floats, present: NDArray[np.bool_], scale: float, *, tukey: bool) -> Floats:
+    """The weight of each end, 1/ns^2; 0 where a member is missing.
+
+    It is Tukey's biweight, 0 from `_TUKEY` scales on and less where the end is late, or one over the absolute residual.
+    """
+    if tukey:
+        square = np.square(residual / (_TUKEY * scale))
+        weight = np.square(1.0 - square) * np.where(residual > 0.0, _LATE_WEIGHT, 1.0)
+        weight[~(present & (square < 1.0))] = 0.0
+    else:
+        weight = 1.0 / np.maximum(np.abs(residual) / scale, 1.0)
+        weight[~present] = 0.0
+    weight /= scale * scale
+    return weight
 
 
 def _scale(size: Floats) -> float:
     """The robust scale of absolute residuals, which are reordered."""
-    return MAD_TO_SIGMA * (middle(size, len(size)) if len(size) else 0.0) + _FLOOR_NS
+    return MAD_TO_SIGMA * (core.median(size, len(size)) if len(size) else 0.0) + _FLOOR_NS
 
 
 def _solve(
@@ -239,7 +247,7 @@ def _solve(
         n_own, n_hosts = len(own), len(hosts)
         of_c, of_b = np.zeros(n_own), np.zeros(n_hosts)
         cc, cb, bb = np.zeros((n_own, n_own)), np.zeros((n_own, n_hosts)), np.zeros((n_hosts, n_hosts))
-        gather(
+        core.add_normal_equations(
             block.ends, block.weights, unit, host, ahead, rate, t0, with_drift,
             np.empty(len(block.ranks)), np.zeros(n_own), np.zeros(n_hosts), cc, cb, bb, of_c, of_b,
         )  # fmt: skip

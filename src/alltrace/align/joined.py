@@ -1,4 +1,4 @@
-"""What came of joining NCCL's logs with a trace; without what joins them, which is Numba's to load."""
+"""What came of joining NCCL's logs with a trace: the result alone, for modules that do not join."""
 
 from __future__ import annotations
 

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.replay import _loops
+from alltrace.core import graphs as core
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Int32 = NDArray[np.int32]
     Int64 = NDArray[np.int64]
-
-_FEW_NODES = 3_000
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def _ordered(nodes: int, source: Int32, target: Int32) -> tuple[Int32, Int32]:
     leaving = _reached(source, nodes)
     by_source = np.argsort(source, kind="stable")
     order = np.empty(nodes, np.int32)
-    count = _loops.kernel("order", nodes, _FEW_NODES)(np.diff(first), leaving, target[by_source], order)
+    count = core.topological_order(np.diff(first), leaving, target[by_source], order)
     return first, order[:count]
 
 
@@ -106,8 +104,7 @@ def times(graph: Graph, weights: Int64, begin: Int64 | None = None) -> tuple[Int
         raise ValueError(f"{len(weights)} weights for {len(graph.source)} arcs")
     when = np.zeros(graph.nodes, np.int64) if begin is None else np.array(begin, np.int64)
     via = np.full(graph.nodes, -1, np.int64)
-    relax = _loops.kernel("relax", graph.nodes, _FEW_NODES)
-    relax(graph.order, graph.first, graph.source, np.ascontiguousarray(weights, np.int64), when, via)
+    core.longest_paths(graph.order, graph.first, graph.source, np.ascontiguousarray(weights, np.int64), when, via)
     return when, via
 
 
@@ -139,6 +136,5 @@ def longest_path(graph: Graph, when: Int64, via: Int64, end: int | None = None) 
 def slack_ns(graph: Graph, weights: Int64, when: Int64) -> Int64:
     """How much later each node could be without the last one being later: int64 array of n, ns."""
     late = np.full(graph.nodes, when.max() if len(when) else 0, np.int64)
-    relax = _loops.kernel("relax_back", graph.nodes, _FEW_NODES)
-    relax(graph.order, graph.first, graph.source, np.ascontiguousarray(weights, np.int64), late)
+    core.latest_times(graph.order, graph.first, graph.source, np.ascontiguousarray(weights, np.int64), late)
     return late - when

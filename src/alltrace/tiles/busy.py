@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.core import tiles as core
 from alltrace.tiles.grid import MOST_SPAN_NS
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES, codes_of, integers, intervals
-from alltrace.trace.jit import load, plain_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,38 +101,6 @@ def binned_parts(parts: Sequence[Work], start: int, level: int, bins: int) -> ND
         starts, ends, codes = starts[order], ends[order], codes[order]
     kinds = np.where(codes == COMMUNICATION_CODE, 1, np.where(codes == COPY, 2, 0)).astype(np.int8)
     out = np.zeros((3, bins), np.int64)
-    _sweep(starts, ends, kinds, start, start + min(bins << level, MOST_SPAN_NS), level, np.empty(3, np.int64), out)
+    last = start + min(bins << level, MOST_SPAN_NS)
+    core.add_exclusive_time(starts, ends, kinds, start, last, level, np.empty(3, np.int64), out)
     return out
-
-
-@plain_kernel(
-    "void(Array(int64, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), Array(int8, 1, 'C', readonly=True), "
-    "int64, int64, int64, int64[::1], int64[:, ::1])"
-)
-def _sweep(
-    starts: NDArray[Any], ends: NDArray[Any], kinds: NDArray[Any], first: int, last: int, level: int,
-    reach: NDArray[Any], out: NDArray[Any],
-) -> None:  # fmt: skip
-    """From one start to the next the kinds follow each other in their order, each as far as its latest end reaches.
-
-    `reach` has room for these ends.
-    """
-    reach[:] = first
-    for i in range(len(starts)):
-        kind = kinds[i]
-        if ends[i] > starts[i]:
-            reach[kind] = max(reach[kind], ends[i])
-        at = max(starts[i], first)
-        until = min(starts[i + 1], last) if i + 1 < len(starts) else last
-        for k in range(3):
-            end = min(reach[k], until)
-            while at < end:
-                place = (at - first) >> level
-                edge = min(end, first + ((place + 1) << level))
-                out[k, place] += edge - at
-                at = edge
-
-
-def warm() -> None:
-    """Load the compiled loop, so that no view waits for it."""
-    load(_sweep)

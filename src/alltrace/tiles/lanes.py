@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.trace.jit import load, plain_kernel
+from alltrace.core import tiles as core
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,25 +22,6 @@ def lanes_of(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
         starts: int64 array of n ascending starts.
         ends: int64 array of n ends.
     """
-    found = np.zeros(len(starts), np.int8)
-    if len(starts) < 2 or bool((starts[1:] >= np.maximum.accumulate(ends)[:-1]).all()):
-        return found
-    _first_free(starts, ends, found, np.full(MOST_LANES, -(1 << 63), np.int64))
+    found = np.empty(len(starts), np.int8)
+    core.assign_lanes(starts, ends, np.full(MOST_LANES, np.iinfo(np.int64).min, np.int64), found)
     return found
-
-
-@plain_kernel("void(Array(int64, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), int8[::1], int64[::1])")
-def _first_free(starts: NDArray[Any], ends: NDArray[Any], lanes: NDArray[Any], free: NDArray[Any]) -> None:
-    """Put each interval on the first lane that is free; `free` says from when on each is."""
-    most = len(free)
-    for i in range(len(starts)):
-        lane = 0
-        while lane < most - 1 and free[lane] > starts[i]:
-            lane += 1
-        lanes[i] = lane
-        free[lane] = max(free[lane], ends[i])
-
-
-def warm() -> None:
-    """Load the compiled loop, so that no view waits for it."""
-    load(_first_free)

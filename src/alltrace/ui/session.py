@@ -74,7 +74,6 @@ class Session:
     def prepare(self) -> None:
         """Align the run and make its pyramid, now."""
         from alltrace.align.store import aligned
-        from alltrace.tiles import busy, lanes
         from alltrace.tiles.build import pyramid
         from alltrace.ui.facts import facts_as_json
 
@@ -83,8 +82,6 @@ class Session:
                 self._doing = "aligning clocks"
                 self._aligned = aligned(self.run, jobs=self.jobs, progress=self._advance)
             self._done, self._doing = 0, "drawing levels of detail"
-            busy.warm()
-            lanes.warm()
             folder = self._scratch / "tiles" if self.partial else None
             view = View(self.run, pyramid(self.run, folder=folder, jobs=self.jobs, progress=self._advance))
             view.heat(view.metrics[0], view.grid.level + 1, 0)  # what the page shows first

@@ -1,0 +1,469 @@
+"""Robust fits of clocks: medians, offsets by histograms of differences, lines, and normal equations of one communicator.
+
+Times are float64 nanoseconds. Arrays named `out...` are written to, and so are those that a docstring calls room to work in.
+"""
+
+from libc.math cimport fabs
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef double MAD_TO_SIGMA = 1.4826  # of a normal distribution
+cdef double LARGEST = 1e300
+cdef Py_ssize_t SHORT = 12  # values that are sorted by insertion
+
+cdef int LINE_ROUNDS = 6
+cdef double LINE_FLOOR_NS = 50.0  # added to the scale of what a line leaves
+cdef double LINE_NEAR_SIGMAS = 5.0
+cdef double LINE_NEAR_NS = 1_000.0
+cdef Py_ssize_t LINE_LEAST_POINTS = 8  # that tell a slope
+cdef double LINE_LEAST_SPAN_NS = 1e8  # a rate shows only over a tenth of a second
+
+
+cdef double select_median(double[::1] values, Py_ssize_t count) except? -1 nogil:
+    """The median of the first `count` values, at least one, which are reordered (Hoare's selection, 1961)."""
+    cdef Py_ssize_t wanted = count // 2, low = 0, high = count - 1, i, j
+    cdef double a, b, c, pivot, upper, lower
+    while high - low > SHORT:
+        a = values[low]
+        b = values[(low + high) // 2]
+        c = values[high]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i = low
+        j = high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                a = values[i]
+                values[i] = values[j]
+                values[j] = a
+                i += 1
+                j -= 1
+        if wanted <= j:
+            high = j
+        elif wanted >= i:
+            low = i
+        else:
+            low = wanted
+            high = wanted
+    for i in range(low + 1, high + 1):
+        a = values[i]
+        j = i
+        while j > low and values[j - 1] > a:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = a
+    upper = values[wanted]
+    if count % 2 == 1:
+        return upper
+    lower = values[0]
+    for i in range(1, wanted):
+        if values[i] > lower:
+            lower = values[i]
+    return (lower + upper) / 2
+
+
+def median(double[::1] values, Py_ssize_t count):
+    """The median of the first `count` values, of two in the middle their mean; the values are reordered.
+
+    Raises:
+        IndexError: `count` is less than 1, or more than there are values.
+    """
+    cdef double found
+    if count < 1:
+        raise IndexError(f"{count} values have no median")
+    with nogil:
+        found = select_median(values, count)
+    return found
+
+
+def residuals(
+    const double[:, ::1] ends,
+    const uint8_t[:, ::1] present,
+    const double[::1] offsets,
+    const double[::1] rates,
+    double t0,
+    double[::1] room,
+    double[:, ::1] out,
+):
+    """How much later each end is than the median of its instance, ns; 0 where a member is missing.
+
+    Args:
+        ends: Stamped ends, instances x members.
+        present: Where a member is there.
+        offsets: How far each member's clock is ahead at `t0`.
+        rates: Its relative rate error.
+        t0: The time that the offsets are of.
+        room: Room to work in, a value of each member.
+        out: Instances x members.
+    """
+    cdef Py_ssize_t i, j, count
+    cdef double typical
+    with nogil:
+        for i in range(ends.shape[0]):
+            count = 0
+            for j in range(ends.shape[1]):
+                if present[i, j]:
+                    out[i, j] = ends[i, j] - offsets[j] - rates[j] * (ends[i, j] - t0)
+                    room[count] = out[i, j]
+                    count += 1
+                else:
+                    out[i, j] = 0.0
+            if count > 0:
+                typical = select_median(room, count)
+                for j in range(ends.shape[1]):
+                    if present[i, j]:
+                        out[i, j] -= typical
+
+
+cdef int subtract_mean(
+    const double[::1] unit_weights,
+    const double[::1] host_weights,
+    double total,
+    double[:, ::1] out_cc,
+    double[:, ::1] out_cb,
+    double[:, ::1] out_bb,
+) except -1 nogil:
+    """Take the weighted mean of one instance off the normal equations."""
+    cdef Py_ssize_t u, v, h, g
+    cdef double share
+    for u in range(unit_weights.shape[0]):
+        share = unit_weights[u] / total
+        if share == 0.0:
+            continue
+        for v in range(unit_weights.shape[0]):
+            out_cc[u, v] -= share * unit_weights[v]
+        for h in range(host_weights.shape[0]):
+            out_cb[u, h] -= share * host_weights[h]
+    for h in range(host_weights.shape[0]):
+        share = host_weights[h] / total
+        for g in range(host_weights.shape[0]):
+            out_bb[h, g] -= share * host_weights[g]
+    return 0
+
+
+def add_normal_equations(
+    const double[:, ::1] ends,
+    const double[:, ::1] weights,
+    const int64_t[::1] units,
+    const int64_t[::1] hosts,
+    const double[::1] offsets,
+    const double[::1] rates,
+    double t0,
+    bint with_drift,
+    double[::1] times,
+    double[::1] unit_weights,
+    double[::1] host_weights,
+    double[:, ::1] out_cc,
+    double[:, ::1] out_cb,
+    double[:, ::1] out_bb,
+    double[::1] out_c,
+    double[::1] out_b,
+):
+    """Add the normal equations of one communicator to `out_cc`, `out_cb`, `out_bb`, `out_c` and `out_b`.
+
+    For each instance with weights w and W their sum, the matrix diag(w) - w w' / W takes the weighted mean off.
+
+    Args:
+        ends: Stamped ends, instances x members.
+        weights: Their weights, none below 0.
+        units: Unit of each member, counted among the communicator's.
+        hosts: Host of each member, likewise.
+        offsets: How far each member's clock is ahead at `t0`.
+        rates: Its relative rate error.
+        t0: The time that the offsets are of.
+        with_drift: Whether rates are unknown.
+        times: Room to work in, a value of each member.
+        unit_weights: Room for a value of each unit; 0 before and after.
+        host_weights: Room for a value of each host; 0 before and after.
+        out_cc: Units x units.
+        out_cb: Units x hosts.
+        out_bb: Hosts x hosts.
+        out_c: Right side of each unit.
+        out_b: Right side of each host.
+    """
+    cdef Py_ssize_t i, j, count
+    cdef int64_t u, h
+    cdef double total, base, mean, w, z, pull
+    with nogil:
+        for i in range(ends.shape[0]):
+            total = 0.0
+            base = 0.0
+            count = 0
+            for j in range(ends.shape[1]):
+                if weights[i, j] > 0.0:
+                    times[j] = ends[i, j] - offsets[j] - rates[j] * (ends[i, j] - t0)
+                    total += weights[i, j]
+                    base += times[j]
+                    count += 1
+            if count == 0:
+                continue
+            base /= count
+            mean = 0.0
+            for j in range(ends.shape[1]):
+                if weights[i, j] > 0.0:
+                    times[j] -= base
+                    mean += weights[i, j] * times[j]
+            mean /= total
+            for j in range(ends.shape[1]):
+                w = weights[i, j]
+                if w <= 0.0:
+                    continue
+                u = units[j]
+                pull = w * (times[j] - mean)
+                out_c[u] += pull
+                out_cc[u, u] += w
+                unit_weights[u] += w
+                if with_drift:
+                    h = hosts[j]
+                    z = (ends[i, j] - t0) / 1e9
+                    out_b[h] += z * pull
+                    out_cb[u, h] += w * z
+                    out_bb[h, h] += w * z * z
+                    host_weights[h] += w * z
+            subtract_mean(unit_weights, host_weights, total, out_cc, out_cb, out_bb)
+            for j in range(unit_weights.shape[0]):
+                unit_weights[j] = 0.0
+            for j in range(host_weights.shape[0]):
+                host_weights[j] = 0.0
+
+
+cdef Py_ssize_t line_residuals(
+    const double[::1] x, const double[::1] y, const double[::1] line, const uint8_t[::1] chosen, double[::1] out
+) except -1 nogil:
+    """Write what the line leaves of the chosen points; how many there are."""
+    cdef Py_ssize_t i, count = 0
+    for i in range(x.shape[0]):
+        if chosen[i]:
+            out[count] = y[i] - line[0] - line[1] * x[i]
+            count += 1
+    return count
+
+
+cdef int least_squares(const double[::1] x, const double[::1] y, const double[::1] weights, double[::1] line) except -1 nogil:
+    """The line of least squares through the points of weight above 0; 0, and the line as it was, where they span too little."""
+    cdef Py_ssize_t i
+    cdef double count = 0.0, sum_x = 0.0, sum_y = 0.0, low = LARGEST, high = -LARGEST, mean_x, mean_y, across = 0.0, along = 0.0
+    for i in range(x.shape[0]):
+        if weights[i] > 0.0:
+            low = min(low, x[i])
+            high = max(high, x[i])
+            count += 1.0
+            sum_x += x[i]
+            sum_y += y[i]
+    if high - low <= LINE_LEAST_SPAN_NS:
+        return 0
+    mean_x = sum_x / count
+    mean_y = sum_y / count
+    for i in range(x.shape[0]):
+        if weights[i] > 0.0:
+            along += (x[i] - mean_x) * (x[i] - mean_x)
+            across += (x[i] - mean_x) * (y[i] - mean_y)
+    line[1] = across / along
+    line[0] = mean_y - line[1] * mean_x
+    return 1
+
+
+def robust_line(
+    const double[::1] x, const double[::1] y, Py_ssize_t least, uint8_t[::1] close, double[::1] room, double[::1] line
+):
+    """Fit y = centre + slope * x to the points that are close to it, in at most six rounds; False without any point.
+
+    Args:
+        x: Times, ns.
+        y: Differences, ns, as many.
+        least: With fewer close points a round is not believed.
+        close: Filled with whether each point is close to the line.
+        room: Room to work in, as many values.
+        line: Centre, slope and scale (the robust standard deviation of the close points), ns; the slope is where it begins.
+    """
+    cdef Py_ssize_t i, there, now, count = x.shape[0]
+    cdef int turn
+    cdef double typical, reach
+    cdef bint near, same
+    if count == 0:
+        return False
+    with nogil:
+        for i in range(count):
+            room[i] = y[i] - line[1] * x[i]
+            close[i] = True
+        line[0] = select_median(room, count)
+        for turn in range(LINE_ROUNDS):
+            typical = select_median(room, line_residuals(x, y, line, close, room))
+            there = line_residuals(x, y, line, close, room)
+            for i in range(there):
+                room[i] = fabs(room[i] - typical)
+            reach = LINE_NEAR_SIGMAS * (MAD_TO_SIGMA * select_median(room, there) + LINE_FLOOR_NS) + LINE_NEAR_NS
+            now = 0
+            same = True
+            for i in range(count):
+                near = fabs(y[i] - line[0] - line[1] * x[i] - typical) <= reach
+                same = same and near == close[i]
+                room[i] = 1.0 if near else 0.0
+                now += near
+            if now < least:
+                break
+            if now < LINE_LEAST_POINTS or not least_squares(x, y, room, line):
+                line[0] += typical
+            if same and turn > 0:
+                break
+            for i in range(count):
+                close[i] = room[i] > 0.0
+        there = line_residuals(x, y, line, close, room)
+        for i in range(there):
+            room[i] = fabs(room[i])
+        line[2] = MAD_TO_SIGMA * select_median(room, there) + LINE_FLOOR_NS
+    return True
+
+
+cdef inline Py_ssize_t bin_of(double place, Py_ssize_t bins) except -1 nogil:
+    """The bin that a place in bins is in, as a whole number; only what is within the bins is converted."""
+    if place > -1.0 and place < bins:  # false for NaN
+        return <Py_ssize_t>place
+    with gil:
+        raise IndexError(f"a difference lies in bin {place}; there are {bins}")
+
+
+def count_differences(
+    const double[::1] partners,
+    const double[::1] times,
+    const int64_t[::1] lows,
+    const int64_t[::1] highs,
+    double least,
+    double bins_per_ns,
+    int32_t[::1] out_counts,
+):
+    """Count the differences partners[k] - times[i], with lows[i] <= k < highs[i], by bins.
+
+    Args:
+        partners: Times, ns.
+        times: Times, ns, n.
+        lows: The first partner of each of `times`.
+        highs: The one behind its last.
+        least: No difference is smaller; the first bin begins here.
+        bins_per_ns: One over the width of a bin.
+        out_counts: The number in each bin; 0 before.
+
+    Raises:
+        IndexError: A difference lies in none of the bins, or there is no such partner.
+    """
+    cdef Py_ssize_t i, k
+    cdef double shift
+    with nogil:
+        for i in range(times.shape[0]):
+            shift = times[i] + least
+            for k in range(lows[i], highs[i]):
+                out_counts[bin_of((partners[k] - shift) * bins_per_ns, out_counts.shape[0])] += 1
+
+
+def widen_bins(const int32_t[::1] fine, Py_ssize_t factor, int64_t[::1] out_counts, int64_t[::1] out_densest):
+    """Join each `factor` fine bins to one: their counts' sum, and the most in one of them and the next fine bin.
+
+    Args:
+        fine: Counts of n * factor fine bins.
+        factor: Fine bins of a bin.
+        out_counts: n sums.
+        out_densest: n largest counts of two fine bins side by side; the second may be the next bin's first.
+    """
+    cdef Py_ssize_t i, k
+    cdef int64_t count, densest, following
+    with nogil:
+        for i in range(out_counts.shape[0]):
+            count = 0
+            densest = 0
+            for k in range(i * factor, (i + 1) * factor):
+                count += fine[k]
+                following = fine[k + 1] if k + 1 < fine.shape[0] else 0
+                densest = max(densest, fine[k] + following)
+            out_counts[i] = count
+            out_densest[i] = densest
+
+
+def select_differences(
+    const double[::1] partners,
+    const double[::1] times,
+    const int64_t[::1] lows,
+    const int64_t[::1] highs,
+    double least,
+    double bins_per_ns,
+    const uint8_t[::1] wanted,
+    double[::1] out,
+):
+    """Write those of the differences of `count_differences` whose bin is `wanted`, ns; how many there are."""
+    cdef Py_ssize_t i, k, count = 0
+    cdef double shift
+    with nogil:
+        for i in range(times.shape[0]):
+            shift = times[i] + least
+            for k in range(lows[i], highs[i]):
+                if wanted[bin_of((partners[k] - shift) * bins_per_ns, wanted.shape[0])]:
+                    out[count] = partners[k] - times[i]
+                    count += 1
+    return count
+
+
+def densest_windows(
+    const double[::1] values,
+    const int64_t[::1] begins,
+    const int64_t[::1] counts,
+    const double[::1] widths,
+    const double[::1] worths,
+    int64_t[::1] reach,
+    double[::1] out_worths,
+    double[::1] out_medians,
+):
+    """For each part of `values` the window that is worth most, and the median of the values in it.
+
+    Args:
+        values: Numbers, each part ascending.
+        begins: Where each part begins.
+        counts: How many it has, at least one.
+        widths: The widths of windows.
+        worths: What each value in a window of that width is worth.
+        reach: Room to work in, a number of each width.
+        out_worths: What the best window of each part is worth.
+        out_medians: Its median.
+    """
+    cdef Py_ssize_t part, i, w, stop, first, last, middle
+    cdef double best, worth, limit
+    with nogil:
+        for part in range(begins.shape[0]):
+            stop = begins[part] + counts[part]
+            best = -LARGEST
+            first = begins[part]
+            last = first
+            for w in range(widths.shape[0]):
+                reach[w] = first
+            for i in range(begins[part], stop):
+                for w in range(widths.shape[0]):
+                    limit = values[i] + widths[w]
+                    while reach[w] < stop and values[reach[w]] <= limit:
+                        reach[w] += 1
+                    worth = (reach[w] - i) * worths[w]
+                    if worth > best:
+                        best = worth
+                        first = i
+                        last = reach[w]
+            middle = first + (last - first) // 2
+            out_worths[part] = best
+            out_medians[part] = values[middle]
+            if (last - first) % 2 == 0:
+                out_medians[part] = (values[middle - 1] + values[middle]) / 2
+
+
+def pick_apart(const double[::1] values, double distance, int64_t[::1] out):
+    """Write the places of the values that are further than `distance` from all picked before them; how many there are."""
+    cdef Py_ssize_t i, k, count = 0
+    cdef bint alone
+    with nogil:
+        for i in range(values.shape[0]):
+            alone = True
+            for k in range(count - 1, -1, -1):
+                if fabs(values[i] - values[out[k]]) <= distance:
+                    alone = False
+                    break
+            if alone:
+                out[count] = i
+                count += 1
+    return count

@@ -1,0 +1,195 @@
+"""Alignment of two sequences within a band: n operations of a trace and m calls of a log.
+
+Column k of row i stands for operation i and call j = i + first + k - band; a band of `band` to each side has 2 * band + 1 columns.
+A match scores as `match_scores` says, and each operation or call that is skipped costs 0.7, but for operations before the first call
+and behind the last one, and for calls before the first operation. Arrays named `out` are written to.
+"""
+
+from libc.math cimport fabs, isnan
+from libc.stdint cimport int64_t, uint8_t
+
+cdef double SKIP = -0.7
+cdef double NEVER = -1e9  # the score of what must not be
+cdef double POSSIBLE = -5e8  # a score above it is of a match
+cdef double SAME = 1e-9  # scores that differ by less are equal
+
+
+def match_scores(
+    const int64_t[::1] ops,
+    const int64_t[::1] sizes,
+    const double[::1] durations,
+    const int64_t[::1] lanes,
+    const int64_t[::1] call_ops,
+    const int64_t[::1] call_sizes,
+    const int64_t[::1] kinds,
+    const double[::1] kind_durations,
+    const int64_t[::1] kind_lanes,
+    Py_ssize_t first,
+    double alike,
+    double[:, ::1] out,
+):
+    """What each match within the band scores.
+
+    Args:
+        ops: Operation numbers, n.
+        sizes: Sizes, -1 where not known.
+        durations: Logarithms of durations, NaN where not known.
+        lanes: Streams, -1 where not known.
+        call_ops: Operation numbers of the calls, m.
+        call_sizes: Their sizes.
+        kinds: Kind of each call.
+        kind_durations: For each kind the usual logarithm of its durations, NaN where not known.
+        kind_lanes: For each kind its usual stream, -1 where not known.
+        first: The call that is expected at the first operation.
+        alike: How far logarithms of equal durations are apart, above 0.
+        out: n rows, a column for each place in the band.
+    """
+    cdef Py_ssize_t i, j, k, calls = call_ops.shape[0], width = out.shape[1], band = out.shape[1] // 2
+    cdef int64_t kind
+    cdef double score
+    with nogil:
+        for i in range(out.shape[0]):
+            for k in range(width):
+                j = i + first + k - band
+                out[i, k] = NEVER
+                if j < 0 or j >= calls or ops[i] != call_ops[j]:
+                    continue
+                score = 1.0
+                if sizes[i] >= 0 and call_sizes[j] >= 0:
+                    score += 0.5 if sizes[i] == call_sizes[j] else -1.0
+                kind = kinds[j]
+                if not isnan(kind_durations[kind]) and not isnan(durations[i]):
+                    score += 0.5 - min(fabs(durations[i] - kind_durations[kind]) / alike, 2.0) * 0.5
+                if kind_lanes[kind] >= 0 and lanes[i] >= 0:
+                    score += 0.1 if kind_lanes[kind] == lanes[i] else -2.0
+                out[i, k] = score
+
+
+def prefix_scores(const double[:, ::1] scores, Py_ssize_t calls, Py_ssize_t first, double[:, ::1] out):
+    """The best score of the first i operations and the calls before j, for each i and k.
+
+    A step of one operation alone leads from column k + 1 in the row before, a step of one call alone from column k - 1.
+
+    Args:
+        scores: What matches score, n x (2 * band + 1).
+        calls: The number m of calls.
+        first: The call that is expected at the first operation.
+        out: (n + 1) x (2 * band + 2).
+    """
+    cdef Py_ssize_t i, j, k, width = scores.shape[1], band = scores.shape[1] // 2
+    cdef double best
+    cdef bint outside
+    with nogil:
+        for i in range(out.shape[0]):
+            for k in range(width + 1):
+                j = i + first + k - band
+                outside = j <= 0 or j >= calls
+                best = 0.0 if i == 0 else NEVER
+                if i > 0 and k < width:
+                    best = max(best, out[i - 1, k] + scores[i - 1, k])
+                    best = max(best, out[i - 1, k + 1] + (0.0 if outside else SKIP))
+                elif i > 0 and outside:
+                    best = max(best, 0.0)
+                if i > 0 and k > 0:
+                    best = max(best, out[i, k - 1] + (0.0 if j <= 0 or j > calls else SKIP))
+                out[i, k] = best
+
+
+def suffix_scores(const double[:, ::1] scores, Py_ssize_t calls, Py_ssize_t first, double[:, ::1] out):
+    """The best score of the operations from i on and the calls from j on, for each i and k; the last row must be 0.
+
+    Args:
+        scores: What matches score, n x (2 * band + 1).
+        calls: The number m of calls.
+        first: The call that is expected at the first operation.
+        out: (n + 1) x (2 * band + 2).
+    """
+    cdef Py_ssize_t i, j, k, width = scores.shape[1], band = scores.shape[1] // 2
+    cdef double best
+    cdef bint outside
+    with nogil:
+        for i in range(scores.shape[0] - 1, -1, -1):
+            for k in range(width, -1, -1):
+                j = i + first + k - band
+                outside = j <= 0 or j >= calls
+                best = NEVER
+                if k < width:
+                    best = max(best, out[i + 1, k] + scores[i, k])
+                    best = max(best, out[i, k + 1] + (0.0 if j < 0 or j >= calls else SKIP))
+                if k > 0:
+                    best = max(best, out[i + 1, k - 1] + (0.0 if outside else SKIP))
+                elif outside:
+                    best = max(best, 0.0)
+                out[i, k] = best
+
+
+def best_path(const double[:, ::1] scores, const double[:, ::1] prefix, Py_ssize_t calls, Py_ssize_t first, int64_t[::1] out):
+    """The call of each operation on the path that scores most, -1 without one.
+
+    Args:
+        scores: What matches score, n x (2 * band + 1).
+        prefix: As `prefix_scores` gives them.
+        calls: The number m of calls.
+        first: The call that is expected at the first operation.
+        out: n calls; -1 before.
+    """
+    cdef Py_ssize_t i = scores.shape[0], j, k = 0, at, width = scores.shape[1], band = scores.shape[1] // 2
+    cdef double here
+    with nogil:
+        for at in range(width + 1):
+            if prefix[i, at] > prefix[i, k]:
+                k = at
+        while i > 0:
+            here = prefix[i, k]
+            j = i + first + k - band
+            if k < width and scores[i - 1, k] > POSSIBLE and fabs(here - (prefix[i - 1, k] + scores[i - 1, k])) < SAME:
+                out[i - 1] = j - 1
+                i -= 1
+            elif k > 0 and fabs(here - (prefix[i, k - 1] + (0.0 if j <= 0 or j > calls else SKIP))) < SAME:
+                k -= 1
+            else:
+                k = min(k + 1, width)
+                i -= 1
+
+
+def certain_matches(
+    const double[:, ::1] scores,
+    const double[:, ::1] prefix,
+    const double[:, ::1] suffix,
+    const int64_t[::1] matches,
+    const int64_t[::1] kinds,
+    Py_ssize_t first,
+    double margin,
+    uint8_t[::1] out,
+):
+    """Whether every path on which an operation has a call of another kind scores less by `margin`.
+
+    Args:
+        scores: What matches score, n x (2 * band + 1).
+        prefix: As `prefix_scores` gives them.
+        suffix: As `suffix_scores` gives them.
+        matches: The call of each operation, -1 without one.
+        kinds: Kind of each call, m.
+        first: The call that is expected at the first operation.
+        margin: How much less.
+        out: n values; False before, as for an operation without a call.
+    """
+    cdef Py_ssize_t i, k, width = scores.shape[1], band = scores.shape[1] // 2
+    cdef int64_t kind
+    cdef double same, other, score
+    with nogil:
+        for i in range(scores.shape[0]):
+            if matches[i] < 0:
+                continue
+            kind = kinds[matches[i]]
+            same = NEVER
+            other = NEVER
+            for k in range(width):
+                if scores[i, k] <= POSSIBLE:
+                    continue
+                score = prefix[i, k] + scores[i, k] + suffix[i + 1, k]
+                if kinds[i + first + k - band] == kind:
+                    same = max(same, score)
+                else:
+                    other = max(other, score)
+            out[i] = same - other >= margin

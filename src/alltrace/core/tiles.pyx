@@ -1,0 +1,83 @@
+"""Sweeps over the intervals of a view: what devices did in each bin, and the lanes that intervals are drawn on.
+
+Intervals are half-open, in int64 nanoseconds, as two arrays of one length, by start.
+"""
+
+from libc.stdint cimport int8_t, int64_t, uint64_t
+
+cdef uint64_t MOST_SPAN_NS = (1 << 62) - 1
+
+
+def add_exclusive_time(
+    const int64_t[::1] starts,
+    const int64_t[::1] ends,
+    const int8_t[::1] kinds,
+    int64_t first,
+    int64_t last,
+    int level,
+    int64_t[::1] reach,
+    int64_t[:, ::1] out,
+):
+    """Add the time that each kind covers and none before it does, by bins.
+
+    From one start to the next the kinds follow each other in their order, each as far as its latest end reaches.
+
+    Args:
+        starts: Starts, ascending.
+        ends: Ends.
+        kinds: Number of the kind of each interval.
+        first: Where the first bin begins, ns.
+        last: Time from here on does not count; at most 2**62 - 1 later.
+        level: Bins are two to this power of ns wide, 0 to 62.
+        reach: Room to work in, an end of each kind.
+        out: Kinds x bins, ns.
+
+    Raises:
+        ValueError: There is no such level, or `last` is not as said.
+        IndexError: There is no such kind, or the bins end before `last`.
+    """
+    cdef Py_ssize_t i, k, place, count = starts.shape[0]
+    cdef int8_t kind
+    cdef int64_t at, until, end, edge
+    if not 0 <= level <= 62:
+        raise ValueError(f"level {level} is not from 0 to 62")
+    if last < first or <uint64_t>last - <uint64_t>first > MOST_SPAN_NS:
+        raise ValueError(f"the bins would go from {first} to {last} ns; expected 0 to 2**62 - 1 ns from one to the other")
+    with nogil:
+        for i in range(reach.shape[0]):
+            reach[i] = first
+        for i in range(count):
+            kind = kinds[i]
+            if ends[i] > starts[i]:
+                reach[kind] = max(reach[kind], ends[i])
+            at = max(starts[i], first)
+            until = last
+            if i + 1 < count:
+                until = min(starts[i + 1], last)
+            for k in range(out.shape[0]):
+                end = min(reach[k], until)
+                while at < end:
+                    # `at` is not before `first`; unsigned, as the last bin may end behind what int64 holds
+                    place = <Py_ssize_t>((<uint64_t>at - <uint64_t>first) >> level)
+                    edge = first + <int64_t>min(<uint64_t>end - <uint64_t>first, <uint64_t>(place + 1) << level)
+                    out[k, place] += edge - at
+                    at = edge
+
+
+def assign_lanes(const int64_t[::1] starts, const int64_t[::1] ends, int64_t[::1] free_from, int8_t[::1] out_lanes):
+    """Put each interval on the first lane that is free, or on the last one where none is.
+
+    Args:
+        starts: Starts, ascending.
+        ends: Ends.
+        free_from: For each lane, at most 128, from when on it is free; carried on.
+        out_lanes: The lane of each interval.
+    """
+    cdef Py_ssize_t i, lane, last = free_from.shape[0] - 1
+    with nogil:
+        for i in range(starts.shape[0]):
+            lane = 0
+            while lane < last and free_from[lane] > starts[i]:
+                lane += 1
+            out_lanes[i] = <int8_t>lane
+            free_from[lane] = max(free_from[lane], ends[i])

@@ -1,0 +1,179 @@
+"""The loops of the fit of clocks against short computations in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median as median_of
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from alltrace.core import fits
+
+LENGTHS = [1, 2, 3, 12, 13, 14, 101, 1_000, 4_097]
+TIMES = st.lists(st.integers(0, 3_000).map(float), min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize("count", LENGTHS)
+@pytest.mark.parametrize("kinds", [2, 50, 10**9])
+def test_medians_of_some_of_the_values(count, kinds):
+    generator = np.random.default_rng(count)
+    for values in (generator.integers(0, kinds, count).astype(float), np.arange(count, 0, -1.0), np.arange(count) * 1.0):
+        assert fits.median(values.copy(), count) == np.median(values)
+        assert fits.median(values.copy(), (count + 1) // 2) == np.median(values[: (count + 1) // 2])
+
+
+@given(st.lists(st.floats(-1e18, 1e18) | st.integers(-3, 3).map(float), min_size=1, max_size=80))
+def test_the_median_reorders_the_values_and_loses_none(values):
+    given_values = np.array(values)
+    assert fits.median(given_values, len(values)) == median_of(values)
+    assert sorted(given_values.tolist()) == sorted(values)
+
+
+@pytest.mark.parametrize("count", [-1, 0, 4])
+def test_there_is_no_median_of_no_values_or_of_more_than_there_are(count):
+    with pytest.raises(IndexError):
+        fits.median(np.zeros(3), count)
+
+
+@pytest.fixture
+def block():
+    generator = np.random.default_rng(1)
+    ends, present = generator.uniform(0, 1e9, (30, 5)), generator.random((30, 5)) < 0.8
+    present[3] = False
+    return ends, present
+
+
+def test_residuals_are_against_the_median_of_those_that_are_there(block):
+    ends, present = block
+    offsets, rates, found = np.arange(5) * 1e6, np.arange(5) * 1e-6, np.empty(ends.shape)
+    fits.residuals(ends, present, offsets, rates, 5e8, np.empty(5), found)
+    for i in range(30):
+        times = {j: ends[i, j] - offsets[j] - rates[j] * (ends[i, j] - 5e8) for j in range(5) if present[i, j]}
+        for j in range(5):
+            assert found[i, j] == (pytest.approx(times[j] - median_of(times.values())) if present[i, j] else 0.0)
+
+
+@pytest.mark.parametrize("with_drift", [True, False])
+def test_normal_equations_are_those_of_the_mean_taken_off(block, with_drift):
+    ends, present = block
+    weights = np.where(present, np.random.default_rng(2).uniform(0.1, 2, ends.shape), 0.0)
+    unit, host = np.array([0, 1, 1, 2, 0]), np.array([0, 0, 0, 1, 1])
+    offsets, rates = np.arange(5) * 1e3, np.arange(5) * 1e-6
+    cc, cb, bb, y_c, y_b = np.zeros((3, 3)), np.zeros((3, 2)), np.zeros((2, 2)), np.zeros(3), np.zeros(2)
+    unit_weights, host_weights = np.zeros(3), np.zeros(2)
+    fits.add_normal_equations(
+        ends, weights, unit, host, offsets, rates, 5e8, with_drift, np.empty(5), unit_weights, host_weights, cc, cb, bb, y_c, y_b
+    )
+    assert not unit_weights.any()
+    assert not host_weights.any()
+    want, right = np.zeros((5, 5)), np.zeros(5)
+    for i in np.flatnonzero(present.any(axis=1)):
+        w = weights[i]
+        z = (ends[i] - 5e8) / 1e9 if with_drift else np.zeros(5)
+        design = np.concatenate((np.eye(3)[unit], np.eye(2)[host] * z[:, None]), axis=1)
+        matrix = np.diag(w) - np.outer(w, w) / w.sum()
+        want += design.T @ matrix @ design
+        right += design.T @ matrix @ (ends[i] - offsets - rates * (ends[i] - 5e8))
+    assert np.block([[cc, cb], [cb.T, bb]]) == pytest.approx(want, rel=1e-9, abs=1e-9)
+    assert np.concatenate((y_c, y_b)) == pytest.approx(right, rel=1e-6, abs=1.0)
+
+
+def test_a_line_leaves_out_what_is_off_it():
+    generator = np.random.default_rng(4)
+    x = np.sort(generator.uniform(-1e9, 1e9, 500))
+    difference = 7e6 + 3e-6 * x + generator.normal(0, 100, 500)
+    difference[::20] += 50_000
+    close, line = np.empty(500, np.bool_), np.array([0.0, 0.0, 0.0])
+    assert fits.robust_line(x, difference, 3, close, np.empty(500), line)
+    slope, centre = np.polyfit(x[close], difference[close], 1)
+    assert line[:2] == pytest.approx([centre, slope], rel=1e-9)
+    assert 100 < line[2] < 200
+    assert not close[::20].any()
+    assert close.sum() == 475
+    rest = [abs(d - line[0] - line[1] * t) for t, d, c in zip(x, difference, close, strict=True) if c]
+    assert line[2] == pytest.approx(1.4826 * median_of(rest) + 50.0)
+    assert not fits.robust_line(x[:0], difference[:0], 3, close[:0], np.empty(0), line)
+
+
+def test_a_line_through_few_points_or_a_short_time_keeps_its_slope():
+    for x in (np.linspace(-1e9, 1e9, 7), np.linspace(-4e7, 4e7, 50)):
+        close, line = np.empty(len(x), np.bool_), np.array([0.0, 2e-6, 0.0])
+        assert fits.robust_line(x, 300.0 + 2e-6 * x, 3, close, np.empty(len(x)), line)
+        assert line.tolist() == pytest.approx([300.0, 2e-6, 50.0])
+        assert close.all()
+
+
+@given(TIMES, TIMES, st.integers(0, 1_000), st.sampled_from([16, 100, 250]))
+@example([5.0], [5.0], 0, 16)
+def test_differences_are_counted_and_selected_by_bins(partners, times, window, width):
+    first, second = np.array(sorted(partners)), np.array(times)
+    lows, highs = np.searchsorted(first, second - window), np.searchsorted(first, second + window, side="right")
+    differences = [first[k] - second[i] for i in range(len(second)) for k in range(lows[i], highs[i])]
+    least = -window - 1.0
+    bins = int((2 * window + 2) / (8 * width)) + 2
+    fine, fine_width = np.zeros(8 * bins, np.int32), float(width)
+    fits.count_differences(first, second, lows, highs, least, 1 / fine_width, fine)
+    counts = Counter(int((d - least) * (1 / fine_width)) for d in differences)
+    assert fine.tolist() == [counts[b] for b in range(8 * bins)]
+
+    wide, densest = np.empty(bins, np.int64), np.empty(bins, np.int64)
+    fits.widen_bins(fine, 8, wide, densest)
+    assert wide.tolist() == [sum(counts[b] for b in range(8 * w, 8 * w + 8)) for w in range(bins)]
+    assert densest.tolist() == [max(counts[b] + counts[b + 1] for b in range(8 * w, 8 * w + 8)) for w in range(bins)]
+
+    wanted, out = wide >= wide.max(), np.empty(len(differences))
+    found = out[: fits.select_differences(first, second, lows, highs, least, 1 / (8 * fine_width), wanted, out)]
+    assert found.tolist() == [d for d in differences if wanted[int((d - least) * (1 / (8 * fine_width)))]]
+
+
+@pytest.mark.parametrize("far", [-2.0, 4.0, 1e300, -1e300, np.inf, np.nan])
+def test_a_difference_beyond_the_bins_is_refused(far):
+    one = (np.array([far]), np.zeros(1), np.array([0]), np.array([1]), 0.0, 1.0)
+    with pytest.raises(IndexError, match="there are 4"):
+        fits.count_differences(*one, np.zeros(4, np.int32))
+    with pytest.raises(IndexError, match="there are 4"):
+        fits.select_differences(*one, np.ones(4, np.bool_), np.zeros(1))
+
+
+PARTS = st.lists(st.lists(st.integers(0, 300).map(float), min_size=1, max_size=25).map(sorted), min_size=1, max_size=4)
+
+
+@given(PARTS)
+@example([[0.0, 900, 1_000, 1_100, 5_000], [0.0, 10, 20, 3_000, 3_001]])
+def test_the_densest_window_is_worth_most(parts):
+    widths, worths = [50.0, 500.0], [2.0, 1.0]
+    counts = np.array([len(p) for p in parts])
+    worth, middle = np.empty(len(parts)), np.empty(len(parts))
+    fits.densest_windows(
+        np.concatenate(parts),
+        np.cumsum(counts) - counts,
+        counts,
+        np.array(widths),
+        np.array(worths),
+        np.empty(2, np.int64),
+        worth,
+        middle,
+    )
+    for part, found, its_middle in zip(parts, worth.tolist(), middle.tolist(), strict=True):
+        windows = [
+            (value * len(inside), inside)
+            for at, begin in enumerate(part)
+            for width, value in zip(widths, worths, strict=True)
+            for inside in [[v for v in part[at:] if v <= begin + width]]
+        ]
+        most, first = max(windows, key=lambda w: w[0])  # of equal ones the first
+        assert (found, its_middle) == (most, median_of(first))
+
+
+@given(st.lists(st.integers(0, 200).map(float), max_size=30), st.integers(0, 40))
+@example([0.0, 5, 100, 96, 111], 10)
+def test_picked_values_are_apart(values, distance):
+    picked = []
+    for place, value in enumerate(values):
+        if all(abs(value - values[p]) > distance for p in picked):
+            picked.append(place)
+    out = np.empty(len(values), np.int64)
+    assert out[: fits.pick_apart(np.array(values), float(distance), out)].tolist() == picked
