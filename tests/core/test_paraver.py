@@ -85,6 +85,7 @@ def test_the_strongest_state_and_what_waits_waited_for(intervals, questions, dat
             min((s for t, a, n, s in intervals if t == track and a <= time < a + n), default=rest[track]) for time in range(end)
         ]
         assert all(one[2] != other[2] for one, other in itertools.pairwise(mine))
+        assert all(start < stop for start, stop, _ in mine)
     expected = []
     for point in points:
         time, code, least = point
