@@ -260,6 +260,33 @@ def test_make_builds_again_what_changed(backend: ModuleType, tree: Path) -> None
     assert not (tree / "build").exists()  # everything is compiled with the new flags
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_make_installs_zig_where_there_is_no_compiler(
+    backend: ModuleType,
+    tree: Path,
+    compilers: Callable[..., None],
+    ziglang: Callable[[bool], None],
+    monkeypatch: pytest.MonkeyPatch,
+    installed: bool,
+) -> None:
+    commands = []
+
+    def run(command: list[str]) -> None:
+        commands.append(command)
+        ziglang("pip" in command or installed)
+        if "setup.py" in command:
+            assert "zig_cc.py" in os.environ["CC"]
+            for name in ("a", "b"):
+                (tree / "src" / "alltrace" / "core" / f"{name}.abi3.so").touch()
+
+    compilers()
+    ziglang(installed)
+    monkeypatch.setattr(subprocess, "check_call", run)
+    backend.build_in_place()
+    assert [c[1] for c in commands] == (["setup.py"] if installed else ["-m", "setup.py"])
+    assert installed or commands[0][-1].startswith("ziglang")
+
+
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A source archive of the project, with one compiled module to save time, and a wheel that is built from it."""
@@ -294,7 +321,10 @@ def _build(project: Path, kind: str) -> Path:
 _SOURCE_FILES = {
     str(path.relative_to(_PROJECT / "src"))
     for path in (_PROJECT / "src" / "alltrace").rglob("*")
-    if path.is_file() and path.suffix not in (".pyc", ".so") and (path.suffix != ".pyx" or path.stem == "intervals")
+    if path.is_file()
+    and path.parent.name != "__pycache__"
+    and path.suffix != ".so"
+    and (path.suffix != ".pyx" or path.stem == "intervals")
 }
 
 

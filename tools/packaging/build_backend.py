@@ -87,9 +87,9 @@ def build_in_place() -> None:
             return
         if Path("setup.py").stat().st_mtime >= oldest:  # its flags and directives are those of every module
             shutil.rmtree(_BUILD, ignore_errors=True)
-    required = _compiler_requirements()
-    if required and importlib.util.find_spec("ziglang") is None:
-        subprocess.check_call([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *required])
+    if compiler() is None and importlib.util.find_spec("ziglang") is None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.check_call([*pip, *_compiler_requirements()])
     with _compiling():
         subprocess.check_call([sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"])
     for built in modules.values():  # a source that was touched and compiles to the same is done, too
