@@ -75,7 +75,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     from alltrace.cli.startup import keep_pandas_out
 
     keep_pandas_out()
-    run = open_from(args, None)
+    run = open_from(args)
     from alltrace.cli.progress import counting
     from alltrace.recipes.ask_all import each_reply
 

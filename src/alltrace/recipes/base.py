@@ -219,13 +219,6 @@ class Recipe(ABC):
     windowed: ClassVar[bool] = True
     worth_processes: ClassVar[int] = 4_000_000
 
-    def in_any_order(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Whether the answer under `options` is the same in whatever order the rows of each table come.
-
-        Then reports that are imported for this question need not be sorted.
-        """
-        return False
-
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002
         """The columns of the answer under `options`."""
         return self.columns

@@ -153,7 +153,6 @@ class StoredRank:
         schema = declared.arrow_schema(wanted)
         if not self.has(table):
             return schema.empty_table()
-        self._check(table, wanted)
         enums = [c for c in wanted if declared.column(c).type == "enum"]
         path = self._folder / f"{table}.parquet"
         if table == "collectives" and self._overlay is not None:
@@ -187,7 +186,6 @@ class StoredRank:
             return
         declared = TABLES[table]
         wanted = list(declared.column_names if columns is None else columns)
-        self._check(table, wanted)
         schema = declared.arrow_schema(wanted)
         enums = [c for c in wanted if declared.column(c).type == "enum"]
         for found in read_row_groups(self._folder / f"{table}.parquet", wanted, enums, rows):
@@ -227,7 +225,6 @@ class StoredRank:
         from alltrace.run.parquet import read_row_group
 
         declared = TABLES[table]
-        self._check(table, columns)
         path, metadata = self._file(table)
         enums = [c for c in columns if declared.column(c).type == "enum"]
         return _complete(read_row_group(path, metadata, group, columns, enums), declared.arrow_schema(columns))
@@ -250,17 +247,6 @@ class StoredRank:
             if low is None or high is None or any(low <= d <= high for d in devices):
                 found.append(group)
         return found
-
-    def _check(self, table: str, columns: Sequence[str]) -> None:
-        """See that the columns were imported: one that was left out on purpose must not be taken for one that is null."""
-        lacking = set(columns) - set(self._manifest.columns.get(table, columns))
-        if lacking:
-            raise InputError(
-                self._folder / f"{table}.parquet",
-                found=f"its columns {', '.join(sorted(lacking))} were left out of the import",
-                expected="a run with whole tables",
-                advice="make one with `alltrace import`, and report this as a bug",
-            )
 
     def _file(self, table: str) -> tuple[Path, Any]:
         """The file of a table that the rank has, and its metadata, which is read once."""

@@ -184,10 +184,6 @@ class SumReport(StatsReport):
         """
         raise NotImplementedError
 
-    def in_any_order(self, options: Mapping[str, Any]) -> bool:
-        """Values are counted; but which range is around a kernel is asked of rows in order."""
-        return not options.get("nvtx_name")
-
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of the rank's values by key; the keys are dictionary-encoded."""
         collector = Collector(self.keys)
