@@ -47,23 +47,28 @@ RANKS = {
 }
 
 
+LEFT_OUT = "{} no `kernels`: {} reports hold no GPU kernels, so {} left out"
+
+
 def test_ranks_without_what_is_required_are_left_out_and_named(tmp_path):
     run = make_run(tmp_path, RANKS, notes=("rank 3: no report",))
     done = []
     answer = ask(run, Counting(), {"title": "t", "times": 3}, progress=done.append)
     assert answer.table.to_pylist() == [{"rank": 0, "count": 3}, {"rank": 5, "count": 6}]
-    assert answer.notes == ("rank 3: no report", "ranks 1-2: no kernels", "done")
+    assert answer.notes == ("rank 3: no report", LEFT_OUT.format("ranks 1-2 have", "their", "they are"), "done")
     assert done == [1, 1]
 
 
 def test_one_rank_left_out_and_none_left(tmp_path):
     run = make_run(tmp_path, RANKS)
-    assert ask(run, Counting(), {"title": "t"}, ranks=[0, 1]).notes == ("rank 1: no kernels", "done")
-    assert ask(run, Counting(), {"title": "t"}, ranks=[1, 2]).notes == (
-        "no rank has kernels, so there is nothing to answer",
+    assert ask(run, Counting(), {"title": "t"}, ranks=[0, 1]).notes == (
+        LEFT_OUT.format("rank 1 has", "its", "it is"),
         "done",
     )
-    assert ask(run, Counting(), {"title": "t"}, ranks=[]).notes == ("no rank was asked, so there is nothing to answer", "done")
+    assert ask(run, Counting(), {"title": "t"}, ranks=[1, 2]).notes == (
+        "no rank has `kernels`: the reports hold no GPU kernels, so there is nothing to answer",
+    )
+    assert ask(run, Counting(), {"title": "t"}, ranks=[]).notes == ("no rank was asked, so there is nothing to answer",)
 
 
 def test_a_rank_that_is_not_there_is_refused(tmp_path):

@@ -146,9 +146,7 @@ def open_from(args: argparse.Namespace) -> OpenRun:
         from alltrace.run.cache import resolve  # it loads the readers
 
         with watching() as watcher:
-            path = resolve(
-                args.run, cache_dir=args.cache_dir, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher
-            )
+            path = resolve(args.run, cache_dir=args.cache_dir, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher)
     run = OpenRun(path)
     if rules is not None and run.manifest.kernel_rules != rules.fingerprint:
         from alltrace.trace.errors import UsageError

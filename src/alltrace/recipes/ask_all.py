@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.ask import able_ranks, left_out, resolve_options, wants_alignment
+from alltrace.recipes.ask import answer_notes, resolve_options, wants_alignment
+from alltrace.recipes.availability import able_ranks, check_imported, notes_on_missing
 from alltrace.recipes.base import Answer, Part
 from alltrace.recipes.part_store import PartStore
 from alltrace.recipes.shared import SharedRank, SharedRun
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.recipes.base import Recipe, RunFacts
+    from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
 
 _ROWS_WORTH_PROCESSES = 1_000_000
@@ -42,10 +44,11 @@ class Reply:
 
 @dataclass(frozen=True)
 class _Question:
-    """A question that at least one rank can answer."""
+    """A question that at least one rank can answer; `options` are those `given` as the recipe prepared them."""
 
     number: int
     recipe: Recipe
+    given: Mapping[str, Any]
     options: Mapping[str, Any]
     ranks: frozenset[int]
 
@@ -108,16 +111,16 @@ def each_reply(
     for number, (recipe, given) in enumerate(questions):
         try:
             options: Mapping[str, Any] = resolve_options(recipe, given)
-            recipe.reads(options)
-            options = recipe.prepared(options, run)
+            check_imported(run, recipe, options, aligned=wants_alignment(recipe, run, options))
+            prepared = recipe.prepared(options, run)
         except AlltraceError as error:
             yield number, Reply(recipe, None, str(error))
             continue
-        able = able_ranks(recipe, run, chosen)
+        able = able_ranks(recipe, run, chosen, options)
         if not able and chosen:
-            yield number, Reply(recipe, None, left_out(recipe, chosen, able)[0])
+            yield number, Reply(recipe, None, "; ".join(notes_on_missing(recipe, run, chosen, options)))
             continue
-        asked.append(_Question(number, recipe, options, frozenset(r.rank for r in able)))
+        asked.append(_Question(number, recipe, options, prepared, frozenset(r.rank for r in able)))
     from alltrace.run.memory import give_back
 
     with PartStore() as parts:
@@ -127,21 +130,23 @@ def each_reply(
         for question in sorted(asked, key=lambda q: (not parts.has_objects(q.number), q.number)):
             if not parts.has_objects(question.number):
                 facts.memo.clear()
-            yield question.number, _reduce(facts, question, parts.take(question.number), chosen, notes)
+            yield question.number, _reduce(run, facts, question, parts.take(question.number), chosen, notes)
             give_back()
 
 
-def _reduce(run: RunFacts, question: _Question, parts: Sequence[Part | str], chosen: Sequence[Any], notes: Sequence[str]) -> Reply:
+def _reduce(
+    run: Run, facts: RunFacts, question: _Question, parts: Sequence[Part | str], chosen: Sequence[Rank], notes: Sequence[str]
+) -> Reply:
     recipe = question.recipe
     failed = next((p for p in parts if isinstance(p, str)), None)
     if failed is not None:
         return Reply(recipe, None, failed)
     try:
-        answer = recipe.reduce([p for p in parts if isinstance(p, Part)], run, question.options)
+        answer = recipe.reduce([p for p in parts if isinstance(p, Part)], facts, question.options)
     except AlltraceError as error:
         return Reply(recipe, None, str(error))
-    lacking = left_out(recipe, chosen, [r for r in chosen if r.rank in question.ranks])
-    return Reply(recipe, answer._replace(notes=(*notes, *lacking, *answer.notes)), None)
+    said = answer_notes(recipe, run, chosen, question.given, answer)
+    return Reply(recipe, answer._replace(notes=(*notes, *said)), None)
 
 
 def _map(

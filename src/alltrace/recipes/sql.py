@@ -83,7 +83,9 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         check_files(run)
         raise UsageError(f"the query cannot be answered: {_one_line(error)}") from error
     except duckdb.Error as error:
-        raise UsageError(f"the query cannot be answered: {_one_line(error)}") from error
+        left_out = ", ".join(run.left_out()) if isinstance(error, duckdb.CatalogException) else ""
+        hint = f" (not imported: {left_out})" if left_out else ""
+        raise UsageError(f"the query cannot be answered: {_one_line(error)}{hint}") from error
     finally:
         if stop is not None:
             stop.cancel()

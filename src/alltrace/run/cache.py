@@ -93,9 +93,7 @@ def resolve(
                     raise StrictError(unread)
                 os.utime(run / MANIFEST)
                 return run
-            import_reports(
-                [str(r) for r in reports], run, jobs=jobs, strict=strict, rules=rules, watcher=watcher, known=contents
-            )
+            import_reports([str(r) for r in reports], run, jobs=jobs, strict=strict, rules=rules, watcher=watcher, known=contents)
         _shrink(folder, keep=key)
     except OSError as error:
         raise _unwritable(folder, error) from error
@@ -238,10 +236,14 @@ def _place(folder: Path, key: str) -> tuple[Path, Manifest | None]:
     A report that no reader could open may be readable now, with an nsys on the PATH for instance: then another run is made beside.
     """
     run, number = folder / key, 0
-    while (manifest := _whole(run)) is not None and any(r.error and not r.format and _opens(Path(r.path)) for r in manifest.reports):
+    while (manifest := _whole(run)) is not None and _can_read_more(manifest):
         number += 1
         run = folder / f"{key}.{number}"
     return run, manifest
+
+
+def _can_read_more(manifest: Manifest) -> bool:
+    return any(r.error and not r.format and _opens(Path(r.path)) for r in manifest.reports)
 
 
 def _whole(run: Path) -> Manifest | None:

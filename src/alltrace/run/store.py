@@ -13,7 +13,7 @@ from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
 from alltrace.run.overlay import ALIGN, SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
 from alltrace.trace.arrays import masked_array, plain_array
 from alltrace.trace.errors import InputError, UsageError
-from alltrace.trace.schema import DICTIONARIES, TABLES
+from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -335,6 +335,13 @@ class Run:
             return self.overlay.rows.get(record.rank, 0) > 0
         return record.rows.get(table, 0) > 0
 
+    def left_out(self) -> tuple[str, ...]:
+        """The event tables that the import was told to leave out and no alignment made since; nothing is known of their rows."""
+        manifest = self._manifest
+        if manifest.tables is None:
+            return ()
+        return tuple(t for t in EVENT_TABLES if t not in manifest.tables and not (t == "collectives" and self.overlay is not None))
+
     def is_sampled(self, record: Rank) -> bool:
         """Whether a report of the rank's host has samples of GPU metrics."""
         return any(r.host == record.host and r.rows.get("gpu_metrics") for r in self.ranks)
@@ -413,9 +420,14 @@ class Run:
 
         Raises:
             UsageError: There is no such table or rank, or ranks of `names`, which are the whole run's.
+            InputError: The table was not imported.
         """
         if table not in TABLES:
             raise UsageError.unknown("table", table, TABLES)
+        if table in self.left_out():
+            raise InputError(
+                self.path, found=f"`{table}` was not imported", advice="import the reports again without --only, or name it too"
+            )
         connection = self.connect([table])
         relation = connection.table(table) if table == "names" else connection.view(table)
         if ranks is None:
@@ -432,7 +444,7 @@ class Run:
         return self._names.table()
 
     def connect(self, tables: Sequence[str] | None = None) -> Any:
-        """A DuckDB connection with a view for each canonical table (or those given), over all ranks.
+        """A DuckDB connection with a view for each canonical table that was imported (or those given), over all ranks.
 
         The connection lives in memory; the run's files are only read.
         """

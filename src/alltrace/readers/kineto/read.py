@@ -10,7 +10,7 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from alltrace.readers.base import Report

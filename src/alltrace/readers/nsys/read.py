@@ -19,7 +19,7 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from alltrace.readers.base import ReportProcess

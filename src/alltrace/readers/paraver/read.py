@@ -13,7 +13,7 @@ from alltrace.readers.paraver.identity import TABLES, look_at, report_of
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from alltrace.readers.paraver.parsed import Parsed

@@ -35,6 +35,10 @@ class NvtxGpuProjTrace(NsysRecipe):
     results = {"trace": (*(Cell(c.title, _KINDS[c.kind], c.doc) for c in REPORT.cells), FILE_CELL)}  # noqa: RUF012
     chart = Chart("scatter", "Projected Start", ("Projected Duration",), FILE)
 
+    def without(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """What follows where ranges are missing."""
+        return {**super().without(options), **REPORT.without(options)}
+
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The projected ranges of the rank."""
         return REPORT.map(rank, {"by_rank": False})

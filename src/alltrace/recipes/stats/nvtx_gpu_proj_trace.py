@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.base import Chart, Part
 from alltrace.recipes.distribution import group
 from alltrace.recipes.stats.base import RANK_CELL, Cell
-from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
+from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
 from alltrace.trace.arrays import integers, plain_array
@@ -66,7 +66,7 @@ class NvtxGpuProjTrace(ProjectionReport):
             outside = [(rank, merged)]
         first = [outside_row(rank, row) for rank, row in outside]
         joined = {c.title: _joined([r.get(c.title) for r in first], columns[c.title]) for c in self.answer_cells(options)}
-        return self.answer(joined, options, no_ranges(run))
+        return self.answer(joined, options)
 
 
 def outside_rows(table: Any) -> Any:
