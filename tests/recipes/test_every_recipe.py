@@ -17,10 +17,11 @@ from alltrace.align.schema import SOURCES
 from alltrace.charts import draw, figure
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import to_json, to_markdown, to_text
-from alltrace.recipes.ask import ask, resolve_options
+from alltrace.recipes.ask import ask, resolve_options, wants_alignment
 from alltrace.recipes.availability import able_ranks
 from alltrace.recipes.registry import find, names
 from alltrace.recipes.stats import REPORTS
+from alltrace.run.manifest import Clock
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 EVERY = [*names(), *(f"stats:{name}" for name in REPORTS)]
@@ -367,6 +368,24 @@ def test_reads_nothing_that_it_does_not_declare(name, three):
         told = recipe.prepared(options, three)
         for record in able_ranks(recipe, three, three.ranks, options):
             recipe.map(Watched(three.rank(record.rank), recipe.reads(options), recipe.aligned), told)
+
+
+@pytest.fixture(scope="module")
+def with_clocks(tmp_path_factory):
+    """The same ranks twice, with the clock of one host right and wrong."""
+    folder = tmp_path_factory.mktemp("clocks")
+    clocks = {f"ahead {ns}": (Clock("a"), Clock("b", offset_ns=ns)) for ns in (0, 123_457)}
+    hosts = {0: "a", 1: "b", 2: "b"}
+    return [make_run(folder / name, RUNS["three"](), hosts=hosts, clocks=given) for name, given in clocks.items()]
+
+
+@every_recipe
+def test_clocks_do_not_matter_to_a_recipe_that_does_not_want_an_alignment(name, with_clocks):
+    recipe = find(name)
+    for given in option_sets(recipe):
+        if not wants_alignment(recipe, with_clocks[0], resolve_options(recipe, given)):
+            one, other = (ask(run, recipe, given).all_tables() for run in with_clocks)
+            assert {n: t.table.to_pylist() for n, t in one.items()} == {n: t.table.to_pylist() for n, t in other.items()}
 
 
 @every_recipe

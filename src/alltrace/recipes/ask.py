@@ -57,7 +57,9 @@ def ask(
     facts: RunFacts = run
     aligning = wants_alignment(asked, run, given) or bool(selection)
     check_imported(run, asked, given, aligned=aligning)
-    if aligning:
+    if not aligning:
+        facts = run = run.as_imported()
+    else:
         from alltrace.align.store import aligned
 
         alignment = aligned(run, jobs=jobs)

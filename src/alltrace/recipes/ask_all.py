@@ -100,7 +100,20 @@ def each_reply(
         InputError: A file of the run is damaged.
     """
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
-    if any(wants_alignment(recipe, run, {**{o.name: o.default for o in recipe.options}, **given}) for recipe, given in questions):
+    resolved: list[tuple[int, Recipe, dict[str, Any]]] = []
+    aligning = False
+    for number, (recipe, given) in enumerate(questions):
+        try:
+            options = resolve_options(recipe, given)
+            recipe.reads(options)
+            aligning_for = wants_alignment(recipe, run, options)
+            check_imported(run, recipe, options, aligned=aligning_for)
+        except AlltraceError as error:
+            yield number, Reply(recipe, None, str(error))
+            continue
+        aligning |= aligning_for
+        resolved.append((number, recipe, options))
+    if aligning:
         from alltrace.align.store import aligned
 
         notes = (*run.manifest.notes, *aligned(run, jobs=jobs).notes)
@@ -108,10 +121,8 @@ def each_reply(
     else:
         notes = run.manifest.notes
     asked: list[_Question] = []
-    for number, (recipe, given) in enumerate(questions):
+    for number, recipe, options in resolved:
         try:
-            options: Mapping[str, Any] = resolve_options(recipe, given)
-            check_imported(run, recipe, options, aligned=wants_alignment(recipe, run, options))
             prepared = recipe.prepared(options, run)
         except AlltraceError as error:
             yield number, Reply(recipe, None, str(error))

@@ -24,7 +24,7 @@ EVENTS = {
     "copies": "GPU copies",
     "api": "CUDA calls",
     "syncs": "CUDA synchronizations",
-    "graphs": "CUDA graphs traced as a whole",
+    "graphs": "CUDA graph launches",
     "ranges": "NVTX ranges",
     "frames": "Python calls",
     "marks": "NVTX marks",

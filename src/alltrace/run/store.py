@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,13 +11,14 @@ import pyarrow.compute as pc
 
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
-from alltrace.run.overlay import ALIGN, SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
+from alltrace.run.overlay import SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
 from alltrace.trace.arrays import masked_array, plain_array
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+    from typing import Self
 
 _FEW_TEXTS = 1_000
 
@@ -290,18 +292,18 @@ class StoredRank:
 class Run:
     """A run directory, opened for reading.
 
-    Where an alignment of it is there, its clocks and its `collectives` count.
+    It is read as it was imported until an alignment is adopted: what an answer says must not depend on whether an earlier question
+    has left one behind.
 
     Args:
         path: The run directory.
-        align: The folder of its alignment; None for its own, `RUN/align`.
-        plain: Read the run as it was imported, whatever alignment there is.
+        align: The folder of an alignment to read it by, where that is one of this run.
 
     Raises:
         InputError: `path` is no run directory, its import did not come to its end, or its manifest is damaged.
     """
 
-    def __init__(self, path: str | Path, *, align: Path | None = None, plain: bool = False) -> None:
+    def __init__(self, path: str | Path, *, align: Path | None = None) -> None:
         self.path = Path(path)
         self._manifest = read_manifest(self.path)
         if not self._manifest.complete:
@@ -311,11 +313,8 @@ class Run:
                 expected="a whole run",
                 advice="run the same `alltrace import` again; it goes on where it stopped",
             )
-        self.overlay: Overlay | None = None
-        if plain:
-            self._manifest = unaligned(self._manifest)
-        else:
-            self.overlay = find_overlay(self._manifest, align or self.path / ALIGN)
+        self._manifest = unaligned(self._manifest)
+        self.overlay: Overlay | None = None if align is None else find_overlay(self._manifest, align)
         if self.overlay is not None:
             self._manifest = self.overlay.over(self._manifest)
         self._names = Names(self.name_files())
@@ -325,9 +324,22 @@ class Run:
     def adopt(self, overlay: Overlay) -> None:
         """Read the run by this alignment from now on."""
         self.overlay = overlay
-        self._manifest = overlay.over(self._manifest)
+        self._read(overlay.over(self._manifest))
+
+    def _read(self, manifest: Manifest) -> None:
+        """Go by these facts from now on."""
+        self._manifest = manifest
         self._names = Names(self.name_files())
         self.__dict__.pop("span_ns", None)
+
+    def as_imported(self) -> Self:
+        """The run without the alignment that it has adopted."""
+        if self.overlay is None:
+            return self
+        run = copy(self)
+        run.overlay = run.alignment = None
+        run._read(unaligned(self._manifest))  # noqa: SLF001  a copy of this one
+        return run
 
     def has(self, record: Rank, table: str) -> bool:
         """Whether a rank has rows of the event table `table`."""
@@ -388,9 +400,18 @@ class Run:
         return len({d.identity for r in self.ranks for d in r.devices})
 
     def facts(self) -> dict[str, int]:
-        """Ranks, hosts, devices and span of the run: what every answer says of it."""
-        start, end = self.span_ns
-        return {"ranks": len(self.ranks), "hosts": len(self.hosts), "devices": self.device_count, "span_ns": end - start}
+        """Ranks, hosts, devices and span of the run: what every answer says of it.
+
+        The span is that of the host with the longest one, by its own clock, so that it is the same with and without an alignment.
+        """
+        manifest = unaligned(self._manifest)
+        bounds: dict[str, list[int]] = {}
+        for r in manifest.ranks:
+            if r.start_ns is not None and r.end_ns is not None:
+                clock = clock_map(manifest, r)
+                bounds.setdefault(r.host, []).extend((clock.apply_one(r.start_ns), clock.apply_one(r.end_ns)))
+        longest = max((max(times) - min(times) for times in bounds.values()), default=0)
+        return {"ranks": len(self.ranks), "hosts": len(self.hosts), "devices": self.device_count, "span_ns": longest}
 
     def rank(self, rank: int) -> StoredRank:
         """The tables of one rank.

@@ -31,6 +31,7 @@ class NvtxGpuProjTrace(NsysRecipe):
     name = "nvtx_gpu_proj_trace"
     tables = REPORT.tables
     requires = REPORT.requires
+    on_one_clock = True
     own = (NVTX,)
     results = {"trace": (*(Cell(c.title, _KINDS[c.kind], c.doc) for c in REPORT.cells), FILE_CELL)}  # noqa: RUF012
     chart = Chart("scatter", "Projected Start", ("Projected Duration",), FILE)

@@ -254,6 +254,7 @@ class TraceReport(StatsReport):
         called: Title of the column that a picture has a colour for each value of.
     """
 
+    on_one_clock: ClassVar[bool] = True
     order: ClassVar[str] = "Start"
     height: ClassVar[str] = "Duration"
     called: ClassVar[str] = "Name"

@@ -31,6 +31,7 @@ class NvtxGpuProjTrace(ProjectionReport):
 
     name = "nvtx_gpu_proj_trace"
     title = "NVTX GPU Projection Trace"
+    on_one_clock = True
     cells = (
         Cell("Name", "text", "Range."),
         Cell("Projected Start", "time", "First start of its GPU work."),
