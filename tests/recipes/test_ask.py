@@ -8,6 +8,7 @@ from tests.making import kernel, make_run
 import alltrace
 from alltrace.recipes.ask import ask, resolve_options
 from alltrace.recipes.base import Answer, AnswerColumn, Option, Recipe
+from alltrace.run.overlay import Overlay
 from alltrace.synth import write_run
 from alltrace.trace.errors import UsageError
 
@@ -119,3 +120,12 @@ def test_starts_on_several_hosts_are_on_the_clock_that_the_column_names(two_host
         first[row["rank"]] = min(first.get(row["rank"], row["start_ns"]), row["start_ns"])
     assert sorted(first) == [0, 1, 2, 3]
     assert max(first.values()) - min(first.values()) < 50_000_000
+
+
+def test_an_alignment_that_is_there_changes_nothing_for_a_question_that_needs_none(tmp_path):
+    run = make_run(tmp_path, {n: {"kernels": [kernel(100, 200)]} for n in (0, 1)})
+    before = ask(run, "stats:cuda_gpu_trace", {"by_rank": True})
+    run.adopt(Overlay(tmp_path / "align", (), {1: 50}, {}, {}))
+    assert run.rank(1).table("kernels", ["start"])["start"].to_pylist() == [50]
+    assert ask(run, "stats:cuda_gpu_trace", {"by_rank": True}).table.equals(before.table)
+    assert run.overlay is not None

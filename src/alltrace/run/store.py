@@ -313,7 +313,7 @@ class Run:
                 expected="a whole run",
                 advice="run the same `alltrace import` again; it goes on where it stopped",
             )
-        self._manifest = unaligned(self._manifest)
+        self._imported = self._manifest = unaligned(self._manifest)
         self.overlay: Overlay | None = None if align is None else find_overlay(self._manifest, align)
         if self.overlay is not None:
             self._manifest = self.overlay.over(self._manifest)
@@ -324,7 +324,7 @@ class Run:
     def adopt(self, overlay: Overlay) -> None:
         """Read the run by this alignment from now on."""
         self.overlay = overlay
-        self._read(overlay.over(self._manifest))
+        self._read(overlay.over(self._imported))
 
     def _read(self, manifest: Manifest) -> None:
         """Go by these facts from now on."""
@@ -338,7 +338,7 @@ class Run:
             return self
         run = copy(self)
         run.overlay = run.alignment = None
-        run._read(unaligned(self._manifest))  # noqa: SLF001  a copy of this one
+        run._read(self._imported)  # noqa: SLF001  a copy of this one
         return run
 
     def has(self, record: Rank, table: str) -> bool:
@@ -404,7 +404,7 @@ class Run:
 
         The span is that of the host with the longest one, by its own clock, so that it is the same with and without an alignment.
         """
-        manifest = unaligned(self._manifest)
+        manifest = self._imported
         bounds: dict[str, list[int]] = {}
         for r in manifest.ranks:
             if r.start_ns is not None and r.end_ns is not None:
