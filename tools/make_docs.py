@@ -149,7 +149,9 @@ def _option_grid(options: Iterable[Any]) -> str:
 
 def _recipe(recipe: Recipe, command: str, told: Collection[str] = ()) -> str:
     reads = f"`{command} RUN` reads {_words(recipe.tables)}" if recipe.tables else f"`{command} RUN` reads the run's facts"
-    needs = f"; a rank needs {_words(recipe.requires)}" if recipe.requires else ""
+    groups = recipe.needs({o.name: o.default for o in recipe.options})
+    needed = [f"any of {_words(g)}" if len(g) > 1 else _words(g) for g in groups]
+    needs = f"; a rank needs {' and '.join(needed)}" if needed else ""
     parts = [f"## `{recipe.name}`\n\n{inspect.cleandoc(recipe.__doc__ or '')}\n\n{reads}{needs}.\n"]
     own = [o for o in recipe.options if o.name not in told]
     if own:

@@ -74,7 +74,7 @@ def test_waits_below_three_residuals_are_no_facts(run):
     assert alignment.residual_ns(1, 1) == 0
 
 
-def test_the_clocks_are_in_the_manifest_and_every_later_read_is_aligned(run):
+def test_the_clocks_are_in_the_manifest_and_the_run_is_read_by_them(run):
     before = run.rank(2).table("collectives")["start"][0].as_py()
     alignment = aligned(run)
     manifest = read_manifest(run.path)
@@ -83,10 +83,12 @@ def test_the_clocks_are_in_the_manifest_and_every_later_read_is_aligned(run):
     assert [r.stamp_error_ns for r in manifest.ranks] == [r.stamp_error_ns for r in run.ranks]
     assert run.rank(2).table("collectives")["start"][0].as_py() - before == pytest.approx(7_150_000, abs=400)
     again = OpenRun(run.path)
+    for plain in (again, run.as_imported()):
+        assert plain.rank(2).table("collectives")["start"][0].as_py() == before
+        assert plain.facts() == run.facts()
+    aligned(again)
     assert again.rank(2).table("collectives").equals(run.rank(2).table("collectives"))
     assert again.span_ns == run.span_ns
-    plain = Run(run.path, plain=True)
-    assert plain.rank(2).table("collectives")["start"][0].as_py() == before
 
 
 def test_it_is_made_once(run, monkeypatch):
@@ -245,7 +247,7 @@ def test_a_rank_reads_its_own_share(run):
     own = run.rank(2).shared("members")
     assert own["rank"].to_pylist() == [2] * 20
     assert own["start"].to_pylist() == run.rank(2).table("collectives")["start"].to_pylist()
-    assert Run(run.path, plain=True).rank(2).shared("members") is None
+    assert Run(run.path).rank(2).shared("members") is None
 
 
 def test_info_is_aligned_and_shows_the_clocks(run):

@@ -8,6 +8,7 @@ from tests.making import kernel, make_run
 import alltrace
 from alltrace.recipes.ask import ask, resolve_options
 from alltrace.recipes.base import Answer, AnswerColumn, Option, Recipe
+from alltrace.run.overlay import Overlay
 from alltrace.synth import write_run
 from alltrace.trace.errors import UsageError
 
@@ -47,23 +48,28 @@ RANKS = {
 }
 
 
+LEFT_OUT = "{} no `kernels`: {} reports hold no GPU kernels, so {} left out"
+
+
 def test_ranks_without_what_is_required_are_left_out_and_named(tmp_path):
     run = make_run(tmp_path, RANKS, notes=("rank 3: no report",))
     done = []
     answer = ask(run, Counting(), {"title": "t", "times": 3}, progress=done.append)
     assert answer.table.to_pylist() == [{"rank": 0, "count": 3}, {"rank": 5, "count": 6}]
-    assert answer.notes == ("rank 3: no report", "ranks 1-2: no kernels", "done")
+    assert answer.notes == ("rank 3: no report", LEFT_OUT.format("ranks 1-2 have", "their", "they are"), "done")
     assert done == [1, 1]
 
 
 def test_one_rank_left_out_and_none_left(tmp_path):
     run = make_run(tmp_path, RANKS)
-    assert ask(run, Counting(), {"title": "t"}, ranks=[0, 1]).notes == ("rank 1: no kernels", "done")
-    assert ask(run, Counting(), {"title": "t"}, ranks=[1, 2]).notes == (
-        "no rank has kernels, so there is nothing to answer",
+    assert ask(run, Counting(), {"title": "t"}, ranks=[0, 1]).notes == (
+        LEFT_OUT.format("rank 1 has", "its", "it is"),
         "done",
     )
-    assert ask(run, Counting(), {"title": "t"}, ranks=[]).notes == ("no rank was asked, so there is nothing to answer", "done")
+    assert ask(run, Counting(), {"title": "t"}, ranks=[1, 2]).notes == (
+        "no rank has `kernels`: the reports hold no GPU kernels, so there is nothing to answer",
+    )
+    assert ask(run, Counting(), {"title": "t"}, ranks=[]).notes == ("no rank was asked, so there is nothing to answer",)
 
 
 def test_a_rank_that_is_not_there_is_refused(tmp_path):
@@ -114,3 +120,12 @@ def test_starts_on_several_hosts_are_on_the_clock_that_the_column_names(two_host
         first[row["rank"]] = min(first.get(row["rank"], row["start_ns"]), row["start_ns"])
     assert sorted(first) == [0, 1, 2, 3]
     assert max(first.values()) - min(first.values()) < 50_000_000
+
+
+def test_an_alignment_that_is_there_changes_nothing_for_a_question_that_needs_none(tmp_path):
+    run = make_run(tmp_path, {n: {"kernels": [kernel(100, 200)]} for n in (0, 1)})
+    before = ask(run, "stats:cuda_gpu_trace", {"by_rank": True})
+    run.adopt(Overlay(tmp_path / "align", (), {1: 50}, {}, {}))
+    assert run.rank(1).table("kernels", ["start"])["start"].to_pylist() == [50]
+    assert ask(run, "stats:cuda_gpu_trace", {"by_rank": True}).table.equals(before.table)
+    assert run.overlay is not None

@@ -15,13 +15,13 @@ from tests.making import make_run, random_rows
 
 from alltrace.align.schema import SOURCES
 from alltrace.charts import draw, figure
-from alltrace.cli.asking import few_columns
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import to_json, to_markdown, to_text
-from alltrace.recipes.ask import able_ranks, ask, resolve_options
-from alltrace.recipes.base import Part
+from alltrace.recipes.ask import ask, resolve_options, wants_alignment
+from alltrace.recipes.availability import able_ranks
 from alltrace.recipes.registry import find, names
 from alltrace.recipes.stats import REPORTS
+from alltrace.run.manifest import Clock
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 EVERY = [*names(), *(f"stats:{name}" for name in REPORTS)]
@@ -58,6 +58,7 @@ WITHOUT_PICTURE = {
     "info": "facts of each rank, no amounts to compare",
     "stats:um_total_sum": "one row of totals in different units",
 }
+MORE = {("per", "range"): {"range": "a"}}
 ALLOWED = {"whatif": {"max_error": 1e9}}
 
 
@@ -264,7 +265,8 @@ def test_every_recipe_is_declared_whole(name):
     assert (recipe.__doc__ or "").strip()
     for table, columns in recipe.tables.items():
         assert set(columns) <= set(TABLES[table].column_names)
-    assert set(recipe.requires) <= set(recipe.tables)
+    options = resolve_options(recipe, options_of(recipe))
+    assert {t for group in recipe.needs(options) for t in group} | set(recipe.without(options)) <= set(recipe.reads(options))
     for option in recipe.options:
         assert option.help.strip()
         assert option.default is None or isinstance(option.default, option.type)
@@ -316,129 +318,76 @@ def test_processes_give_the_same_answer(three):
     assert answer_of(three, "breakdown", jobs=2).table.equals(answer_of(three, "breakdown").table)
 
 
-class Watched:
-    """A rank that has the declared tables alone, and gives no column that was not declared."""
+def option_sets(recipe):
+    """The options that must be given, and with these each flag and choice alone."""
+    given = options_of(recipe)
+    yield given
+    yield from ({**given, o.name: True} for o in recipe.options if o.type is bool)
+    chosen = ((o.name, c) for o in recipe.options for c in o.choices or ())
+    yield from ({**given, option: c, **MORE.get((option, c), {})} for option, c in chosen)
 
-    def __init__(self, rank, declared, in_order=True):
+
+class Watched:
+    """A rank that gives nothing that is not declared; of an aligned run also what the alignment is made from."""
+
+    def __init__(self, rank, declared, aligned):
         self._rank = rank
         self._declared = declared
-        self._in_order = in_order
+        self._known = {*declared, *DICTIONARIES, *(SOURCES if aligned else ())}
         self.batches = partial(self._batches)
 
     def __getattr__(self, name):
         return getattr(self._rank, name)
-
-    def has(self, table):
-        return (table in self._declared or table in DICTIONARIES) and self._rank.has(table)
 
     def _check(self, table, columns):
+        assert table in self._known, table
         if table in self._declared:
-            wanted = set(TABLES[table].column_names if columns is None else columns)
-            narrow = TABLES[table].narrowed(self._declared[table], in_order=self._in_order)
-            assert wanted <= set(narrow.column_names), table
+            assert set(TABLES[table].column_names if columns is None else columns) <= set(self._declared[table]), table
+
+    def has(self, table):
+        assert table in self._known, table
+        return self._rank.has(table)
 
     def table(self, table, columns=None):
-        assert table in self._declared or table in DICTIONARIES, table
         self._check(table, columns)
-        found = self._rank.table(table, columns)
-        return found if self.has(table) else found.slice(0, 0)
+        return self._rank.table(table, columns)
 
     def _batches(self, table, columns=None, rows=0, *, lengths=False):
-        assert table in self._declared or table in DICTIONARIES, table
         self._check(table, columns)
-        return self._rank.batches(table, columns, rows, lengths=lengths) if self.has(table) else iter(())
+        return self._rank.batches(table, columns, rows, lengths=lengths)
 
 
 @every_recipe
-def test_reads_no_columns_that_it_does_not_declare(name, three):
-    """Where reports stand in the place of a run, no others are imported for it."""
+def test_reads_nothing_that_it_does_not_declare(name, three):
+    """What is declared decides whether a run without some tables can be asked."""
     recipe = find(name)
-    options = resolve_options(recipe, options_of(recipe))
-    if few_columns(recipe, options) is None:
-        return
-    told = recipe.prepared(options, three)
-    for record in able_ranks(recipe, three, three.ranks):
-        rank = three.rank(record.rank)
-        part = recipe.map(Watched(rank, recipe.reads(options), not recipe.in_any_order(options)), told)
-        assert part.equals(recipe.map(rank, told))
+    if recipe.aligned:
+        three.aligned()
+    for given in option_sets(recipe):
+        options = resolve_options(recipe, given)
+        told = recipe.prepared(options, three)
+        for record in able_ranks(recipe, three, three.ranks, options):
+            recipe.map(Watched(three.rank(record.rank), recipe.reads(options), recipe.aligned), told)
 
 
-class Mixed:
-    """A rank whose rows come in another order than that of their track and time, and in pieces of another length."""
-
-    def __init__(self, rank, seed):
-        self._rank = rank
-        self._seed = seed
-        self.batches = partial(self._batches)
-
-    def __getattr__(self, name):
-        return getattr(self._rank, name)
-
-    def table(self, table, columns=None):
-        found = self._rank.table(table, columns)
-        order = list(range(found.num_rows))
-        if table in EVENT_TABLES:
-            random.Random(f"{self._seed} {table}").shuffle(order)
-        return found.take(order)
-
-    def _batches(self, table, columns=None, rows=0, *, lengths=False):
-        found = self.table(table, columns)
-        yield from (found.slice(first, 7) for first in range(0, found.num_rows, 7))
+@pytest.fixture(scope="module")
+def with_clocks(tmp_path_factory):
+    """The same ranks twice, with the clock of one host right and wrong."""
+    folder = tmp_path_factory.mktemp("clocks")
+    clocks = {f"ahead {ns}": (Clock("a"), Clock("b", offset_ns=ns)) for ns in (0, 123_457)}
+    hosts = {0: "a", 1: "b", 2: "b"}
+    return [make_run(folder / name, RUNS["three"](), hosts=hosts, clocks=given) for name, given in clocks.items()]
 
 
 @every_recipe
-def test_the_order_of_rows_does_not_count_where_a_recipe_says_so(name, three):
-    """Where reports stand in the place of a run, they are imported for it as they lie."""
+def test_clocks_do_not_matter_to_a_recipe_that_does_not_want_an_alignment(name, with_clocks):
     recipe = find(name)
-    options = resolve_options(recipe, options_of(recipe))
-    if not recipe.in_any_order(options):
-        return
-    told = recipe.prepared(options, three)
-    able = able_ranks(recipe, three, three.ranks)
-
-    def answer(seed):
-        ranks = [three.rank(record.rank) for record in able]
-        ranks = ranks if seed is None else [Mixed(rank, seed) for rank in ranks]
-        return recipe.reduce([Part(rank.rank, recipe.map(rank, told)) for rank in ranks], three, told).table
-
-    expected = answer(None)
-    assert expected.num_rows
-    for seed in range(3):
-        assert answer(seed).equals(expected)
-
-
-@every_recipe
-def test_an_aligned_recipe_says_which_tables_it_reads(name, three):
-    """Where reports stand in the place of a run, only these and what an alignment is made from are imported."""
-    recipe = find(name)
-    if not recipe.aligned or not recipe.tables:
-        return
-    three.aligned()
-    options = resolve_options(recipe, options_of(recipe))
-    known = {*recipe.reads(options), *SOURCES, *DICTIONARIES}
-
-    class Asked:
-        def __init__(self, rank):
-            self._rank = rank
-
-        def __getattr__(self, name):
-            return getattr(self._rank, name)
-
-        def table(self, table, columns=None):
-            assert table in known, table
-            return self._rank.table(table, columns)
-
-    told = recipe.prepared(options, three)
-    for record in able_ranks(recipe, three, three.ranks):
-        recipe.map(Asked(three.rank(record.rank)), told)
+    for given in option_sets(recipe):
+        if not wants_alignment(recipe, with_clocks[0], resolve_options(recipe, given)):
+            one, other = (ask(run, recipe, given).all_tables() for run in with_clocks)
+            assert {n: t.table.to_pylist() for n, t in one.items()} == {n: t.table.to_pylist() for n, t in other.items()}
 
 
 @every_recipe
 def test_bins_are_not_so_many_that_they_fill_the_memory(name):
     assert all(o.most is not None and o.most <= 100_000 for o in find(name).options if o.name == "bins")
-
-
-def test_sums_of_the_reports_that_nsys_has_are_asked_of_rows_in_any_order():
-    unordered = {n for n in EVERY if find(n).in_any_order(resolve_options(find(n), options_of(find(n))))}
-    assert {"stats:cuda_gpu_kern_sum", "stats:cuda_api_sum", "stats:nvtx_sum", "stats:osrt_sum"} <= unordered
-    assert not {"stats:mpi_event_sum", "stats:nvtx_pushpop_trace", "breakdown", "gaps"} & unordered

@@ -112,18 +112,6 @@ def test_which_reports_lie_together_is_part_of_the_key(reports, tmp_path):
     assert len(keys) == 2
 
 
-def test_tables_that_are_asked_later_are_added_beside(copy, tmp_path, imports):
-    folder = tmp_path / "cache"
-    kernels = resolve([str(copy)], cache_dir=folder, tables=["kernels"], jobs=1)
-    assert resolve([str(copy)], cache_dir=folder, tables=["kernels"], jobs=1) == kernels
-    both = resolve([str(copy)], cache_dir=folder, tables=["api"], jobs=1)
-    assert set(Run(both).ranks[0].rows) == {"api", "kernels"}
-    assert set(Run(kernels).ranks[0].rows) == {"kernels"}
-    everything = resolve([str(copy)], cache_dir=folder, jobs=1)
-    assert Run(everything).manifest.tables is None
-    assert len(imports) == 3
-
-
 def test_a_run_cut_short_is_gone_on_with(copy, tmp_path, monkeypatch):
     def stop(*arguments):
         raise KeyboardInterrupt
@@ -289,81 +277,15 @@ def test_a_script_without_a_main_guard_is_not_run_again(copy, tmp_path):
     assert (done.stdout, done.stderr) == ("once\n2\n", "")
 
 
-def test_the_manifest_of_a_whole_run_is_never_rewritten(copy, tmp_path):
-    run = resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1)
-    manifest = read_manifest(run)
-    assert cache._place(run.parent, *run.name.split(".")[:1], manifest.tables or cache.EVENT_TABLES).name == f"{run.name}.1"
-    (run / MANIFEST).write_text(json.dumps({"format_version": 1}))
-    assert cache._place(run.parent, *run.name.split(".")[:1], cache.EVENT_TABLES) == run
-    assert manifest._replace(complete=False) != manifest
-
-
-def test_the_first_question_gets_few_columns_and_every_other_one_whole_tables(copy, tmp_path, imports):
-    few = {"ranges": ("start", "end", "name")}
-
-    def ask(columns, tables=("ranges",)):
-        return resolve([str(copy)], cache_dir=tmp_path / "cache", tables=tables, columns=columns, jobs=1)
-
-    first = ask(few)
-    assert read_manifest(first).columns["ranges"] == ("start", "end", "process", "thread", "name", "kind")
-    assert ask(few) == ask({"ranges": ("name",), "kernels": ("start",)}) == first
-    assert len(imports) == 1
-    second = ask({"ranges": ("domain",)})
-    assert second != first
-    assert read_manifest(second).columns == {}
-    assert ask({"ranges": ("payload",)}) == ask(None) == second
-    assert len(imports) == 2
-
-
-def test_whoever_wants_whole_tables_is_not_given_a_few_columns(copy, tmp_path, imports):
-    first = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["ranges"], columns={"ranges": ("name",)}, jobs=1)
-    second = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["ranges"], jobs=1)
-    assert first != second
-    assert Run(second).rank(0).table("ranges").num_rows > 0
-    # another table beside: all that was asked for so far, whole
-    third = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["kernels"], columns={"kernels": ("name",)}, jobs=1)
-    assert read_manifest(third).columns == {}
-    assert set(read_manifest(third).tables) == {"ranges", "kernels"}
-    assert len(imports) == 3
-
-
-def test_rows_stay_as_they_lie_where_their_order_does_not_count(copy, tmp_path, imports):
-    few = {"ranges": ("start", "end", "name")}
-
-    def asked(in_order, columns=few):
-        return resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["ranges"], columns=columns, in_order=in_order, jobs=1)
-
-    first = asked(in_order=False)
-    assert not read_manifest(first).in_order
-    assert read_manifest(first).columns["ranges"] == ("start", "end", "process", "name")  # nor what they would be ordered by
-    assert asked(in_order=False) == first
-    second = asked(in_order=True)
-    assert second != first
-    assert read_manifest(second).in_order
-    assert len(imports) == 2
-    # whole tables are always ordered, and serve both
-    assert asked(in_order=False, columns=None) == asked(in_order=True, columns=None) == second
-    assert len(imports) == 2
-
-    def rows(run, columns):
-        return Run(run).rank(0).table("ranges", columns).to_pylist()
-
-    def by_time(row):
-        return row["start"], row["end"], row["name"]
-
-    lying, ordered = rows(first, ["start", "end", "name"]), rows(second, ["start", "end", "name"])
-    assert sorted(lying, key=by_time) == sorted(ordered, key=by_time)
-    assert Run(first).rank(0).record.start_ns == Run(second).rank(0).record.start_ns
-    assert Run(first).rank(0).record.end_ns == Run(second).rank(0).record.end_ns
-    with pytest.raises(InputError, match="thread"):
-        rows(first, ["thread"])
-
-
-def test_tables_beside_those_of_few_columns_are_ordered(copy, tmp_path, imports):
-    few = {"ranges": ("start", "end", "name")}
-    run = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["ranges", "kernels"], columns=few, in_order=False, jobs=1)
-    manifest = read_manifest(run)
-    assert set(manifest.columns) == {"ranges"}
-    kernels = resolve([str(copy)], cache_dir=tmp_path / "cache", tables=["kernels"], jobs=1)
-    assert kernels == run
-    assert len(imports) == 1
+def test_a_whole_run_is_never_rewritten(copy, tmp_path, monkeypatch):
+    (copy / "tiny_rank2.sqlite").write_bytes(b"")
+    runs = [resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1)]
+    before = (runs[0] / MANIFEST).read_bytes()
+    monkeypatch.setattr(cache, "_opens", lambda report: len(runs) == 1)
+    runs.append(resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1))
+    assert [r.name.partition(".")[2] for r in runs] == ["", "1"]
+    assert (runs[0] / MANIFEST).read_bytes() == before
+    assert resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1) == runs[0]
+    (runs[0] / MANIFEST).write_text(json.dumps({"format_version": 1}))
+    assert resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1) == runs[0]
+    assert (runs[0] / MANIFEST).read_bytes() == before

@@ -22,12 +22,11 @@ from alltrace.readers.base import Report, ReportProcess
 from alltrace.run import importer, rank_import
 from alltrace.run.identity import plan_ranks
 from alltrace.run.importer import import_reports
-from alltrace.run.manifest import MANIFEST, Manifest, ReportRecord, read_manifest
+from alltrace.run.manifest import MANIFEST, ReportRecord, read_manifest
 from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError, StrictError, UsageError
 from alltrace.trace.kernel_rules import built_in_rules
-from alltrace.trace.schema import TABLES
 
 
 def contents(run: Path):
@@ -426,7 +425,7 @@ def test_thousands_of_ranks_are_put_into_tasks_at_once():
     plan = plan_ranks(found)
     began = time.process_time()
     tasks = importer._tasks(
-        Path("run"), plan, plan.ranks, probes, ("kernels",), Manifest(), {n: {} for n in range(count)}, built_in_rules(), ""
+        Path("run"), plan, plan.ranks, probes, ("kernels",), {n: {} for n in range(count)}, built_in_rules(), ""
     )
     assert time.process_time() - began < 4  # was 17 s
     assert [[r.rank for r in t.ranks] for t in tasks] == [[n] for n in range(count)]
@@ -495,47 +494,6 @@ def test_a_report_that_changed_between_the_looks_is_never_called_the_same(report
     assert [r.reports for r in second.ranks] == [(1,), (0,)]
 
 
-def test_few_columns_are_those_of_the_whole_tables(reports, tiny_run, tmp_path):
-    """What is left out changes nothing of what stays: neither rows nor their order, nor spans, devices and names that are used."""
-    few = {"kernels": ("kind",), "ranges": ("name", "domain", "nonsense"), "api": ("start",)}
-    manifest = import_reports([str(reports)], tmp_path / "run", tables=few, columns=few, jobs=1)
-    assert manifest.columns == read_manifest(tmp_path / "run").columns
-    assert manifest.columns == {
-        "kernels": ("start", "end", "process", "device", "stream", "name", "short_name", "kind"),
-        "ranges": ("start", "end", "process", "thread", "domain", "name", "kind"),
-        "api": ("start", "end", "process", "thread"),
-    }
-    whole, narrow = Run(tiny_run), Run(tmp_path / "run")
-    for rank in narrow.ranks:
-        full = whole.rank(rank.rank)
-        assert rank.rows == {t: full.record.rows[t] for t in few}
-        assert rank.devices == full.record.devices
-        for table, columns in manifest.columns.items():
-            assert pq.read_schema(tmp_path / "run" / rank.folder / f"{table}.parquet").names == list(columns)
-            found = narrow.rank(rank.rank).table(table, columns)
-            assert found.num_rows > 0
-            assert found.equals(full.table(table, columns))
-        names = full.table("ranges", ["name"]).column("name")
-        assert narrow.texts(names.combine_chunks()).equals(whole.texts(names.combine_chunks()))
-
-
-def test_a_column_that_was_left_out_is_not_taken_for_null(reports, tmp_path):
-    few = {"ranges": ("name",), "kernels": TABLES["kernels"].column_names}
-    manifest = import_reports([str(reports)], tmp_path / "run", tables=few, columns=few, jobs=1)
-    assert list(manifest.columns) == ["ranges"]
-    rank = Run(tmp_path / "run").rank(0)
-    reading = (
-        lambda: rank.table("ranges", ["start", "depth"]),
-        lambda: rank.table("ranges"),
-        lambda: list(rank.batches("ranges", ["depth"])),
-        lambda: rank.piece("ranges", 0, ["depth"]),
-    )
-    for read in reading:
-        with pytest.raises(InputError, match=r"depth.* left out of the import"):
-            read()
-    assert rank.table("kernels").num_rows > 0
-
-
 def test_lengths_are_those_of_aligned_times(reports, tmp_path):
     import_reports([str(reports)], tmp_path / "run", jobs=1)
     run = Run(tmp_path / "run")
@@ -553,21 +511,6 @@ def test_lengths_are_those_of_aligned_times(reports, tmp_path):
             assert (lengths[0] == lengths[2]) == (drift == 0.0)
 
 
-def test_whole_tables_where_several_reports_make_a_rank(reports, tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    for number in (1, 2):
-        shutil.copy(reports / "tiny_rank0.sqlite", folder / f"capture.{number}.sqlite")
-    manifest = import_reports([str(folder)], tmp_path / "run", tables=["ranges"], columns={"ranges": ("name",)}, jobs=1)
-    assert [len(r.reports) for r in manifest.ranks] == [2]
-    assert manifest.columns == {}
-    assert Run(tmp_path / "run").rank(0).table("ranges", ["depth"]).num_rows > 0
-
-
 def test_only_what_keeps_a_process_busy_gets_one(monkeypatch):
     monkeypatch.setattr(importer, "default_jobs", lambda: 8)
-    wanted = ("ranges", "marks")
-    some = {"ranges": ("start", "end"), "marks": ("time",)}
-    million = 1_000_000
-    assert [importer._processes_worth(n * million, wanted, {}) for n in (0, 2, 3, 7, 100)] == [1, 1, 2, 3, 8]
-    assert importer._processes_worth(7 * million, wanted, some) == 1
+    assert [importer._processes_worth(n * 1_000_000) for n in (0, 2, 3, 7, 100)] == [1, 1, 2, 3, 8]

@@ -64,7 +64,7 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
     """
     if run.alignment is not None:
         return _as_aligned(run.alignment)
-    plain = Run(run.path, plain=True)
+    plain = Run(run.path)
     reason = _nothing_to_do(plain)
     if reason is not None:
         run.alignment = Aligned(run, (reason,))
@@ -272,7 +272,7 @@ def _collect_all(
 
 def _collect_one(task: _Task, advance: Callable[[int], None]) -> Any:
     """Writes the collectives of one rank; returns the strings that they refer to, as a table of names."""
-    return _collected(Run(task.run, plain=True), task, advance)
+    return _collected(Run(task.run), task, advance)
 
 
 def _collected(run: Run, task: _Task, advance: Callable[[int], None]) -> Any:

@@ -71,7 +71,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
         (r, {o.name: given[o.name] for o in r.options if o.name in given and (o.required or o.name in filters)}) for r in chosen
     ]
     _check(given)
-    run = open_from(args, None)
+    run = open_from(args)
     from alltrace.cli.progress import counting
     from alltrace.recipes.ask_all import each_reply
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +75,7 @@ def _literal(text: str) -> str:
 def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: dict[str, Any] | None = None) -> int:
     """Ask `recipe` of the run in `args` and write its answer as `args` says."""
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
-    from alltrace.recipes.ask import ask, resolve_options, wants_alignment
+    from alltrace.recipes.ask import ask, resolve_options
     from alltrace.recipes.window import select
 
     given = {o.name: getattr(args, o.name) for o in recipe.options if hasattr(args, o.name)}
@@ -86,19 +85,11 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: 
         check_output(args)
     ranks = parse_ranks(args.ranks)
     steps, skip_warmup = getattr(args, "steps", None), getattr(args, "skip_warmup", False)
-    selection = select(steps, skip_warmup=skip_warmup)
+    select(steps, skip_warmup=skip_warmup)
     resolved = resolve_options(recipe, {**given, **(options or {})})
     check_drawable(recipe.name, recipe.answer_chart(resolved), args)
-    # a recipe that reads no table tells of all of them, so all are imported
-    tables = set(recipe.reads(resolved))
-    if tables and (recipe.aligned or selection):
-        from alltrace.align.schema import SOURCES
-
-        tables.update(SOURCES)
-    columns = few_columns(recipe, resolved) if not selection else None
-    together = recipe.lays_together(resolved) and not recipe.aligned
-    aligning = partial(wants_alignment, recipe, options=resolved) if together else None
-    run = open_from(args, tables or None, aligning, columns, in_order=not recipe.in_any_order(resolved))
+    recipe.reads(resolved)  # raises for filters that cannot be understood
+    run = open_from(args)
     answer = ask(run, recipe, {**given, **(options or {})}, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=args.jobs)
     if getattr(args, "table", None) is not None:
         answer = answer.only(args.table)
@@ -109,21 +100,6 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: 
         if args.picture is not None:
             write_picture(verb, answer, args.picture)
     return EXIT_DONE
-
-
-def few_columns(recipe: Recipe, options: dict[str, Any]) -> dict[str, tuple[str, ...]] | None:
-    """The columns that are all `recipe` will ever read of its tables; None where that is not known.
-
-    What is aligned, and what others' samples stand in for, reads more than the recipe; what outside packages declare is not tested.
-    """
-    if (
-        recipe.aligned
-        or recipe.lays_together(options)
-        or recipe.host_samples
-        or not type(recipe).__module__.startswith("alltrace.")
-    ):
-        return None
-    return dict(recipe.reads(options))
 
 
 def _folder(args: argparse.Namespace) -> Folder | None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from alltrace.cli.engine import add_engine_options, start_engine
 from alltrace.cli.progress import watching
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
     from alltrace.api import OpenRun
 
 _MOST_RANKS = 1 << 20
@@ -108,23 +106,8 @@ def add_rank_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--ranks", metavar="LIST", help="ask these ranks only, such as 0-7,64")
 
 
-def open_from(
-    args: argparse.Namespace,
-    tables: Collection[str] | None,
-    aligning: Callable[[OpenRun], bool] | None = None,
-    columns: Mapping[str, Collection[str]] | None = None,
-    *,
-    in_order: bool = True,
-) -> OpenRun:
-    """The run that the arguments name, imported first where reports stand in its place.
-
-    Args:
-        args: The parsed arguments, with those of `add_run_argument`.
-        tables: The event tables that will be asked for; None for all.
-        aligning: Whether the run will be aligned; then reports are imported with what that takes.
-        columns: Of some of the tables the only columns that will be asked for.
-        in_order: Whether the order of their rows counts.
-    """
+def open_from(args: argparse.Namespace) -> OpenRun:
+    """The run that the arguments of `add_run_argument` name, imported first where reports stand in its place."""
     from alltrace.api import OpenRun
     from alltrace.run.manifest import given_run
 
@@ -135,15 +118,12 @@ def open_from(
 
         rules = read_rules(args.kernel_rules)
     path = given_run(args.run)
-    if path is not None:
-        run = OpenRun(path)
-    else:
-        run = OpenRun(_imported(args, tables, rules, columns, in_order=in_order))
-        if aligning is not None and tables is not None and aligning(run):
-            from alltrace.align.schema import SOURCES
+    if path is None:
+        from alltrace.run.cache import resolve  # it loads the readers
 
-            run = OpenRun(_imported(args, {*tables, *SOURCES}, rules))
-        path = run.path
+        with watching() as watcher:
+            path = resolve(args.run, cache_dir=args.cache_dir, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher)
+    run = OpenRun(path)
     if rules is not None and run.manifest.kernel_rules != rules.fingerprint:
         from alltrace.trace.errors import UsageError
 
@@ -158,41 +138,11 @@ def open_from(
     return run
 
 
-def _imported(
-    args: argparse.Namespace,
-    tables: Collection[str] | None,
-    rules: Any,
-    columns: Mapping[str, Collection[str]] | None = None,
-    *,
-    in_order: bool = True,
-) -> Path:
-    """The run directory in the cache made of the reports that the arguments name."""
-    from alltrace.run.cache import resolve  # it loads the readers
-
-    with watching() as watcher:
-        return resolve(
-            args.run,
-            cache_dir=args.cache_dir,
-            tables=tables,
-            columns=columns,
-            in_order=in_order,
-            jobs=args.jobs,
-            strict=args.strict,
-            rules=rules,
-            watcher=watcher,
-        )
-
-
-def open_named(run: str, tables: Collection[str]) -> OpenRun:
-    """The run at that place, imported into the cache first where reports are there.
-
-    Args:
-        run: A run directory, reports, a folder of reports, or a URL.
-        tables: The event tables that will be asked for.
-    """
+def open_named(run: str) -> OpenRun:
+    """The run directory at that place; or the reports, folder or URL there, imported into the cache first."""
     parser = argparse.ArgumentParser()
     add_run_argument(parser)
-    return open_from(parser.parse_args([run]), tables)
+    return open_from(parser.parse_args([run]))
 
 
 def parse_ranks(text: str | None) -> list[int] | None:

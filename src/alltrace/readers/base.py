@@ -102,7 +102,7 @@ class ReportReader(Protocol):
 
     report: Report
 
-    def stream(self, tables: Collection[str], columns: Mapping[str, Collection[str]] | None = None) -> Iterator[tuple[str, Any]]:
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical event tables as (table name, `pyarrow.RecordBatch`), table by table.
 
         A batch has the columns of the table's `arrow_schema`, in that order; a column that the report lacks is all null. Times are
@@ -112,7 +112,6 @@ class ReportReader(Protocol):
 
         Args:
             tables: The tables wanted.
-            columns: Of tables of which few columns are wanted, those; the others may be null.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alltrace.recipes.availability import able_ranks, check_imported, note_on_empty, notes_on_missing
 from alltrace.recipes.base import Answer, Option, Part, Recipe
 from alltrace.recipes.registry import find
 from alltrace.recipes.window import RankWindow, Window, WindowedRank, WindowedRun, select, window_of
@@ -43,7 +44,7 @@ def ask(
 
     Raises:
         UsageError: There is no such recipe, option, rank or step, or a required option is missing.
-        InputError: A file of the run is damaged.
+        InputError: A file of the run is damaged, or a table that the answer is made from was not imported.
     """
     asked = find(recipe) if isinstance(recipe, str) else recipe
     given = resolve_options(asked, options or {})
@@ -54,7 +55,11 @@ def ask(
     notes = run.manifest.notes
     window = None
     facts: RunFacts = run
-    if wants_alignment(asked, run, given) or selection:
+    aligning = wants_alignment(asked, run, given) or bool(selection)
+    check_imported(run, asked, given, aligned=aligning)
+    if not aligning:
+        facts = run = run.as_imported()
+    else:
         from alltrace.align.store import aligned
 
         alignment = aligned(run, jobs=jobs)
@@ -64,13 +69,26 @@ def ask(
             window = window_of(selection, alignment.steps, [r.rank for r in chosen])
             facts = WindowedRun(run, window)
             notes = (*notes, *window.notes)
-    able = able_ranks(asked, run, chosen)
+    able = able_ranks(asked, run, chosen, given)
     reached = [r for r in able if window is None or r.rank in window.ranks]
     told = asked.prepared(given, facts)
     parts = _map(run, asked, told, reached, window, jobs, progress)
     answer = asked.reduce(parts, facts, told)
     chart = answer.chart or asked.answer_chart(given)
-    return answer._replace(notes=(*notes, *left_out(asked, chosen, able), *answer.notes), chart=chart)
+    return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer)), chart=chart)
+
+
+def answer_notes(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any], answer: Answer) -> tuple[str, ...]:
+    """What must be said of an answer, beside what holds for the whole run: which tables are missing, and the recipe's own notes.
+
+    Of nothing a recipe could only say that there is nothing, which reads as if all were well. So its notes count only where some
+    rank was able to answer; and where it then says nothing of an answer without rows, that is said for it.
+    """
+    missing = notes_on_missing(recipe, run, chosen, options)
+    if not able_ranks(recipe, run, chosen, options):
+        return tuple(missing)
+    silent = not answer.notes and not any(t.table.num_rows for t in answer.all_tables().values())
+    return (*missing, *answer.notes, *([note_on_empty(recipe)] if silent else []))
 
 
 def wants_alignment(recipe: Recipe, run: Run, options: Mapping[str, Any]) -> bool:
@@ -124,35 +142,6 @@ def _in_bounds(flag: str, option: Option, value: Any) -> None:
         raise UsageError(f"{flag} is {value}; expected {option.most} or less")
     if not -(1 << 63) <= value < 1 << 63:
         raise UsageError(f"{flag} is {value}; expected a number that fits into 64 bits")
-
-
-def able_ranks(recipe: Recipe, run: Run, chosen: Sequence[Rank]) -> list[Rank]:
-    """Those of the chosen ranks that have the tables which `recipe` needs."""
-    return [r for r in chosen if _can_answer(recipe, run, r)]
-
-
-def _can_answer(recipe: Recipe, run: Run, rank: Rank) -> bool:
-    def has(table: str) -> bool:
-        return run.has(rank, table) or (recipe.host_samples and table == "gpu_metrics" and run.is_sampled(rank))
-
-    if recipe.requires:
-        return all(has(t) for t in recipe.requires)
-    return not recipe.tables or any(has(t) for t in recipe.tables)
-
-
-def left_out(recipe: Recipe, chosen: Sequence[Rank], able: Sequence[Rank]) -> list[str]:
-    """Notes on the chosen ranks that are not able to answer."""
-    from alltrace.run.store import number_ranges
-
-    needed = " and ".join(recipe.requires) if recipe.requires else " or ".join(recipe.tables)
-    if not chosen:
-        return ["no rank was asked, so there is nothing to answer"]
-    if not able:
-        return [f"no rank has {needed}, so there is nothing to answer"]
-    left = sorted({r.rank for r in chosen} - {r.rank for r in able})
-    if not left:
-        return []
-    return [f"rank {left[0]}: no {needed}" if len(left) == 1 else f"ranks {number_ranges(left)}: no {needed}"]
 
 
 class _Task(NamedTuple):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.ask import able_ranks, left_out, resolve_options, wants_alignment
+from alltrace.recipes.ask import answer_notes, resolve_options, wants_alignment
+from alltrace.recipes.availability import able_ranks, check_imported, notes_on_missing
 from alltrace.recipes.base import Answer, Part
 from alltrace.recipes.part_store import PartStore
 from alltrace.recipes.shared import SharedRank, SharedRun
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.recipes.base import Recipe, RunFacts
+    from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
 
 _ROWS_WORTH_PROCESSES = 1_000_000
@@ -42,10 +44,11 @@ class Reply:
 
 @dataclass(frozen=True)
 class _Question:
-    """A question that at least one rank can answer."""
+    """A question that at least one rank can answer; `options` are those `given` as the recipe prepared them."""
 
     number: int
     recipe: Recipe
+    given: Mapping[str, Any]
     options: Mapping[str, Any]
     ranks: frozenset[int]
 
@@ -97,7 +100,20 @@ def each_reply(
         InputError: A file of the run is damaged.
     """
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
-    if any(wants_alignment(recipe, run, {**{o.name: o.default for o in recipe.options}, **given}) for recipe, given in questions):
+    resolved: list[tuple[int, Recipe, dict[str, Any]]] = []
+    aligning = False
+    for number, (recipe, given) in enumerate(questions):
+        try:
+            options = resolve_options(recipe, given)
+            recipe.reads(options)
+            aligning_for = wants_alignment(recipe, run, options)
+            check_imported(run, recipe, options, aligned=aligning_for)
+        except AlltraceError as error:
+            yield number, Reply(recipe, None, str(error))
+            continue
+        aligning |= aligning_for
+        resolved.append((number, recipe, options))
+    if aligning:
         from alltrace.align.store import aligned
 
         notes = (*run.manifest.notes, *aligned(run, jobs=jobs).notes)
@@ -105,19 +121,17 @@ def each_reply(
     else:
         notes = run.manifest.notes
     asked: list[_Question] = []
-    for number, (recipe, given) in enumerate(questions):
+    for number, recipe, options in resolved:
         try:
-            options: Mapping[str, Any] = resolve_options(recipe, given)
-            recipe.reads(options)
-            options = recipe.prepared(options, run)
+            prepared = recipe.prepared(options, run)
         except AlltraceError as error:
             yield number, Reply(recipe, None, str(error))
             continue
-        able = able_ranks(recipe, run, chosen)
+        able = able_ranks(recipe, run, chosen, options)
         if not able and chosen:
-            yield number, Reply(recipe, None, left_out(recipe, chosen, able)[0])
+            yield number, Reply(recipe, None, "; ".join(notes_on_missing(recipe, run, chosen, options)))
             continue
-        asked.append(_Question(number, recipe, options, frozenset(r.rank for r in able)))
+        asked.append(_Question(number, recipe, options, prepared, frozenset(r.rank for r in able)))
     with PartStore() as parts:
         _map(run, asked, jobs, progress, parts)
         facts = SharedRun(run)
@@ -125,20 +139,22 @@ def each_reply(
         for question in sorted(asked, key=lambda q: (not parts.has_objects(q.number), q.number)):
             if not parts.has_objects(question.number):
                 facts.memo.clear()
-            yield question.number, _reduce(facts, question, parts.take(question.number), chosen, notes)
+            yield question.number, _reduce(run, facts, question, parts.take(question.number), chosen, notes)
 
 
-def _reduce(run: RunFacts, question: _Question, parts: Sequence[Part | str], chosen: Sequence[Any], notes: Sequence[str]) -> Reply:
+def _reduce(
+    run: Run, facts: RunFacts, question: _Question, parts: Sequence[Part | str], chosen: Sequence[Rank], notes: Sequence[str]
+) -> Reply:
     recipe = question.recipe
     failed = next((p for p in parts if isinstance(p, str)), None)
     if failed is not None:
         return Reply(recipe, None, failed)
     try:
-        answer = recipe.reduce([p for p in parts if isinstance(p, Part)], run, question.options)
+        answer = recipe.reduce([p for p in parts if isinstance(p, Part)], facts, question.options)
     except AlltraceError as error:
         return Reply(recipe, None, str(error))
-    lacking = left_out(recipe, chosen, [r for r in chosen if r.rank in question.ranks])
-    return Reply(recipe, answer._replace(notes=(*notes, *lacking, *answer.notes)), None)
+    said = answer_notes(recipe, run, chosen, question.given, answer)
+    return Reply(recipe, answer._replace(notes=(*notes, *said)), None)
 
 
 def _map(

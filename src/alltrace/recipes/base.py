@@ -193,8 +193,9 @@ class Recipe(ABC):
 
     Attributes:
         name: The name it is asked by.
-        tables: The canonical tables and columns that `map` reads. A rank that has none of the tables is left out.
-        requires: Tables without which a rank cannot answer; empty for "any of `tables`".
+        tables: The canonical tables and columns that `map` reads, all of which must have been imported.
+        requires: Of these, the tables that a rank cannot be asked without; a tuple in it stands for any one of its tables. Empty
+            for any one of `tables`. A rank without them is left out, with a note.
         options: Its options.
         columns: The columns of its answer; a recipe whose columns depend on options overrides `answer_columns`.
         chart: How to draw its answer, or None; a recipe whose picture depends on options overrides `answer_chart`.
@@ -209,7 +210,7 @@ class Recipe(ABC):
 
     name: ClassVar[str]
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    requires: ClassVar[tuple[str, ...]] = ()
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
     columns: ClassVar[tuple[AnswerColumn, ...]] = ()
     chart: ClassVar[Chart | None] = None
@@ -218,13 +219,6 @@ class Recipe(ABC):
     host_samples: ClassVar[bool] = False
     windowed: ClassVar[bool] = True
     worth_processes: ClassVar[int] = 4_000_000
-
-    def in_any_order(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Whether the answer under `options` is the same in whatever order the rows of each table come.
-
-        Then reports that are imported for this question need not be sorted.
-        """
-        return False
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002
         """The columns of the answer under `options`."""
@@ -237,6 +231,16 @@ class Recipe(ABC):
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002
         """The tables and columns that `map` reads under `options`."""
         return dict(self.tables)
+
+    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002
+        """What a rank cannot be asked without under `options`: of each group of tables any one."""
+        if not self.requires:
+            return (tuple(self.tables),) if self.tables else ()
+        return tuple((t,) if isinstance(t, str) else t for t in self.requires)
+
+    def without(self, options: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG002
+        """Tables that a rank can be asked without under `options`, but not without a note: what follows where one is missing."""
+        return {}
 
     def lays_together(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """Whether it needs one clock under `options` (see `on_one_clock`)."""

@@ -63,6 +63,14 @@ class Durations(Recipe):
     )
     chart = Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations", log_y=True)
 
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """The tables of what is asked for."""
+        return {t: c for t, c in super().reads(options).items() if any(t in _TABLES[w] for w in chosen(options))}
+
+    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        """Any of them; steps are found in ranges, or in kernels."""
+        return (tuple(self.reads(options)),)
+
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distributions of one rank; names are ids, which are equal in all runs."""
         import pyarrow as pa
@@ -235,6 +243,14 @@ def _collectives(rank: RankTables) -> list[tuple[dict[str, Any], Any]]:
     return [({"id": rows.column("op"), "bytes": rows.column("bytes"), "group_size": rows.column("group_size")}, durations)]
 
 
+_TABLES = {
+    "kernel": ("kernels",),
+    "copy": ("copies",),
+    "range": ("ranges",),
+    "call": ("api",),
+    "collective": ("collectives",),
+    "step": ("ranges", "kernels"),
+}
 _SOURCES: dict[str, Any] = {
     "kernel": _named("kernels", Durations.tables["kernels"]),
     "copy": _copies,

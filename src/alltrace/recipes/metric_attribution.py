@@ -65,6 +65,10 @@ class MetricAttribution(Recipe):
     )
     chart = Chart("bars", "name", ("value",), "metric", "rank")
 
+    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        """The samples and the kernels, and where it is asked by range, the ranges and the calls in them."""
+        return (*super().needs(options), *((("ranges",), ("api",)) if options["by"] == "range" else ()))
+
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """A row per kernel or range, device and metric."""
         found = samplings(rank, of_host=True)

@@ -55,7 +55,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     except UnicodeEncodeError as error:
         raise UsageError("the query has bytes that are no UTF-8; expected text") from error
     notes = run.manifest.notes
-    if any(re.search(rf"\b{name}\b", text, re.IGNORECASE) for name in ALIGNED_TABLES):
+    if len(run.hosts) > 1 or any(re.search(rf"\b{name}\b", text, re.IGNORECASE) for name in ALIGNED_TABLES):
         from alltrace.align.store import aligned
 
         notes = (*notes, *aligned(run).notes)
@@ -82,7 +82,9 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     except duckdb.Error as error:
         if not isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)):
             check_files(run)  # damage has other types of errors from one DuckDB to the next
-        raise UsageError(f"the query cannot be answered: {_one_line(error)}") from error
+        left_out = ", ".join(run.left_out()) if isinstance(error, duckdb.CatalogException) else ""
+        hint = f" (not imported: {left_out})" if left_out else ""
+        raise UsageError(f"the query cannot be answered: {_one_line(error)}{hint}") from error
     finally:
         if stop is not None:
             stop.cancel()

@@ -82,7 +82,7 @@ class Steps(Recipe):
         hosts = {r.rank: r.host for r in run.ranks}
         rows = _summary(steps) if options["per_step"] else _rows(steps, hosts)
         columns = self.answer_columns(options)
-        notes = _kind_notes(steps) if parts else []
+        notes = (_kind_notes(steps) if rows else ["no steps were found in the run"]) if parts else []
         return Answer(pa.Table.from_pylist(rows, pa.schema([(c.name, _type(c)) for c in columns])), columns, tuple(notes))
 
 

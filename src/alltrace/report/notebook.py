@@ -6,6 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from alltrace.recipes.ask import wants_alignment
+from alltrace.recipes.availability import not_imported
 from alltrace.report.markdown import literal
 from alltrace.report.words import described
 from alltrace.trace.errors import UsageError
@@ -123,9 +125,12 @@ def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Recipe]:
 def _can_ask(run: Run, recipe: Recipe) -> bool:
     if any(o.required for o in recipe.options):
         return False
-    tables = recipe.requires or tuple(recipe.tables)
+    options = {o.name: o.default for o in recipe.options}
+    if not_imported(run.manifest, recipe, options, aligned=wants_alignment(recipe, run, options)):
+        return False
+    groups = recipe.needs(options)
     # what is derived over all ranks is there only once it was asked for
-    return not tables or "collectives" in tables or any(run.has(rank, t) for rank in run.ranks for t in tables)
+    return all("collectives" in group or any(run.has(rank, t) for rank in run.ranks for t in group) for group in groups)
 
 
 def _markdown(text: str) -> dict[str, Any]:

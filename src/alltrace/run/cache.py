@@ -1,8 +1,8 @@
 """Runs made on the fly from reports, kept in a folder by the content of the reports, up to a size.
 
 The key of a run is a hash of its reports' names and contents, so a report that was rewritten is imported again and one that
-was only moved is not. A run in the cache never changes once it is whole, because another process may be reading it: when a
-question needs tables that it lacks, a second run is made beside it, and the one used longest ago goes first when room is
+was only moved is not. All questions share that one run, which has all tables, whatever was asked first. A run in the cache
+never changes once it is whole, because another process may be reading it; the one used longest ago goes first when room is
 needed.
 
 Hashing gigabytes at every command would take longer than the answer, so, as git does for its index, the hash of a file is
@@ -18,7 +18,6 @@ import shutil
 import time
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +27,9 @@ from alltrace.run.discover import find_reports, outdated
 from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
 from alltrace.trace.cache_folder import default_folder, own_folder, unwritable
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
-from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from alltrace.run.watching import Watcher
     from alltrace.trace.kernel_rules import KernelRules
@@ -50,9 +48,6 @@ def resolve(
     inputs: Sequence[str],
     *,
     cache_dir: Path | None = None,
-    tables: Collection[str] | None = None,
-    columns: Mapping[str, Collection[str]] | None = None,
-    in_order: bool = True,
     jobs: int | None = None,
     strict: bool = False,
     rules: KernelRules | None = None,
@@ -63,10 +58,6 @@ def resolve(
     Args:
         inputs: One run directory, or reports, folders, patterns and URLs.
         cache_dir: The cache's folder; None for the user's.
-        tables: The event tables that will be asked for; others need not be there. None for all.
-        columns: Of some of them the only columns that will be asked for. They alone are imported, but once: whoever asks another
-            question of the same reports is given whole tables, so that few questions need an import of their own.
-        in_order: Whether the rows of these tables must be ordered; not to order them takes less time.
         jobs: The most processes of an import.
         strict: Whether a report that cannot be read is an error.
         rules: The kernel rules.
@@ -86,40 +77,18 @@ def resolve(
 
     folder = cache_dir or default_folder()
     reports = find_reports(inputs, lambda url: fetch(url, folder))
-    wanted = frozenset(EVENT_TABLES if tables is None else tables)
     try:
         (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
-        hashes = _Hashes(folder / _HASHES)
-        key, contents = _key(hashes, reports, rules)
+        key, contents = _key(_Hashes(folder / _HASHES), reports, rules)
         with _locked(folder / _RUNS, key):
-            present = _present(folder / _RUNS, key)
-            known = next(
-                ((path, manifest) for path, manifest in present if _serves(manifest, wanted, columns or {}, in_order)), None
-            )
-            if known is not None:
-                run, manifest = known
+            run, manifest = _place(folder / _RUNS, key)
+            if manifest is not None:
                 unread = next((r.error for r in manifest.reports if r.error), None)
                 if strict and unread:
                     raise StrictError(unread)
                 os.utime(run / MANIFEST)
                 return run
-            wanted |= {t for _, m in present for t in (EVENT_TABLES if m.tables is None else m.tables)}
-            few = columns if columns and not present else {}
-            named = [*wanted, *(f"{t}.{c}" for t, cs in few.items() for c in cs), *(["any order"] if few and not in_order else [])]
-            run = _place(folder / _RUNS, key, named)
-            everything = None if wanted >= set(EVENT_TABLES) else wanted
-            import_reports(
-                [str(r) for r in reports],
-                run,
-                tables=everything,
-                columns=few,
-                in_order=in_order,
-                jobs=jobs,
-                strict=strict,
-                rules=rules,
-                watcher=watcher,
-                known=contents,
-            )
+            import_reports([str(r) for r in reports], run, jobs=jobs, strict=strict, rules=rules, watcher=watcher, known=contents)
         _shrink(folder, keep=key)
     except OSError as error:
         raise unwritable(folder, error) from error
@@ -222,9 +191,9 @@ class _Hashes:
         except OSError:
             return "unreadable"
         name = str(report.absolute())
-        known = self._known_as(name, stamp)
-        if known is not None:
-            return known
+        known = self._known.get(name)
+        if isinstance(known, list) and len(known) == 2 and known[0] == stamp:
+            return str(known[1])
         try:
             _, digest = content_hash(report)
         except AlltraceError:
@@ -234,10 +203,6 @@ class _Hashes:
             self._known[name] = [stamp, digest]
             self._changed = True
         return digest
-
-    def _known_as(self, name: str, stamp: list[list[int]]) -> str | None:
-        known = self._known.get(name)
-        return str(known[1]) if isinstance(known, list) and len(known) == 2 and known[0] == stamp else None
 
     def known(self, report: Path) -> Content | None:
         """The content of a report whose hash `of` gave; None where the file could have changed meanwhile without showing it."""
@@ -253,26 +218,29 @@ class _Hashes:
                 write_json(self._path, {k: v for k, v in self._known.items() if Path(k).exists()}, lasting=False)
 
 
-def _present(folder: Path, key: str) -> list[tuple[Path, Manifest]]:
-    """The runs with `key` that were imported to their end, whatever their tables."""
-    found = []
-    for run in sorted(folder.glob(f"{key}.*")):
-        with suppress(AlltraceError):
-            manifest = read_manifest(run)
-            if manifest.complete:
-                found.append((run, manifest))
-    return found
+def _place(folder: Path, key: str) -> tuple[Path, Manifest | None]:
+    """Where the run with `key` is, with its facts; or without them where it is to be made, or to be finished if it was cut short.
+
+    A report that no reader could open may be readable now, with an nsys on the PATH for instance: then another run is made beside.
+    """
+    run, number = folder / key, 0
+    while (manifest := _whole(run)) is not None and _can_read_more(manifest):
+        number += 1
+        run = folder / f"{key}.{number}"
+    return run, manifest
 
 
-def _serves(manifest: Manifest, wanted: frozenset[str], columns: Mapping[str, Collection[str]], in_order: bool) -> bool:
-    if manifest.tables is not None and not wanted <= set(manifest.tables):
-        return False
-    if any(t not in columns or not set(columns[t]) <= set(there) for t, there in manifest.columns.items() if t in wanted):
-        return False
-    if in_order and not manifest.in_order and not wanted.isdisjoint(manifest.columns):
-        return False
-    # what no reader could open may be readable now, with an nsys on the PATH for instance
-    return not any(r.error and not r.format and _opens(Path(r.path)) for r in manifest.reports)
+def _can_read_more(manifest: Manifest) -> bool:
+    return any(r.error and not r.format and _opens(Path(r.path)) for r in manifest.reports)
+
+
+def _whole(run: Path) -> Manifest | None:
+    """The facts of a run that was imported to its end."""
+    with suppress(AlltraceError):
+        manifest = read_manifest(run)
+        if manifest.complete:
+            return manifest
+    return None
 
 
 def _opens(report: Path) -> bool:
@@ -281,24 +249,6 @@ def _opens(report: Path) -> bool:
     except AlltraceError:
         return False
     return True
-
-
-def _place(folder: Path, key: str, tables: Iterable[str]) -> Path:
-    """Where a new run goes: one that was cut short is gone on with, one that is whole stays as it is."""
-    name = f"{key}.{_short_hash(tables)}"
-    places = (folder / (name if n == 0 else f"{name}.{n}") for n in count())
-    return next(p for p in places if not _is_whole(p))
-
-
-def _is_whole(run: Path) -> bool:
-    try:
-        return read_manifest(run).complete
-    except AlltraceError:
-        return False
-
-
-def _short_hash(tables: Iterable[str]) -> str:
-    return blake2b(" ".join(sorted(tables)).encode(), digest_size=4).hexdigest()
 
 
 @contextmanager

@@ -91,8 +91,6 @@ def import_reports(
     output: Path,
     *,
     tables: Collection[str] | None = None,
-    columns: Mapping[str, Collection[str]] | None = None,
-    in_order: bool = True,
     jobs: int | None = None,
     strict: bool = False,
     rules: KernelRules | None = None,
@@ -108,9 +106,6 @@ def import_reports(
         inputs: Files, folders, patterns and URLs.
         output: The run directory; made where it does not exist. A folder that holds anything else is refused.
         tables: The canonical event tables wanted; None for all.
-        columns: Of tables of which few columns are wanted, those; what rows are ordered and told apart by comes with them. A rank
-            of several reports gets whole tables.
-        in_order: Whether the rows of these tables must be ordered; those of all others are.
         jobs: The most processes.
         strict: Whether a report that cannot be read is an error.
         rules: The kernel rules that `kernels.kind` is made with.
@@ -140,10 +135,6 @@ def import_reports(
         _check_readable(probes, strict)
         plan = plan_ranks([p.report for p in probes])
         manifest = _facts(plan, probes, None if tables is None else wanted, rules)
-        if columns and all(len(r.sources) == 1 for r in plan.ranks):
-            narrow = {t: TABLES[t].narrowed(columns[t], in_order=in_order).column_names for t in wanted if t in columns}
-            narrow = {t: c for t, c in narrow.items() if c != TABLES[t].column_names}
-            manifest = manifest._replace(columns=narrow, in_order=in_order or not narrow)
         try:
             _prepare(output)
             with _alone(output):
@@ -180,12 +171,12 @@ def _import_planned(
     watcher: Watcher,
     scratch: str,
 ) -> Manifest:
-    signatures = {r.rank: _signature(r, probes, wanted, manifest, rules) for r in plan.ranks}
+    signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
     kept = _kept(output, signatures)
     todo = [r for r in plan.ranks if r.rank not in kept]
     if jobs is None and not remote():
-        jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}), wanted, manifest.columns)
-    tasks = _tasks(output, plan, todo, probes, wanted, manifest, signatures, rules, scratch)
+        jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
+    tasks = _tasks(output, plan, todo, probes, wanted, signatures, rules, scratch)
     watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
     write_manifest(output, manifest.with_ranks(kept.values()))
     done = dict(kept)
@@ -203,11 +194,9 @@ def _import_planned(
     return _finish(output, _without(manifest, failed).with_ranks(done.values()))
 
 
-def _processes_worth(rows: int, wanted: tuple[str, ...], columns: Mapping[str, tuple[str, ...]]) -> int:
-    """The most processes that so many rows of the wanted tables keep busy for longer than they take to start."""
-    declared = sum(len(TABLES[t].column_names) for t in wanted)
-    read = sum(len(columns.get(t, TABLES[t].column_names)) for t in wanted)
-    return min(default_jobs(), 1 + rows * read // max(1, declared) // _ROWS_WORTH_A_PROCESS)
+def _processes_worth(rows: int) -> int:
+    """The most processes that so many rows keep busy for longer than they take to start."""
+    return min(default_jobs(), 1 + rows // _ROWS_WORTH_A_PROCESS)
 
 
 def _with_logs(output: Path, manifest: Manifest, nccl: Sequence[str], training: Sequence[str], jobs: int | None) -> Manifest:
@@ -418,7 +407,6 @@ def _signature(
     rank: RankPlan,
     probes: Sequence[_Probe],
     wanted: tuple[str, ...],
-    manifest: Manifest,
     rules: KernelRules,
 ) -> dict[str, Any]:
     """What a rank is made from and how: equal signatures mean equal folders."""
@@ -427,8 +415,6 @@ def _signature(
     return {
         "version": __version__,
         "tables": list(wanted),
-        "columns": {t: list(c) for t, c in manifest.columns.items()},
-        "in_order": manifest.in_order,
         "rules": rules.fingerprint,
         "sources": [[probes[s.report].record.content_hash, list(s.processes)] for s in rank.sources],
         "plan": [rank.rank, rank.local_rank, rank.host, rank.source],
@@ -461,7 +447,6 @@ def _tasks(
     todo: Sequence[RankPlan],
     probes: Sequence[_Probe],
     wanted: tuple[str, ...],
-    manifest: Manifest,
     signatures: dict[int, dict[str, Any]],
     rules: KernelRules,
     scratch: str,
@@ -492,8 +477,6 @@ def _tasks(
             signatures={r.rank: signatures[r.rank] for r in members},
             tables=wanted,
             rules=tuple(rules.rules),
-            columns=manifest.columns,
-            in_order=manifest.in_order,
             processes={i: r.processes for i in sorted(reports) if (r := probes[i].report) is not None},
             owners={i: tuple(owners[i]) for i in sorted(reports)},
             scratch=scratch,

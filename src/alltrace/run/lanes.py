@@ -63,7 +63,7 @@ class Lanes:
 
     def __init__(self, order: RowOrder, held: HeldColumns) -> None:
         self.late = False
-        nested = not {"depth", "parent"}.isdisjoint(held.schema.names)  # which are filled as rows pass in order
+        nested = order.longest_first  # the depths of ranges are filled as rows pass in order
         self.open = bool(order.tracks) and order.time is not None and not nested
         self._order = order
         self._held = held

@@ -193,8 +193,6 @@ class Manifest(NamedTuple):
         notes: What a reader must know, each one sentence.
         redactions: What was left out on purpose, in words.
         tables: The canonical event tables that were asked for; None means all.
-        columns: Of tables that were imported for a question that wanted few of their columns, those that they have.
-        in_order: Whether the rows of these are ordered, as those of all others are; else they lie as the report has them.
         complete: Whether the import came to its end.
         kernel_rules: Fingerprint of the kernel rules that `kernels.kind` was made with.
         logs: The logs of the job that were imported with the reports.
@@ -210,8 +208,6 @@ class Manifest(NamedTuple):
     notes: tuple[str, ...] = ()
     redactions: tuple[str, ...] = ()
     tables: tuple[str, ...] | None = None
-    columns: Mapping[str, tuple[str, ...]] = {}
-    in_order: bool = True
     complete: bool = False
     kernel_rules: str = ""
     logs: tuple[LogRecord, ...] = ()
@@ -272,10 +268,7 @@ def write_json(path: Path, value: Any, *, lasting: bool = True) -> None:
 
 def write_manifest(run: Path, manifest: Manifest) -> None:
     """Write `manifest.json` of the run at `run`, atomically; one that is not complete need not outlast a power cut."""
-    facts = plain(manifest)
-    if not manifest.columns:  # what only runs in the cache have, earlier versions do not know
-        del facts["columns"], facts["in_order"]
-    write_json(run / MANIFEST, facts, lasting=manifest.complete)
+    write_json(run / MANIFEST, plain(manifest), lasting=manifest.complete)
 
 
 def read_manifest(run: Path) -> Manifest:
@@ -368,7 +361,6 @@ def _manifest_from(value: Mapping[str, Any]) -> Manifest:
         facts[key] = tuple(facts[key])
     if facts["tables"] is not None:
         facts["tables"] = tuple(facts["tables"])
-    facts["columns"] = {table: tuple(columns) for table, columns in {**facts.get("columns", {})}.items()}
     manifest = _typed(Manifest(**facts))
     numbers = [r.rank for r in manifest.ranks]
     if numbers != sorted(set(numbers)):

@@ -40,11 +40,8 @@ class Nesting:
     def fill(self, rows: pa.Table) -> pa.Table:
         """`rows`, the next ones of the file, with `depth` and `parent` filled.
 
-        A range whose thread or start is unknown, and a start/end range, gets nulls. The depth saturates at the end of int16. Rows
-        that have neither column are left as they are.
+        A range whose thread or start is unknown, and a start/end range, gets nulls. The depth saturates at the end of int16.
         """
-        if not {"depth", "parent"} & set(rows.column_names):
-            return rows
         kinds = rows.column("kind").combine_chunks().indices
         known = pc.and_(pc.is_valid(rows.column("thread")), pc.is_valid(rows.column("start"))).to_numpy()
         nests = known & pc.fill_null(pc.equal(kinds, self._pushpop), False).to_numpy(zero_copy_only=False)
@@ -55,8 +52,7 @@ class Nesting:
             "parent": pa.array(parents, mask=parents < 0),
         }
         for name, column in columns.items():
-            if name in rows.column_names:
-                rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
         return rows
 
 

@@ -35,6 +35,7 @@ class PartialRun(Run):
         self._manifest = unaligned(manifest.with_ranks(found))
         if not manifest.complete:
             self._manifest = self._manifest._replace(notes=(*self._manifest.notes, note))
+        self._imported = self._manifest
         self.overlay = None
         self.alignment = None
         self._names = Names(self.name_files())

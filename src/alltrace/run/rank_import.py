@@ -37,7 +37,6 @@ _GPU_WORK = ("kernels", "copies", "graphs", "memory")
 """Tables whose rows say that a rank used a device."""
 
 _BUDGET_BYTES = 12 << 20
-_BUDGET_OF_FEW_BYTES = 6 << 20  # where few columns are wanted: as many rows take less, and encoding begins earlier
 _AHEAD = 3  # batches that are decoded while others are sorted and written
 
 
@@ -51,8 +50,6 @@ class RankTask(NamedTuple):
         signatures: Rank to what it is made from.
         tables: The canonical event tables wanted.
         rules: The kernel rules.
-        columns: Of tables of which few columns are wanted, those.
-        in_order: Whether the rows of these are ordered.
         processes: The processes of each report, as opening it found them.
         owners: Of each report the ranks of the run that are made of it, those that need no import among them, and their processes.
         scratch: A folder with a folder for each report by its row, with what was made to open it; empty where nothing was.
@@ -65,8 +62,6 @@ class RankTask(NamedTuple):
     signatures: Mapping[int, Mapping[str, Any]]
     tables: tuple[str, ...]
     rules: tuple[KernelRule, ...]
-    columns: Mapping[str, tuple[str, ...]] = {}
-    in_order: bool = True
     processes: Mapping[int, tuple[ReportProcess, ...]] = {}
     owners: Mapping[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
     scratch: str = ""
@@ -154,7 +149,7 @@ def _split(
             pieces[n] = _Piece(place)
     with one_thread() as encoder, closing(ahead(_batches(reader, task, kinds), _AHEAD)) as batches:
         for group, found in groupby(batches, key=itemgetter(0)):
-            sinks = _Sinks(group, pieces, folder, encoder, task)
+            sinks = _Sinks(group, pieces, folder, encoder)
             try:
                 for _, name, batch in found:
                     for n, part in router.split(batch):
@@ -181,8 +176,8 @@ def _split(
 def _batches(reader: ReportReader, task: RankTask, kinds: _KernelKinds) -> Iterator[tuple[tuple[str, ...], str, Any]]:
     """The rows of all wanted tables: which tables are read together, the table, and the batch."""
     for group in _grouped(task.tables):
-        for name, batch in reader.stream(group, task.columns):
-            yield group, name, kinds.fill(batch) if name == "kernels" and "kind" in task.columns.get(name, ("kind",)) else batch
+        for name, batch in reader.stream(group):
+            yield group, name, kinds.fill(batch) if name == "kernels" else batch
 
 
 def _grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -198,16 +193,7 @@ def _grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
 class _Sinks:
     """The writers of one group of tables, made as rows come; a table without rows gets no file."""
 
-    def __init__(
-        self,
-        group: Sequence[str],
-        pieces: Mapping[int, _Piece],
-        spill: Path,
-        encoder: ThreadPoolExecutor,
-        task: RankTask,
-    ) -> None:
-        few, in_order = task.columns, task.in_order
-        self._tables = {t: TABLES[t].narrowed(few[t], in_order=in_order) if t in few else TABLES[t] for t in group}
+    def __init__(self, group: Sequence[str], pieces: Mapping[int, _Piece], spill: Path, encoder: ThreadPoolExecutor) -> None:
         self._encoder = encoder
         self._pieces = pieces
         self._spill = spill
@@ -220,13 +206,10 @@ class _Sinks:
         if batch.num_rows == 0:
             return
         key = (name, piece)
-        table = self._tables[name]
-        whole = table is TABLES[name]
         if key not in self._writers:
             path = self._pieces[piece].folder / f"{name}.parquet"
-            budget = (_BUDGET_BYTES if whole else _BUDGET_OF_FEW_BYTES) // self._share
-            self._writers[key] = TableWriter(table, path, self._spill, budget, self._encoder)
-        self._writers[key].append(batch if whole else batch.select(list(table.column_names)))
+            self._writers[key] = TableWriter(TABLES[name], path, self._spill, _BUDGET_BYTES // self._share, self._encoder)
+        self._writers[key].append(batch)
         if name in _GPU_WORK:
             self._pieces[piece].devices.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
         if name in ("ranges", "marks"):

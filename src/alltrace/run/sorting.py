@@ -45,9 +45,6 @@ class RowOrder:
         self.time = table.order
         self.longest_first = table.name == "ranges"
 
-    def __bool__(self) -> bool:
-        return bool(self.tracks) or self.time is not None
-
     @property
     def columns(self) -> list[str]:
         """The columns that decide the order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,12 +12,13 @@ import pyarrow.compute as pc
 
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
-from alltrace.run.overlay import ALIGN, SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
+from alltrace.run.overlay import SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
 from alltrace.trace.errors import InputError, UsageError
-from alltrace.trace.schema import DICTIONARIES, TABLES
+from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+    from typing import Self
 
 _FEW_TEXTS = 1_000
 
@@ -148,7 +150,6 @@ class StoredRank:
         schema = declared.arrow_schema(wanted)
         if not self.has(table):
             return schema.empty_table()
-        self._check(table, wanted)
         enums = [c for c in wanted if declared.column(c).type == "enum"]
         path = self._folder / f"{table}.parquet"
         if table == "collectives" and self._overlay is not None:
@@ -182,7 +183,6 @@ class StoredRank:
             return
         declared = TABLES[table]
         wanted = list(declared.column_names if columns is None else columns)
-        self._check(table, wanted)
         schema = declared.arrow_schema(wanted)
         enums = [c for c in wanted if declared.column(c).type == "enum"]
         for found in read_row_groups(self._folder / f"{table}.parquet", wanted, enums, rows):
@@ -222,7 +222,6 @@ class StoredRank:
         from alltrace.run.parquet import read_row_group
 
         declared = TABLES[table]
-        self._check(table, columns)
         path, metadata = self._file(table)
         enums = [c for c in columns if declared.column(c).type == "enum"]
         return _complete(read_row_group(path, metadata, group, columns, enums), declared.arrow_schema(columns))
@@ -245,17 +244,6 @@ class StoredRank:
             if low is None or high is None or any(low <= d <= high for d in devices):
                 found.append(group)
         return found
-
-    def _check(self, table: str, columns: Sequence[str]) -> None:
-        """See that the columns were imported: one that was left out on purpose must not be taken for one that is null."""
-        lacking = set(columns) - set(self._manifest.columns.get(table, columns))
-        if lacking:
-            raise InputError(
-                self._folder / f"{table}.parquet",
-                found=f"its columns {', '.join(sorted(lacking))} were left out of the import",
-                expected="a run with whole tables",
-                advice="make one with `alltrace import`, and report this as a bug",
-            )
 
     def _file(self, table: str) -> tuple[Path, Any]:
         """The file of a table that the rank has, and its metadata, which is read once."""
@@ -299,18 +287,18 @@ class StoredRank:
 class Run:
     """A run directory, opened for reading.
 
-    Where an alignment of it is there, its clocks and its `collectives` count.
+    It is read as it was imported until an alignment is adopted: what an answer says must not depend on whether an earlier question
+    has left one behind.
 
     Args:
         path: The run directory.
-        align: The folder of its alignment; None for its own, `RUN/align`.
-        plain: Read the run as it was imported, whatever alignment there is.
+        align: The folder of an alignment to read it by, where that is one of this run.
 
     Raises:
         InputError: `path` is no run directory, its import did not come to its end, or its manifest is damaged.
     """
 
-    def __init__(self, path: str | Path, *, align: Path | None = None, plain: bool = False) -> None:
+    def __init__(self, path: str | Path, *, align: Path | None = None) -> None:
         self.path = Path(path)
         self._manifest = read_manifest(self.path)
         if not self._manifest.complete:
@@ -320,11 +308,8 @@ class Run:
                 expected="a whole run",
                 advice="run the same `alltrace import` again; it goes on where it stopped",
             )
-        self.overlay: Overlay | None = None
-        if plain:
-            self._manifest = unaligned(self._manifest)
-        else:
-            self.overlay = find_overlay(self._manifest, align or self.path / ALIGN)
+        self._imported = self._manifest = unaligned(self._manifest)
+        self.overlay: Overlay | None = None if align is None else find_overlay(self._manifest, align)
         if self.overlay is not None:
             self._manifest = self.overlay.over(self._manifest)
         self._names = Names(self.name_files())
@@ -334,15 +319,35 @@ class Run:
     def adopt(self, overlay: Overlay) -> None:
         """Read the run by this alignment from now on."""
         self.overlay = overlay
-        self._manifest = overlay.over(self._manifest)
+        self._read(overlay.over(self._imported))
+
+    def _read(self, manifest: Manifest) -> None:
+        """Go by these facts from now on."""
+        self._manifest = manifest
         self._names = Names(self.name_files())
         self.__dict__.pop("span_ns", None)
+
+    def as_imported(self) -> Self:
+        """The run without the alignment that it has adopted."""
+        if self.overlay is None:
+            return self
+        run = copy(self)
+        run.overlay = run.alignment = None
+        run._read(self._imported)  # noqa: SLF001  a copy of this one
+        return run
 
     def has(self, record: Rank, table: str) -> bool:
         """Whether a rank has rows of the event table `table`."""
         if table == "collectives" and self.overlay is not None:
             return self.overlay.rows.get(record.rank, 0) > 0
         return record.rows.get(table, 0) > 0
+
+    def left_out(self) -> tuple[str, ...]:
+        """The event tables that the import was told to leave out and no alignment made since; nothing is known of their rows."""
+        manifest = self._manifest
+        if manifest.tables is None:
+            return ()
+        return tuple(t for t in EVENT_TABLES if t not in manifest.tables and not (t == "collectives" and self.overlay is not None))
 
     def is_sampled(self, record: Rank) -> bool:
         """Whether a report of the rank's host has samples of GPU metrics."""
@@ -390,9 +395,18 @@ class Run:
         return len({d.identity for r in self.ranks for d in r.devices})
 
     def facts(self) -> dict[str, int]:
-        """Ranks, hosts, devices and span of the run: what every answer says of it."""
-        start, end = self.span_ns
-        return {"ranks": len(self.ranks), "hosts": len(self.hosts), "devices": self.device_count, "span_ns": end - start}
+        """Ranks, hosts, devices and span of the run: what every answer says of it.
+
+        The span is that of the host with the longest one, by its own clock, so that it is the same with and without an alignment.
+        """
+        manifest = self._imported
+        bounds: dict[str, list[int]] = {}
+        for r in manifest.ranks:
+            if r.start_ns is not None and r.end_ns is not None:
+                clock = clock_map(manifest, r)
+                bounds.setdefault(r.host, []).extend((clock.apply_one(r.start_ns), clock.apply_one(r.end_ns)))
+        longest = max((max(times) - min(times) for times in bounds.values()), default=0)
+        return {"ranks": len(self.ranks), "hosts": len(self.hosts), "devices": self.device_count, "span_ns": longest}
 
     def rank(self, rank: int) -> StoredRank:
         """The tables of one rank.
@@ -422,9 +436,14 @@ class Run:
 
         Raises:
             UsageError: There is no such table or rank, or ranks of `names`, which are the whole run's.
+            InputError: The table was not imported.
         """
         if table not in TABLES:
             raise UsageError.unknown("table", table, TABLES)
+        if table in self.left_out():
+            raise InputError(
+                self.path, found=f"`{table}` was not imported", advice="import the reports again without --only, or name it too"
+            )
         connection = self.connect([table])
         relation = connection.table(table) if table == "names" else connection.view(table)
         if ranks is None:
@@ -441,7 +460,7 @@ class Run:
         return self._names.table()
 
     def connect(self, tables: Sequence[str] | None = None) -> Any:
-        """A DuckDB connection with a view for each canonical table (or those given), over all ranks.
+        """A DuckDB connection with a view for each canonical table that was imported (or those given), over all ranks.
 
         The connection lives in memory; the run's files are only read.
         """

@@ -44,7 +44,8 @@ def connect(run: Run, tables: Sequence[str] | None = None) -> Any:
     import duckdb
 
     connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
-    wanted = [TABLES[t] for t in (TABLES if tables is None else tables)]
+    left_out = run.left_out()
+    wanted = [TABLES[t] for t in (TABLES if tables is None else tables) if t not in left_out]
     _make_ranks(connection, run)
     _make_names(connection, run)
     try:

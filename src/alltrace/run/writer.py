@@ -104,9 +104,6 @@ class TableWriter:
         held = self._held.hold(batch)
         self._note_times(held)
         self._rows += batch.num_rows
-        if not self._order:
-            self._output().add([self._held.full(held)])
-            return
         self._buffer.append(held)
         if self._buffer.nbytes >= self._limit_bytes:
             self._make_room()
@@ -127,7 +124,7 @@ class TableWriter:
             if self._lanes.late:
                 self._unwrite()
             output = self._output()
-            if self._table.name == "ranges" and self._order:
+            if self._table.name == "ranges":
                 output.nesting = self._nesting(open_end_ns)
             self._lanes.weave(self._sorted(), output)
             output.close()

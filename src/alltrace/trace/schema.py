@@ -18,17 +18,11 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
 ColumnType = Literal["time", "name", "enum", "text", "int8", "int16", "int32", "int64", "float64", "bool", "binary"]
 
 FORMAT_VERSION = 1
-
-_ALWAYS = {"ranges": ("kind",)}
-"""What a table in order has however narrow it is: which ranges nest decides how they are written."""
-
-_BY_ORDER = ("depth", "parent")
-"""What is counted in the order of the rows."""
 
 
 class Column(NamedTuple):
@@ -80,22 +74,6 @@ class Table(NamedTuple):
             if column.name == name:
                 return column
         raise KeyError(f"{self.name}.{name}")
-
-    def narrowed(self, columns: Collection[str], *, in_order: bool = True) -> Table:
-        """The same table with fewer columns: the given ones, and those that its rows are ordered, placed and routed by.
-
-        Args:
-            columns: The columns wanted; what the table does not have counts for nothing.
-            in_order: Whether its rows are ordered; they are in any case where a column is counted in their order.
-        """
-        in_order = in_order or any(c in columns for c in _BY_ORDER)
-        wanted = {*columns, *self.time_columns(), "process", "device"}
-        if in_order:
-            wanted.update((*self.sort_keys, *_ALWAYS.get(self.name, ())))
-        if self.name == "kernels" and "kind" in wanted:  # the rules that make it look at names
-            wanted |= {"name", "short_name"}
-        narrow = self._replace(columns=tuple(c for c in self.columns if c.name in wanted))
-        return narrow if in_order else narrow._replace(track=(), order=None)
 
     def time_columns(self) -> tuple[str, ...]:
         """The columns that hold points in time, which the clock correction applies to."""

@@ -33,5 +33,5 @@ def heaviest(most: int, run: str) -> str:
     from alltrace.capture.profilers.ncu import filter_of
     from alltrace.cli.command import open_named
 
-    answer = open_named(run, {"kernels"}).recipe("kernels", kind="compute", names="short").to_pylist()
+    answer = open_named(run).recipe("kernels", kind="compute", names="short").to_pylist()
     return filter_of((row["name"] for row in answer if row["name"]), most)

@@ -46,11 +46,11 @@ class CheckCommand:
         if any(limit.scale for limit in limits) and args.baseline is None:
             needing = next(limit for limit in limits if limit.scale)
             raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; expected --baseline RUN")
-        run = open_from(args, None)
+        run = open_from(args)
         baseline = None
         if args.baseline is not None:
             args.run = [args.baseline]
-            baseline = open_from(args, None)
+            baseline = open_from(args)
         answer = judge(run, limits, baseline, jobs=args.jobs)
         rows = answer.table.to_pylist()
         if args.junit is not None:

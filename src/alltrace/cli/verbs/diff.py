@@ -59,7 +59,7 @@ class DiffCommand:
         runs = []
         for run in (args.run_a, args.run_b):
             args.run = [run]
-            runs.append(open_from(args, None))
+            runs.append(open_from(args))
         answer = compare(
             *runs,
             what=args.what,

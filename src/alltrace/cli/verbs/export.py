@@ -80,7 +80,7 @@ class ExportCommand:
         only = None if args.only is None else {t.strip() for t in args.only.split(",") if t.strip()}
         if only is not None and not only:
             raise UsageError("--only names no table; expected names such as kernels,copies")
-        run = open_from(args, None if only is None else _with_sources(only))
+        run = open_from(args)
         from alltrace.export.selection import select
 
         aligned = run.aligned(jobs=args.jobs)
@@ -98,12 +98,6 @@ def _check_options(args: argparse.Namespace) -> None:
         if odd is not None and args.what not in formats.split():
             option = f"--{odd.replace('_', '-')}"
             raise UsageError(f"{option} is for {formats.replace(' ', ' and ')}, and the format is {args.what}; leave it out")
-
-
-def _with_sources(only: set[str]) -> set[str]:
-    from alltrace.align.schema import SOURCES
-
-    return {*only, *SOURCES}
 
 
 def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> str:

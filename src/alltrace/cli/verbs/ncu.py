@@ -78,7 +78,7 @@ def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: arg
         from alltrace.recipes.ncu import weigh
 
         args.run = list(args.run)
-        run = open_from(args, {"kernels"})
+        run = open_from(args)
         ran = run.recipe("launch-configurations")
         return weigh.answer(every, ran.to_pylist(), (*notes, *ran.notes))
     answer: Answer = import_module(VIEWS[view]).answer(every, notes)

@@ -37,7 +37,7 @@ class NotebookCommand:
         wanted = [n.strip() for n in args.recipes.split(",")] if args.recipes is not None else None
         for name in wanted or ():
             find(name)
-        opened = open_from(args, None)
+        opened = open_from(args)
         inputs = [os.path.abspath(i) if os.path.exists(i) else i for i in args.run]  # noqa: PTH100, PTH110
         cache_dir = None if args.cache_dir is None else str(args.cache_dir.absolute())
         emit([notebook(inputs, ", ".join(args.run), recipes_for(opened, wanted), cache_dir)], args.output)

@@ -40,7 +40,7 @@ class ReportCommand:
         write = _writer(args)
         ranks = parse_ranks(args.ranks)
         select(args.steps, skip_warmup=args.skip_warmup)
-        opened = open_from(args, None)
+        opened = open_from(args)
         report = gather(
             opened,
             args.title or ", ".join(args.run),

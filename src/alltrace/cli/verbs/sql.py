@@ -30,7 +30,7 @@ class SqlCommand:
         from alltrace.recipes.sql import query
 
         check_output(args)
-        run = open_from(args, None)
+        run = open_from(args)
         write_answer("sql", query(run, args.query), run.facts(), args)
         return EXIT_DONE
 

@@ -78,7 +78,7 @@ def _run_of(text: str, args: argparse.Namespace) -> Path:
     found = given_run([text])
     if found is not None and not read_manifest(found).complete:
         return found
-    return Path(open_from(argparse.Namespace(**{**vars(args), "run": [text]}), None).path)
+    return Path(open_from(argparse.Namespace(**{**vars(args), "run": [text]})).path)
 
 
 def _port(text: str) -> int:

@@ -10,7 +10,7 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from alltrace.readers.base import Report
@@ -40,11 +40,7 @@ class KinetoReader:
             self._parsed = Parsed(self._path, self._facts)
         return self._parsed
 
-    def stream(
-        self,
-        tables: Collection[str],
-        columns: Mapping[str, Collection[str]] | None = None,  # noqa: ARG002  one pass makes all
-    ) -> Iterator[tuple[str, Any]]:
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical tables; see `ReportReader.stream`."""
         for table in (t for t in EVENT_TABLES if t in tables and t in TABLES):
             for batch in self._pass().batches(table):

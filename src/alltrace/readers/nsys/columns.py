@@ -13,7 +13,7 @@ from alltrace.readers.nsys.small import raw_type
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from alltrace.readers.nsys.entities import Entities
     from alltrace.readers.nsys.mapping import Field, Source
@@ -38,17 +38,13 @@ class Columns:
         self.strings = strings
         self.entities = entities
 
-    def stream(self, table: str, mapping: Source, columns: Collection[str] | None = None) -> Iterator[Any]:
+    def stream(self, table: str, mapping: Source) -> Iterator[Any]:
         """The rows of one table of the export as batches of the mapping's canonical table.
 
         Args:
             table: The table of the export.
             mapping: What becomes of its columns.
-            columns: The columns wanted; the others are null. None for all.
         """
-        if columns is not None:
-            narrow = TABLES[mapping.table].narrowed(columns).column_names
-            mapping = mapping._replace(fields={n: f for n, f in mapping.fields.items() if n in narrow})
         types = self.source.tables[table]
         target = TABLES[mapping.table]
         wanted: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from alltrace.readers.nsys.entities import Entities
     from alltrace.readers.nsys.source import RawSource
@@ -32,17 +32,6 @@ _COLUMNS = (
     "start end eventType category color text globalTid endGlobalTid textId domainId uint64Value int64Value doubleValue "
     "uint32Value int32Value floatValue jsonTextId jsonText binaryData"
 ).split()
-_ONLY_FOR = {
-    "end_thread": ("endGlobalTid",),
-    "category": ("category",),
-    "color": ("color",),
-    "payload": (
-        "uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue",
-        "jsonTextId", "jsonText", "binaryData",
-    ),
-}  # fmt: skip
-"""Columns of the export that no other canonical column is made of."""
-
 _HELD_ROWS = 1_000_000  # marks kept back while ranges are streamed; past it the table is read a second time
 
 
@@ -63,12 +52,11 @@ class Nvtx:
         found = [find_table(self._source.tables, t) for t in _TABLES]
         return [t for t in found if t is not None and {"start", "eventType"} <= set(self._source.tables[t])]
 
-    def stream(self, wanted: str, columns: Collection[str] | None = None, *, hold_marks: bool = False) -> Iterator[Any]:
+    def stream(self, wanted: str, *, hold_marks: bool = False) -> Iterator[Any]:
         """The batches of `ranges` or `marks`.
 
         Args:
             wanted: The canonical table.
-            columns: The columns wanted, beside those that tell whose an event is; others may be null. None for all.
             hold_marks: Whether the marks will be asked for next, so that they are worth keeping.
         """
         if wanted == "marks" and self._held is not None:
@@ -78,7 +66,7 @@ class Nvtx:
         held: list[Any] | None = [] if hold_marks else None
         rows = 0
         for table in self.tables():
-            for numbers, batch in self._batches(table, columns):
+            for numbers, batch in self._batches(table):
                 types, _ = unpacked(as_integers(batch.column("eventType")))
                 mixed = bool((types != _PUSHPOP).any())  # mostly there is nothing else
                 if mixed:
@@ -94,11 +82,10 @@ class Nvtx:
                         held = held if rows <= _HELD_ROWS else None
         self._held = held
 
-    def _batches(self, table: str, wanted: Collection[str] | None = None) -> Iterator[tuple[Any, Any]]:
+    def _batches(self, table: str) -> Iterator[tuple[Any, Any]]:
         """The events of a table, with their row numbers in it, from 1: an export numbers its rows without gaps."""
         types = self._source.tables[table]
-        unwanted = {raw for name, made_of in _ONLY_FOR.items() if wanted is not None and name not in wanted for raw in made_of}
-        columns = {c: raw_type(types[c]) for c in _COLUMNS if c in types and c not in unwanted}
+        columns = {c: raw_type(types[c]) for c in _COLUMNS if c in types}
         if "binaryData" in columns and types["binaryData"] == "string":  # declared as text, but the values are bytes
             columns["binaryData"] = pa.binary()
         before = 0

@@ -19,7 +19,7 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from alltrace.readers.base import ReportProcess
@@ -93,24 +93,23 @@ class NsysReader:
             return self._files.tables()
         return [found for found, _ in sources_of(table, self._source.tables)]
 
-    def stream(self, tables: Collection[str], columns: Mapping[str, Collection[str]] | None = None) -> Iterator[tuple[str, Any]]:
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical tables; see `ReportReader.stream`."""
         for table in (t for t in EVENT_TABLES if t in tables):
-            for batch in self._stream(table, tables, columns or {}):
+            for batch in self._stream(table, tables):
                 yield table, batch
 
-    def _stream(self, table: str, tables: Collection[str], columns: Mapping[str, Collection[str]]) -> Iterator[Any]:
+    def _stream(self, table: str, tables: Collection[str]) -> Iterator[Any]:
         if table in _NVTX:
-            wanted = [t for t in _NVTX if t in tables]  # both come from one pass
-            few = {c for t in wanted for c in columns[t]} if all(t in columns for t in wanted) else None
-            yield from self._nvtx.stream(table, few, hold_marks="marks" in tables and table == "ranges")
+            # both come from one pass
+            yield from self._nvtx.stream(table, hold_marks="marks" in tables and table == "ranges")
         elif table in _METRICS:
             yield from self._metrics.stream(table)
         elif table == _FILES:
             yield from self._files.stream()
         else:
             for found, mapping in sources_of(table, self._source.tables):
-                yield from self._columns.stream(found, mapping, columns.get(table))
+                yield from self._columns.stream(found, mapping)
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""

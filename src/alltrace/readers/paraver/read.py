@@ -13,7 +13,7 @@ from alltrace.readers.paraver.identity import TABLES, look_at, report_of
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from alltrace.readers.paraver.parsed import Parsed
@@ -38,11 +38,7 @@ class ParaverReader:
             self._parsed = Parsed(self._path, self._facts)
         return self._parsed
 
-    def stream(
-        self,
-        tables: Collection[str],
-        columns: Mapping[str, Collection[str]] | None = None,  # noqa: ARG002  one pass makes all
-    ) -> Iterator[tuple[str, Any]]:
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical tables; see `ReportReader.stream`."""
         for table in (t for t in EVENT_TABLES if t in tables and t in TABLES):
             for batch in self._pass().batches(table):

@@ -112,6 +112,18 @@ class NsysRecipe(Recipe):
         """The tables and columns that are read under `options`, those of the filters among them."""
         return given_filters(options).reads(self.tables)
 
+    def lays_together(self, options: Mapping[str, Any]) -> bool:
+        """Filters by time are on the run's clock."""
+        filters = given_filters(options)
+        return super().lays_together(options) or filters.start is not None or filters.end is not None
+
+    def without(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """What follows for filters by ranges."""
+        filters = given_filters(options)
+        nothing = f"nothing passes {filters}"
+        named = {"ranges": nothing} if filters.nvtx or filters.projected else {}
+        return {**named, "api": nothing} if filters.projected else named
+
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """What one rank contributes, of the rows that pass the filters."""
         return self.map_rank(filtered(rank, options, host=not self.projects), options)

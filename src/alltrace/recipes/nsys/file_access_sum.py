@@ -105,6 +105,10 @@ class FileAccessSum(NsysRecipe):
             wanted["ranges"] = tuple(dict.fromkeys((*wanted.get("ranges", ()), *RANGE_READS)))
         return wanted
 
+    def without(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """What follows for `--per-nvtx`."""
+        return {**super().without(options), **({"ranges": "no access lies in a range"} if options["per_nvtx"] else {})}
+
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """Durations and sizes of each function, and the accesses of each file and range, under one roof."""
         accesses = access_rows(rank, options)

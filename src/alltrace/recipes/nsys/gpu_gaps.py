@@ -29,6 +29,7 @@ class GpuGaps(Rule):
 
     name = "gpu_gaps"
     tables: ClassVar = READS
+    requires = (("kernels", "copies", "graphs"),)
     settings = (Option("gap", int, 500, "Gaps longer than this; ms.", least=0),)
     cells = (
         Cell("Row#", "int", "Its place among its rank's."),

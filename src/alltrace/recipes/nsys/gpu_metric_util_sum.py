@@ -88,6 +88,11 @@ class GpuMetricUtilSum(RankRows):
             wanted[table] = tuple(dict.fromkeys((*wanted.get(table, ()), *columns)))
         return wanted
 
+    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        """The samples, and what they are told by."""
+        by = ("kernels",) if options["per_kernel"] else ("ranges", "api", "kernels") if options["per_projected_nvtx"] else ()
+        return (*super().needs(options), *((t,) for t in by))
+
     def rank_rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """A row per name, GPU and metric."""
         whole = not options["per_kernel"] and not options["per_projected_nvtx"]

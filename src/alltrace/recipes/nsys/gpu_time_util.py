@@ -31,6 +31,7 @@ class GpuTimeUtil(Rule):
 
     name = "gpu_time_util"
     tables: ClassVar = READS
+    requires = (("kernels", "copies", "graphs"),)
     settings = (
         Option("threshold", int, 50, "Chunks used less than this; %.", least=0),
         Option("chunks", int, 30, "Chunks of the time of a process on a GPU, at most 1000.", least=1, most=_MOST_CHUNKS),

@@ -39,6 +39,11 @@ class HostUtilMap(HeatMap):
             cls.labels = (Cell("PID", "int", "Process id."),)
         super().__init_subclass__(**kwargs)
 
+    def without(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """What the columns hold without kernels or calls."""
+        zero = {"kernels": "the columns Kernel and Overlap are 0", self.calls: f"the columns {self.word} and Overlap are 0"}
+        return {**super().without(options), **zero}
+
     def series(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         """A row per process that has any of both."""
         kernels = kernels_by_device(rank)

@@ -39,6 +39,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
     """
 
     name = "nccl_gpu_overlap_trace"
+    on_one_clock = True
     tables: ClassVar = {"kernels": ("start", "end", "process", "device", "name", "kind")}
     own = (Option("divisor", int, 100, "Of nsys, which works in so many parts; it changes nothing here.", least=1),)
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {

@@ -22,7 +22,7 @@ class NcclGpuProjSum(DescribedRanges):
     name = "nccl_gpu_proj_sum"
     tables: ClassVar = PROJECTED
     projects = True
-    requires = ("ranges", "api")
+    requires = ("ranges", "api", ("kernels", "copies"))
 
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The ranges."""

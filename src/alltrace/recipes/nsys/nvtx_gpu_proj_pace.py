@@ -21,7 +21,7 @@ class NvtxGpuProjPace(Pace):
     name = "nvtx_gpu_proj_pace"
     tables: ClassVar = PROJECTED
     projects = True
-    requires = ("ranges", "api")
+    requires = ("ranges", "api", ("kernels", "copies"))
 
     def events(self, rank: RankTables, name: str) -> Any:
         """The projected ranges of that text."""

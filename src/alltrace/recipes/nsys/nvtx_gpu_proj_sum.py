@@ -25,7 +25,7 @@ class NvtxGpuProjSum(DescribedRanges):
     name = "nvtx_gpu_proj_sum"
     tables: ClassVar = PROJECTED
     projects = True
-    requires = ("ranges", "api")
+    requires = ("ranges", "api", ("kernels", "copies"))
 
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The ranges."""

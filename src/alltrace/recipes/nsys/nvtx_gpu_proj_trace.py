@@ -31,9 +31,14 @@ class NvtxGpuProjTrace(NsysRecipe):
     name = "nvtx_gpu_proj_trace"
     tables = REPORT.tables
     requires = REPORT.requires
+    on_one_clock = True
     own = (NVTX,)
     results = {"trace": (*(Cell(c.title, _KINDS[c.kind], c.doc) for c in REPORT.cells), FILE_CELL)}  # noqa: RUF012
     chart = Chart("scatter", "Projected Start", ("Projected Duration",), FILE)
+
+    def without(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """What follows where ranges are missing."""
+        return {**super().without(options), **REPORT.without(options)}
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The projected ranges of the rank."""

@@ -32,6 +32,7 @@ class Rule(NsysRecipe):
         none: What it means that there are none.
     """
 
+    on_one_clock: ClassVar[bool] = True
     settings: ClassVar[tuple[Option, ...]] = ()
     cells: ClassVar[tuple[Cell, ...]]
     order: ClassVar[tuple[tuple[str, str], ...]] = (("Duration", "descending"), ("Start", "ascending"))

@@ -31,6 +31,13 @@ _UNITS: dict[CellKind, str] = {
 _DECIMALS: dict[CellKind, int] = {"real": 1, "mean_time": 1, "percent": 1, "size": 3, "throughput": 3}
 
 _MOST_TEXT = (1 << 31) - 1
+_NVTX_NAME_READS = {
+    "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
+    "api": ("start", "end", "process", "thread", "correlation"),
+}
+NVTX_NAME = Option(
+    "nvtx_name", bool, default=False, help="Put the innermost NVTX range around the launch in front of a kernel's name."
+)
 BY_RANK = Option("by_rank", bool, default=False, help="A row for each rank, with the rank in front.")
 RANK = "rank"
 
@@ -84,6 +91,17 @@ class StatsReport(Recipe):
     title: ClassVar[str]
     cells: ClassVar[tuple[Cell, ...]]
     options: ClassVar[tuple[Option, ...]] = (BY_RANK,)
+
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """The tables and columns that `map` reads under `options`, with those of `NVTX_NAME`."""
+        reads = super().reads(options)
+        for table, columns in _NVTX_NAME_READS.items() if options.get("nvtx_name") else ():
+            reads[table] = tuple(dict.fromkeys((*reads.get(table, ()), *columns)))
+        return reads
+
+    def without(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """What follows for `NVTX_NAME`."""
+        return dict.fromkeys(_NVTX_NAME_READS, "kernels are named without a range") if options.get("nvtx_name") else {}
 
     def with_defaults(self, values: Mapping[str, Any]) -> Self:
         """The same report with other defaults for some of its options."""
@@ -183,10 +201,6 @@ class SumReport(StatsReport):
         """
         raise NotImplementedError
 
-    def in_any_order(self, options: Mapping[str, Any]) -> bool:
-        """Values are counted; but which range is around a kernel is asked of rows in order."""
-        return not options.get("nvtx_name")
-
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of the rank's values by key; the keys are dictionary-encoded."""
         collector = Collector(self.keys)
@@ -239,6 +253,7 @@ class TraceReport(StatsReport):
         called: Title of the column that a picture has a colour for each value of.
     """
 
+    on_one_clock: ClassVar[bool] = True
     order: ClassVar[str] = "Start"
     height: ClassVar[str] = "Duration"
     called: ClassVar[str] = "Name"

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.base import Option
 from alltrace.recipes.distribution import VALUE, group
-from alltrace.recipes.stats.base import BY_RANK, Cell
+from alltrace.recipes.stats.base import BY_RANK, NVTX_NAME, Cell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 BASE = Option("base", bool, default=False, help="Name kernels without template arguments and parameters.")
 MANGLED = Option("mangled", bool, default=False, help="Name kernels as the linker knows them, where that is recorded.")
-NVTX_NAME = Option(
-    "nvtx_name", bool, default=False, help="Put the innermost NVTX range around the launch in front of a kernel's name."
-)
 KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)
 
 KERNEL_KEYS = ("range", "name", "fallback")

@@ -32,10 +32,6 @@ class MpiEventSum(SumReport):
         Cell("Name", "text", "Function."),
     )
 
-    def in_any_order(self, options: Mapping[str, Any]) -> bool:
-        """The rows of one call follow each other."""
-        return False
-
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Sequence[Any]:
         """The calls."""
         calls = whole_calls(timed(rank.table("mpi", self.tables["mpi"])))

@@ -46,13 +46,6 @@ def style_labels(kind: Any) -> Any:
     return words
 
 
-def no_ranges(run: RunFacts) -> tuple[str, ...]:
-    """A note for a report on GPU work in ranges, where no rank has any."""
-    if any(rank.rows.get("ranges") for rank in run.ranks):
-        return ()
-    return ("no rank has NVTX ranges, so all GPU work lies outside of them",)
-
-
 class RangeSum(SumReport):
     """A report with a row of statistics per name of a range.
 

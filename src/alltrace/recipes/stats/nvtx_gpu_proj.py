@@ -32,7 +32,11 @@ class ProjectionReport(StatsReport):
         "copies": ("start", "end", "process", "correlation"),
         "api": ("start", "end", "process", "thread", "correlation"),
     }
-    requires: ClassVar = ("api",)
+    requires: ClassVar = ("api", ("kernels", "copies"))
+
+    def without(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """What follows where ranges are missing."""
+        return {"ranges": "all GPU work lies outside of ranges"}
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The projected ranges of the rank, in the order of its report; `parent` is a row of the result.

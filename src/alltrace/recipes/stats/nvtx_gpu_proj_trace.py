@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.base import Chart, Part
 from alltrace.recipes.distribution import group
 from alltrace.recipes.stats.base import RANK_CELL, Cell
-from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
+from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
 from alltrace.trace.arrays import integers
@@ -31,6 +31,7 @@ class NvtxGpuProjTrace(ProjectionReport):
 
     name = "nvtx_gpu_proj_trace"
     title = "NVTX GPU Projection Trace"
+    on_one_clock = True
     cells = (
         Cell("Name", "text", "Range."),
         Cell("Projected Start", "time", "First start of its GPU work."),
@@ -66,7 +67,7 @@ class NvtxGpuProjTrace(ProjectionReport):
             outside = [(rank, merged)]
         first = [outside_row(rank, row) for rank, row in outside]
         joined = {c.title: _joined([r.get(c.title) for r in first], columns[c.title]) for c in self.answer_cells(options)}
-        return self.answer(joined, options, no_ranges(run))
+        return self.answer(joined, options)
 
 
 def outside_rows(table: Any) -> Any:

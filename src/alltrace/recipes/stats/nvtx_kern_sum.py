@@ -15,7 +15,7 @@ from alltrace.recipes.distribution import COUNT, VALUE, collect, group, merge, s
 from alltrace.recipes.nvtx_projection import Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
 from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, column, kernel_columns, kernel_keys, kernel_labels
-from alltrace.recipes.stats.nvtx import STYLE, no_ranges, range_labels, style_labels
+from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
 from alltrace.trace.arrays import integers
 
@@ -66,6 +66,10 @@ class NvtxKernSum(StatsReport):
         Cell("Kernel Name", "text", "Kernel."),
     )
     chart = Chart("stacked_bars", "Kernel Name", ("Total Time (ns)",), "NVTX Range")
+
+    def without(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """What follows where launches or ranges are missing."""
+        return dict.fromkeys(("ranges", "api"), "all kernels lie outside of ranges")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """Distributions of the times by range and kernel, with the numbers of ranges and kernels in each one's first row."""
@@ -148,7 +152,7 @@ class NvtxKernSum(StatsReport):
         columns = {title: table.column(title) for title in table.column_names}
         if RANK in keys:
             columns[RANK_CELL.title] = columns[RANK]
-        return self.answer(columns, options, no_ranges(run))
+        return self.answer(columns, options)
 
 
 def _pairs(spans: Spans, calls: Launches, start: Ints, end: Ints, range_of: Ints) -> Iterator[tuple[Ints, Ints]]:

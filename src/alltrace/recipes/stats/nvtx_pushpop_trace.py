@@ -35,6 +35,7 @@ class NvtxPushpopTrace(StatsReport):
 
     name = "nvtx_pushpop_trace"
     title = "NVTX Push/Pop Range Trace"
+    on_one_clock = True
     tables: ClassVar = {"ranges": ("start", "end", "thread", "domain", "name", "kind", "depth", "parent", "source_row")}
     cells = (
         Cell("Start", "time", "Start."),

@@ -1,0 +1,131 @@
+"""Which tables a recipe needs and a run has: what was not imported is an error, what the reports lack is a note on the answer.
+
+A run made by `alltrace import --only TABLES` lacks tables that its reports may well hold: a recipe that reads one is refused. A
+table that the reports do not hold is another matter: ranks without what the recipe needs are left out, and the answer says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import InputError
+from alltrace.trace.schema import EVENT_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from alltrace.recipes.base import Recipe
+    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.store import Run
+
+EVENTS = {
+    "kernels": "GPU kernels",
+    "copies": "GPU copies",
+    "api": "CUDA calls",
+    "syncs": "CUDA synchronizations",
+    "graphs": "CUDA graph launches",
+    "ranges": "NVTX ranges",
+    "frames": "Python calls",
+    "marks": "NVTX marks",
+    "collectives": "communication operations",
+    "mpi": "MPI calls",
+    "ucx": "UCX operations",
+    "osrt": "OS runtime calls",
+    "file_accesses": "file accesses",
+    "syscalls": "system calls",
+    "openacc": "OpenACC constructs",
+    "openmp": "OpenMP events",
+    "gpu_metrics": "GPU metrics",
+    "nic_metrics": "network adapter metrics",
+    "switch_metrics": "network switch metrics",
+    "generic_metrics": "metrics of other samplers",
+    "memory": "GPU memory allocations",
+    "page_faults": "unified-memory page faults",
+    "overheads": "profiler overheads",
+    "sched": "thread scheduling events",
+    "samples": "CPU samples",
+}
+"""What the rows of each event table are."""
+
+
+def not_imported(manifest: Manifest, recipe: Recipe, options: Mapping[str, Any], *, aligned: bool) -> list[str]:
+    """The event tables that an answer is made from, by way of the alignment too, and that the import was told to leave out."""
+    read = recipe.reads(options)
+    if manifest.tables is None or not read:
+        return []
+    from alltrace.align.schema import SOURCES
+
+    wanted = {*read, *(SOURCES if aligned else ())}
+    return [t for t in EVENT_TABLES if t in wanted and t not in manifest.tables]
+
+
+def check_imported(run: Run, recipe: Recipe, options: Mapping[str, Any], *, aligned: bool) -> None:
+    """See that all tables were imported that an answer is made from.
+
+    Raises:
+        InputError: Some were not.
+    """
+    missing = not_imported(run.manifest, recipe, options, aligned=aligned)
+    if missing:
+        raise InputError(
+            run.path,
+            found=f"{_listed(missing, 'and')} {'was' if len(missing) == 1 else 'were'} not imported",
+            expected=f"all tables that {recipe.name} needs",
+            advice="import the reports again without --only, or name these tables too",
+        )
+
+
+def able_ranks(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[Rank]:
+    """Those of the chosen ranks that have the tables which `recipe` needs."""
+    groups = recipe.needs(options)
+    return [r for r in chosen if all(_has(recipe, run, r, group) for group in groups)]
+
+
+def notes_on_missing(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[str]:
+    """Which of the chosen ranks lack a table that `recipe` needs, and what follows from that."""
+    if not chosen:
+        return ["no rank was asked, so there is nothing to answer"]
+    none_able = not able_ranks(recipe, run, chosen, options)
+    notes = []
+    for group in recipe.needs(options):
+        lacking = [r.rank for r in chosen if not _has(recipe, run, r, group)]
+        one = "it is left out" if len(lacking) == 1 else "they are left out"
+        notes += _notes(group, lacking, len(chosen), "there is nothing to answer" if none_able else one)
+    for table, consequence in recipe.without(options).items() if not none_able else ():
+        lacking = [r.rank for r in chosen if not _has(recipe, run, r, (table,))]
+        notes += _notes((table,), lacking, len(chosen), consequence)
+    return notes
+
+
+def note_on_empty(recipe: Recipe) -> str:
+    """What must be said of an answer without rows whose recipe says nothing itself."""
+    return f"nothing in {_listed(list(recipe.tables), 'or')} is what {recipe.name} lists, so the answer is empty"
+
+
+def _has(recipe: Recipe, run: Run, rank: Rank, group: Sequence[str]) -> bool:
+    """Whether a rank has any table of `group`."""
+    return any(run.has(rank, t) or (recipe.host_samples and t == "gpu_metrics" and run.is_sampled(rank)) for t in group)
+
+
+def _notes(group: Sequence[str], lacking: Sequence[int], asked: int, consequence: str) -> list[str]:
+    if not lacking:
+        return []
+    from alltrace.run.store import number_ranges  # it loads the data libraries
+
+    if len(lacking) == asked:
+        who, whose = "no rank has", "the"
+    elif len(lacking) == 1:
+        who, whose = f"rank {lacking[0]} has no", "its"
+    else:
+        who, whose = f"ranks {number_ranges(lacking)} have no", "their"
+    events = _joined([f"no {EVENTS[t]}" for t in group], "and")
+    return [f"{who} {_listed(group, 'or')}: {whose} reports hold {events}, so {consequence}"]
+
+
+def _listed(tables: Sequence[str], word: str) -> str:
+    return _joined([f"`{t}`" for t in tables], word)
+
+
+def _joined(words: Sequence[str], word: str) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {word} {words[-1]}"
