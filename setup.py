@@ -1,8 +1,8 @@
 """The compiled modules of the package; everything else about it stands in pyproject.toml.
 
 Environment variables:
-    ALLTRACE_SANITIZE: sanitizers to compile with, as the compiler names them, such as `address,undefined`. What they report ends the
-        program and names the line of the .pyx. `make sanitize` sets it.
+    ALLTRACE_SANITIZE: sanitizers to compile with, as the compiler names them, such as `address,undefined`.
+        What they report ends the program and names the line of the .pyx. `make sanitize` sets it.
 """
 
 import os
@@ -23,8 +23,6 @@ DIRECTIVES = {
     "freethreading_compatible": True,
     "show_performance_hints": False,  # they advise against checked indices
 }
-
-
 SANITIZERS = os.environ.get("ALLTRACE_SANITIZE")
 
 

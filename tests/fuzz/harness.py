@@ -26,7 +26,7 @@ _MOST_FAILURES = 5  # of a target, after which it is given up
 _LONGEST_S = 60.0  # of one input
 _LONGEST_START_S = 600.0  # of a worker process: imports, and making the corpus
 _POLL_S = 0.05
-_TMPFS = Path("/dev/shm")  # noqa: S108
+_TMPFS = Path("/dev/shm")
 _MOST_REPORT = 20_000
 
 
@@ -37,7 +37,8 @@ class Result:
     Attributes:
         target: Its name.
         inputs: How many were run.
-        answered: How many of them gave an answer; the others that did not fail gave an AlltraceError.
+        answered: How many of them gave an answer.
+        refused: How many gave an AlltraceError.
         failures: For each failure the file with the input; a .txt beside it has the report.
         seconds: The time of its worker processes.
     """
@@ -45,13 +46,13 @@ class Result:
     target: str
     inputs: int = 0
     answered: int = 0
+    refused: int = 0
     failures: list[Path] = field(default_factory=list)
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        refused = self.inputs - self.answered - len(self.failures)
         each = 1000 * self.seconds / max(self.inputs, 1)
-        line = f"{self.target}: {self.inputs} inputs, {self.answered} answered, {refused} refused, {len(self.failures)} failed"
+        line = f"{self.target}: {self.inputs} inputs, {self.answered} answered, {self.refused} refused, {len(self.failures)} failed"
         return f"{line}; {self.seconds:.0f} s, {each:.1f} ms each"
 
 
@@ -135,22 +136,23 @@ class Run:
             finally:
                 process.kill()
                 process.wait()
-        done, answered, failed = _state(folder)
+        done, answered, refused, failed = _state(folder)
         with self._lock:
             result.seconds += time.monotonic() - began
             result.inputs += done
             result.answered += answered
-            for path in sorted(folder.glob("[0-9]*.bin")):
-                self._keep(result, int(path.stem), path, path.with_suffix(".txt").read_text())
+            result.refused += refused
+            for path in sorted(folder.glob("*.bin")):
+                self._keep(result, path.stem, path, path.with_suffix(".txt").read_text())
         if ending is None:
-            return done if failed < _MOST_FAILURES else count
+            return done if failed < _MOST_FAILURES and done else count
         report = (folder / "output").read_text(errors="replace")[-_MOST_REPORT:]
         if not (folder / "input").is_file() or done == count:
             raise RuntimeError(f"the worker of {name} {ending} outside of an input:\n{report}")
         with self._lock:
             result.inputs += 1
             self._done += 1
-            self._keep(result, first + done, folder / "input", f"{ending}\n{report}")
+            self._keep(result, str(first + done), folder / "input", f"{ending}\n{report}")
         return done + 1
 
     def _watch(self, process: subprocess.Popen[bytes], folder: Path, result: Result) -> str | None:
@@ -158,7 +160,7 @@ class Run:
         seen, since = 0, time.monotonic()
         while True:
             code = process.poll()
-            done, _, failed = _state(folder)
+            done, _, _, failed = _state(folder)
             if done > seen:
                 with self._lock:
                     self._done += done - seen
@@ -173,12 +175,13 @@ class Run:
                 return f"did not end within {longest_s:.0f} s"
             time.sleep(_POLL_S)
 
-    def _keep(self, result: Result, index: int, data: Path, report: str) -> None:
+    def _keep(self, result: Result, number: str, data: Path, report: str) -> None:
         self.failures.mkdir(parents=True, exist_ok=True)
-        path = self.failures / f"{result.target}-{self.seed}-{index}.bin"
+        path = self.failures / f"{result.target}-{self.seed}-{number}.bin"
         shutil.copyfile(data, path)
         path.with_suffix(".txt").write_text(report)
-        result.failures.append(path)
+        if path not in result.failures:  # an input of the corpus fails in each worker process
+            result.failures.append(path)
 
 
 def replay(path: Path, module: str, variables: Callable[[Path], dict[str, str]] = environment) -> int:
@@ -188,7 +191,7 @@ def replay(path: Path, module: str, variables: Callable[[Path], dict[str, str]] 
         return subprocess.run(command, cwd=scratch, env=variables(Path(scratch)), check=False).returncode
 
 
-def _state(folder: Path) -> tuple[int, int, int]:
+def _state(folder: Path) -> tuple[int, int, int, int]:
     path = folder / "state"
     raw = path.read_bytes() if path.is_file() else b""
-    return STATE.unpack(raw) if len(raw) == STATE.size else (0, 0, 0)
+    return STATE.unpack(raw) if len(raw) == STATE.size else (0, 0, 0, 0)

@@ -98,5 +98,6 @@ def _part(data: bytes | bytearray, draw: Random) -> tuple[int, int]:
 
 
 _MUTATIONS: tuple[Callable[[bytearray, Sequence[bytes], Random], None], ...] = (
-    _flip, _flip, _replace, _replace, _extreme_integer, _extreme_integer, _extreme_text, _cut, _remove, _repeat, _move, _splice, _fill,
+    _flip, _flip, _replace, _replace, _extreme_integer, _extreme_integer, _extreme_text,
+    _cut, _remove, _repeat, _move, _splice, _fill,
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """One process of a fuzz run: some inputs of one target, one after the other.
 
-It writes to its folder: `input`, the input that it works on; `state`, its counts (`STATE`); and for each failure, `INDEX.bin` and
-`INDEX.txt`. It ends with 0 when all inputs are done.
+The inputs of the corpus come first, and each must give an answer. The process writes to its folder: `input`, the input that it
+works on; `state`, its counts (`STATE`); and for each failure NUMBER.bin and NUMBER.txt. It ends with 0 unless an input ends it.
 
     python -m tests.fuzz.worker MODULE SEED FIRST COUNT FOLDER
     python -m tests.fuzz.worker MODULE --replay FILE
@@ -25,8 +25,8 @@ from tests.fuzz.mutate import mutated
 if TYPE_CHECKING:
     from types import ModuleType
 
-STATE = struct.Struct("<qqq")
-"""How many inputs are done, how many of them gave an answer, and how many failed."""
+STATE = struct.Struct("<4q")
+"""How many inputs are done, and how many of them gave an answer, gave an AlltraceError, and failed."""
 
 
 def main(module: str, *arguments: str) -> int:
@@ -53,21 +53,30 @@ def _check_package() -> None:
 
 def _run(target: ModuleType, seed: int, first: int, count: int, folder: Path) -> None:
     corpus = target.corpus()
-    answered = failed = 0
+    answered = refused = failed = 0
     state = folder / "state"
-    state.write_bytes(STATE.pack(0, 0, 0))
+    state.write_bytes(STATE.pack(0, 0, 0, 0))
+
+    def outcome(number: object, data: bytes, *, sound: bool = False) -> str | None:
+        (folder / "input").write_bytes(data)
+        found = _outcome(target, data)
+        if sound and found == "":
+            found = "an AlltraceError for an input of the corpus, which is sound"
+        if found:
+            (folder / f"{number}.bin").write_bytes(data)
+            (folder / f"{number}.txt").write_text(found)
+        return found
+
+    if any(outcome(f"corpus{number}", data, sound=True) for number, data in enumerate(corpus)):
+        return
     with state.open("r+b") as file, mmap.mmap(file.fileno(), STATE.size) as counts:
         for done in range(count):
-            data = mutated(corpus, Random(f"{seed}/{target.__name__}/{first + done}"))
-            (folder / "input").write_bytes(data)
-            outcome = _outcome(target, data)
-            if outcome:
-                failed += 1
-                (folder / f"{first + done}.bin").write_bytes(data)
-                (folder / f"{first + done}.txt").write_text(outcome)
-            elif outcome is None:
-                answered += 1
-            STATE.pack_into(counts, 0, done + 1, answered, failed)
+            number = first + done
+            found = outcome(number, mutated(corpus, Random(f"{seed}/{target.__name__}/{number}")))
+            answered += found is None
+            refused += found == ""
+            failed += bool(found)
+            STATE.pack_into(counts, 0, done + 1, answered, refused, failed)
 
 
 def _outcome(target: ModuleType, data: bytes) -> str | None:

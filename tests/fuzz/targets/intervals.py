@@ -90,13 +90,16 @@ def _sets(starts: Int64, ends: Int64, other_starts: Int64, other_ends: Int64) ->
         assert sum(iv.classify_ns((one, other), low, high)) == high - low
         _bins(one, low, high)
     if len(starts) <= _COMPARED and len(other_starts) <= _COMPARED:
-        plain_one, plain_other = _union(zip(starts.tolist(), ends.tolist())), _union(zip(other_starts.tolist(), other_ends.tolist()))
+        plain_one, plain_other = (
+            _union(zip(starts.tolist(), ends.tolist(), strict=True)),
+            _union(zip(other_starts.tolist(), other_ends.tolist(), strict=True)),
+        )
         assert _pairs(one) == plain_one
         assert _pairs(other) == plain_other
         assert _pairs(both) == _union((max(a, c), min(b, d)) for a, b in plain_one for c, d in plain_other)
         assert covered.tolist() == [
             min(iv.INT64_MAX, sum(max(0, min(end, b) - max(start, a)) for a, b in plain_other))
-            for start, end in zip(starts.tolist(), ends.tolist())
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
 
 
@@ -137,7 +140,9 @@ def _points(starts: Int64, ends: Int64, points: Int64) -> None:
 
 
 def _nesting(ranges: Sequence[Int64], calls: Sequence[Int64]) -> None:
-    order = np.lexsort((-np.clip(np.maximum(ranges[1], ranges[2]), -_FAR, _FAR - 1), np.clip(ranges[1], -_FAR, _FAR - 1), ranges[0]))
+    order = np.lexsort(
+        (-np.clip(np.maximum(ranges[1], ranges[2]), -_FAR, _FAR - 1), np.clip(ranges[1], -_FAR, _FAR - 1), ranges[0])
+    )
     ordered = [c[order] for c in ranges]
     depths, parents = nesting.nest(*ordered)
     inner = nesting.innermost(*ranges, *calls)

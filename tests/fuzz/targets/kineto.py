@@ -26,7 +26,16 @@ def corpus() -> list[bytes]:
             of_kind.append(event)
     events = [event for of_kind in kept.values() for event in of_kind]
     strange = [
-        {"ph": "X", "cat": "kernel", "name": 'a \\ "b" é\n核', "pid": 0, "tid": 7, "ts": 1.5e3, "dur": "12.0005", "args": {"device": -1}},
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": 'a \\ "b" é\n核',
+            "pid": 0,
+            "tid": 7,
+            "ts": 1.5e3,
+            "dur": "12.0005",
+            "args": {"device": -1},
+        },
         {"ph": "X", "cat": "cpu_op", "name": "x" * 300, "pid": 1, "tid": 1, "ts": 2**62, "dur": -1, "args": {"a": [[1, {"b": 2}]]}},
         {},
     ]

@@ -1,4 +1,4 @@
-"""SQLite exports: damaged database files, read from their pages, against what the `sqlite3` module reads where it finds them sound."""
+"""SQLite exports: damaged database files, read from their pages, against what the `sqlite3` module reads if it finds them sound."""
 
 from __future__ import annotations
 
