@@ -8,7 +8,7 @@ SHELL  := /bin/bash
 export ALLTRACE_DATA ?= $(wildcard $(DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint typing unit docs bench clean
+.PHONY: help env demo test check lint typing unit sanitize fuzz docs bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,15 @@ typing: env ## mypy, strict
 unit: env ## the tests; those that need a real Nsight Systems or real reports are skipped where there is none
 	$(BIN)/python -m pytest -n auto
 
+sanitize: env ## build the package with address and undefined-behaviour sanitizers into build/sanitized
+	@$(BIN)/python -m tests.fuzz build
+
+INPUTS  ?= 100000
+SEED    ?= 1
+TARGETS ?=
+fuzz: env ## fuzz the compiled loops under sanitizers; INPUTS= of each target, SEED=, TARGETS= such as sqlite,kineto
+	@$(BIN)/python -m tests.fuzz run --inputs $(INPUTS) --seed $(SEED) --targets "$(TARGETS)"
+
 docs: env ## write the reference pages of docs/ and the outputs in README.md
 	$(BIN)/python tools/make_docs.py
 	$(BIN)/python tools/make_readme.py
@@ -48,5 +57,5 @@ bench: env ## the benchmarks of docs/benchmarks.md, side by side with the peers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
-clean: ## remove the environment, caches and the demo
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache demo
+clean: ## remove the environment, what was built, caches and the demo
+	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache demo

@@ -1,7 +1,8 @@
 """The compiled modules of the package; everything else about it stands in pyproject.toml.
 
-Environment variables, for the targets of the Makefile:
+Environment variables:
     ALLTRACE_SANITIZE: sanitizers to compile with, as the compiler names them, such as `address,undefined`.
+        What they report ends the program and names the line of the .pyx. `make sanitize` sets it.
 """
 
 import os
@@ -22,26 +23,33 @@ DIRECTIVES = {
     "freethreading_compatible": True,
     "show_performance_hints": False,  # they advise against checked indices
 }
+SANITIZERS = os.environ.get("ALLTRACE_SANITIZE")
 
 
 def extensions() -> list[Extension]:
     """One extension for each `.pyx` of the core."""
-    sanitizers = os.environ.get("ALLTRACE_SANITIZE")
-    instrumented = [f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer", "-g1"] if sanitizers else ["-g0"]
+    optimized = ["-O3", "-g0"]
+    instrumented = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=all"]
     return [
         Extension(
             f"alltrace.core.{source.stem}",
             [str(source)],
             define_macros=[LIMITED_API],
             py_limited_api=True,
-            extra_compile_args=["-O1" if sanitizers else "-O3", *instrumented],
-            extra_link_args=instrumented,
+            extra_compile_args=["-O1", "-g1", "-fno-omit-frame-pointer", *instrumented] if SANITIZERS else optimized,
+            extra_link_args=instrumented if SANITIZERS else [],
         )
         for source in sorted(CORE.glob("*.pyx"))
     ]
 
 
 setup(
-    ext_modules=cythonize(extensions(), compiler_directives=DIRECTIVES, build_dir="build/cython", quiet=True),
+    ext_modules=cythonize(
+        extensions(),
+        compiler_directives=DIRECTIVES,
+        emit_linenums=bool(SANITIZERS),
+        build_dir="build/cython-sanitized" if SANITIZERS else "build/cython",
+        quiet=True,
+    ),
     options={"bdist_wheel": {"py_limited_api": "cp311"}, "build_ext": {"parallel": os.cpu_count()}},
 )

@@ -1,0 +1,66 @@
+"""Traces of the PyTorch profiler: damaged JSON, read whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from alltrace.readers.kineto.read import open_report
+from alltrace.synth.run import write_run
+
+_FILE = Path(tempfile.gettempdir()) / f"fuzz-{os.getpid()}.json"
+_OF_A_KIND = 4  # events kept of each category
+
+
+def corpus() -> list[bytes]:
+    """A few events of each kind: as an object, as a bare list, indented, with metadata behind the events, and without any."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_run("tiny", folder, "kineto", operators=True)
+        whole = json.loads(next(Path(folder).glob("*.pt.trace.json")).read_bytes())
+    kept: dict[str, list[object]] = {}
+    for event in whole["traceEvents"]:
+        of_kind = kept.setdefault(f"{event.get('ph')} {event.get('cat')}", [])
+        if len(of_kind) < _OF_A_KIND:
+            of_kind.append(event)
+    events = [event for of_kind in kept.values() for event in of_kind]
+    strange = [
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": 'a \\ "b" é\n核',
+            "pid": 0,
+            "tid": 7,
+            "ts": 1.5e3,
+            "dur": "12.0005",
+            "args": {"device": -1},
+        },
+        {"ph": "X", "cat": "cpu_op", "name": "x" * 300, "pid": 1, "tid": 1, "ts": 2**62, "dur": -1, "args": {"a": [[1, {"b": 2}]]}},
+        {},
+    ]
+    other = {name: value for name, value in whole.items() if name != "traceEvents"}
+    texts = [
+        json.dumps({**other, "traceEvents": events}),
+        json.dumps({"schemaVersion": 1, "traceEvents": events + strange, **other}),
+        json.dumps(events),
+        json.dumps({"baseTimeNanoseconds": 5, "traceEvents": strange}, indent=2),
+        json.dumps({**other, "traceEvents": []}),
+        "\ufeff" + json.dumps({"traceEvents": events[:5] + strange}, ensure_ascii=False).replace("-1", "NaN"),
+    ]
+    return [text.encode() for text in texts]
+
+
+def run(data: bytes) -> None:
+    """All tables of the trace `data`."""
+    _FILE.write_bytes(data)
+    reader = open_report(_FILE)
+    try:
+        report = reader.report
+        for _, batch in reader.stream(report.tables):
+            batch.validate(full=True)
+        for table in reader.dictionaries().values():
+            table.validate(full=True)
+        reader.warnings()
+    finally:
+        reader.close()
