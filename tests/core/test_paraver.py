@@ -170,10 +170,10 @@ def test_too_little_room_for_lines_is_refused(values, lines):
 
 # begins and ends
 
-CALL, WORK, MORE_WORK, NESTED, DEPTH, MARK, BYTES, GRAPH, LENGTH = 10, 11, 12, 13, 14, 15, 20, 21, 30
-SLOTS = {CALL: 0, WORK: 1, MORE_WORK: 2, NESTED: 3, MARK: 4}
+CALL, WORK, MORE_WORK, NESTED, DEPTH, MARK, BOTH, BYTES, GRAPH, LENGTH = 10, 11, 12, 13, 14, 15, 16, 20, 21, 30
+SLOTS = {CALL: 0, WORK: 1, MORE_WORK: 2, NESTED: 3, MARK: 4, BOTH: 1}
 KINDS = [0, 0, 0, paraver.CHANGES, paraver.PUNCTUAL]
-KEPT = {BYTES: 0, GRAPH: 1}
+KEPT = {BYTES: 0, GRAPH: 1, BOTH: 2}
 FIRST_THREADS = [0, 2, 3]
 TAG = 55001
 
@@ -242,7 +242,7 @@ def paired_simply(lines):  # noqa: C901  all rules of pairing in one place
             if slot is None:
                 continue
             if kind == MARK:
-                found.append([slot, own, time, time, value, -1, -1, -1])
+                found.append([slot, own, time, time, value, -1, *[-1] * len(KEPT)])
                 continue
             begins = value != 0
             if kind == NESTED:
@@ -250,7 +250,7 @@ def paired_simply(lines):  # noqa: C901  all rules of pairing in one place
                 begins, depths[own] = depth > depths[own], depth
             mine = open_[own, slot]
             if begins:
-                one = {"start": time, "value": value, "end": -1, "call": -1, "kept": [-1, -1]}
+                one = {"start": time, "value": value, "end": -1, "call": -1, "kept": [-1] * len(KEPT)}
                 for n, (t, v) in enumerate(pairs):
                     one["end"] = time + v if t == LENGTH else one["end"]
                     if t in KEPT and n != number:
@@ -275,27 +275,43 @@ def paired_simply(lines):  # noqa: C901  all rules of pairing in one place
     return found, lost
 
 
+THREADS = st.sampled_from([(1, 1), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1)])  # the last two do not exist
+
+
+@st.composite
+def launches(draw):
+    """The lines of a call, of what it launches, and of the work of that, which may come early, late or never."""
+    call, work = draw(THREADS), draw(THREADS)
+    start = draw(st.integers(1, 12))
+    arrives = start + draw(st.integers(-1, 3))
+    kind, tag = draw(st.sampled_from([WORK, MORE_WORK])), draw(st.sampled_from([TAG, TAG + 1, TAG, TAG + 1, TAG + 2]))
+    lines = [
+        [2, 0, 1, *call, start, CALL, 1],
+        [3, 0, 1, *call, start, start, 0, 1, *work, arrives, arrives, 0, tag],
+        [2, 0, 1, *work, arrives, kind, 2],
+        [2, 0, 1, *call, start + draw(st.integers(0, 4)), CALL, 0],
+        [2, 0, 1, *work, arrives + draw(st.integers(0, 4)), kind, 0],
+    ]
+    return [lines[n] for n in sorted(draw(st.sets(st.integers(0, 4), min_size=3)))]
+
+
+@st.composite
+def events(draw):
+    """A line of any events."""
+    kind, value = draw(st.sampled_from([CALL, WORK, MORE_WORK, NESTED, MARK, BOTH, 99])), st.integers(0, 3)
+    line = [2, 0, 1, *draw(THREADS), draw(st.integers(0, 15)), kind, draw(value)]
+    if kind == NESTED:
+        line += [DEPTH, draw(st.integers(0, 3))]
+    for extra in draw(st.lists(st.sampled_from([BYTES, GRAPH, LENGTH, CALL]), max_size=3, unique=True)):
+        line += [extra, draw(value)]
+    return [line[: draw(st.sampled_from([99, 99, 99, 7, 9]))]]
+
+
 @st.composite
 def records(draw):
-    """Numbers of the lines of a trace, most of them good, in the order of time."""
-    time, lines = 0, []
-    for _ in range(draw(st.integers(0, 25))):
-        time += draw(st.integers(0, 2))
-        task, thread = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-        if draw(st.integers(0, 3)) == 0:
-            arrives = time + draw(st.integers(-1, 3))
-            other = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-            lines.append([3, 0, 1, task, thread, time, time, 0, 1, *other, arrives, arrives, 0, draw(st.integers(TAG, TAG + 1))])
-            continue
-        value = st.integers(0, 3)
-        kind = draw(st.sampled_from([CALL, WORK, WORK, MORE_WORK, NESTED, MARK, 99]))
-        line = [2, 0, 1, task, thread, time, kind, draw(value)]
-        if kind == NESTED:
-            line += [DEPTH, draw(st.integers(0, 3))]
-        for extra in draw(st.lists(st.sampled_from([BYTES, GRAPH, LENGTH, CALL]), max_size=3, unique=True)):
-            line += [extra, draw(value)]
-        lines.append(line[: draw(st.sampled_from([99, 99, 99, 7, 9]))])
-    return lines
+    """Numbers of the lines of a trace in the order of time, most of them good."""
+    lines = [line for part in draw(st.lists(launches() | launches() | events(), max_size=10)) for line in part]
+    return sorted(draw(st.permutations(lines) | st.just(lines)), key=lambda line: line[5])
 
 
 @given(records(), st.integers(2, 9), st.data())
