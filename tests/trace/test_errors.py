@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from alltrace.trace.errors import AlltraceError, InputError, MissingTablesError, StrictError, UsageError, path_text, printable
+from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, path_text, printable
 
 
 def test_an_input_error_is_one_sentence_of_four_facts():
@@ -20,7 +20,6 @@ def test_an_input_error_is_one_sentence_of_four_facts():
     [
         (AlltraceError("x"), 3),
         (InputError("p", found="f", expected="e", advice="a"), 3),
-        (MissingTablesError("x"), 3),
         (StrictError("x"), 4),
         (UsageError("x"), 2),
     ],

@@ -21,11 +21,6 @@ class Token:
         """Nobody waits any more; from any thread."""
         self._gone.set()
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether `cancel` was called."""
-        return self._gone.is_set()
-
     def check(self) -> None:
         """A checkpoint.
 

@@ -75,10 +75,6 @@ def _rebuild_input_error(path: str, found: str, expected: str | None, advice: st
     return InputError(path, found=found, expected=expected, advice=advice)
 
 
-class MissingTablesError(AlltraceError):
-    """No rank of a run has the tables that a question needs."""
-
-
 class StrictError(AlltraceError):
     """Some ranks could not be read and `--strict` was given."""
 
