@@ -98,12 +98,20 @@ def test_a_line_leaves_out_what_is_off_it():
     assert not fits.robust_line(x[:0], difference[:0], 3, close[:0], np.empty(0), line)
 
 
-def test_a_line_through_few_points_or_a_short_time_keeps_its_slope():
-    for x in (np.linspace(-1e9, 1e9, 7), np.linspace(-4e7, 4e7, 50)):
-        close, line = np.empty(len(x), np.bool_), np.array([0.0, 2e-6, 0.0])
-        assert fits.robust_line(x, 300.0 + 2e-6 * x, 3, close, np.empty(len(x)), line)
-        assert line.tolist() == pytest.approx([300.0, 2e-6, 50.0])
-        assert close.all()
+def test_a_line_through_few_points_keeps_its_slope_and_finds_its_centre():
+    x, beside = np.linspace(-1e9, 1e9, 7), np.array([0, 10, 20, 30, 1e5, 1e5, 1e5])
+    close, line = np.empty(7, np.bool_), np.array([0.0, 2e-6, 0.0])
+    assert fits.robust_line(x, 300.0 + 2e-6 * x + beside, 3, close, np.empty(7), line)
+    assert close.tolist() == [True] * 4 + [False] * 3
+    assert line.tolist() == pytest.approx([315.0, 2e-6, 1.4826 * 10 + 50])
+
+
+def test_a_line_through_a_short_time_keeps_its_slope():
+    x = np.linspace(-4e7, 4e7, 51)
+    close, line = np.empty(51, np.bool_), np.array([0.0, 2e-6, 0.0])
+    assert fits.robust_line(x, 300.0 + 2.5e-6 * x, 3, close, np.empty(51), line)
+    assert close.all()
+    assert line.tolist() == pytest.approx([300.0, 2e-6, 1.4826 * np.median(np.abs(0.5e-6 * x)) + 50])
 
 
 @given(TIMES, TIMES, st.integers(0, 1_000), st.sampled_from([16, 100, 250]))
