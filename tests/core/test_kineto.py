@@ -189,6 +189,27 @@ def test_a_list_cut_at_any_byte_gives_the_events_that_are_whole_and_goes_on_from
         assert len(part.texts) == len(set(part.texts))
 
 
+@pytest.mark.parametrize(
+    ("member", "row", "expected"),
+    [
+        ('"dims": "a"', 5, b'"a"'),
+        ('"dims": -1', 5, b"-1"),
+        ('"name": [1, "a"]', 4, b'[1, "a"]'),
+        ('"grid": "[7]"', 6, NOTHING),
+        ('"grid": 7', 6, NOTHING),
+        ('"grid": ["a", 7]', 7, 7),
+        ('"grid": [ 7\t,8]', 7, 8),
+        ('"id": "-7"', 3, -7),
+        ('"id": 7.5', 3, 8),
+        ('"id": [7]', 3, NOTHING),
+    ],
+)
+def test_each_kind_of_field_has_its_own_reading(member, row, expected):
+    scanned = Scanned().scan(f'{{"args": {{{member}}}}}]'.encode())
+    found = scanned.rows[row, 0]
+    assert (scanned.texts[found] if row in (4, 5) else found) == expected
+
+
 def test_a_list_without_room_goes_on_where_it_stopped():
     text = b"".join(b'{"pid": %d},' % n for n in range(5)) + b"]"
     first = Scanned(room=3).scan(text)
@@ -252,6 +273,11 @@ def test_a_value_ends_where_json_ends_it(item, style):
     assert skip_value(text + b"}", 0, len(text) + 1) == len(text)
     for cut in range(len(text)):
         assert skip_value(text, 0, cut) == -1
+
+
+@pytest.mark.parametrize("text", ["", ",", "}", "]", " ", '1"', "1:", "1{", "1["])
+def test_what_is_no_value_has_no_end(text):
+    assert skip_value(text.encode() + b",", 0, len(text) + 1) == -2
 
 
 @pytest.mark.parametrize("function", [blank, skip_value, next_event])

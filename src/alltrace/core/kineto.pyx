@@ -215,7 +215,7 @@ cdef class EventScanner:
             in which row of a table, the first of three for a `TRIPLE`.
     """
 
-    # by level and slot; a key of 0 marks a slot that is free
+    # by level, 0 or 1, and slot, masked by KEY_SLOTS - 1: Cython checks no index of such arrays; a key of 0 marks a free slot
     cdef uint64_t[2][KEY_SLOTS] keys
     cdef int64_t[2][KEY_SLOTS] kinds
     cdef int64_t[2][KEY_SLOTS] targets
@@ -224,8 +224,8 @@ cdef class EventScanner:
     cdef int64_t[::1] codes
     cdef Py_ssize_t texts
     # where the strings lie that the current scan interned
-    cdef Py_ssize_t[MOST_NEW] new_at
-    cdef Py_ssize_t[MOST_NEW] new_end
+    cdef int64_t[::1] new_at
+    cdef int64_t[::1] new_end
     cdef Py_ssize_t new
     cdef int64_t[:, ::1] rows
 
@@ -241,6 +241,7 @@ cdef class EventScanner:
                 slot = (slot + 1) & (KEY_SLOTS - 1)
             self.keys[level][slot], self.kinds[level][slot], self.targets[level][slot] = key, kind, row
         self.slots, self.codes = table(FIRST_SLOTS, "Q"), table(FIRST_SLOTS, "q")
+        self.new_at, self.new_end = table(MOST_NEW, "q"), table(MOST_NEW, "q")
 
     def scan(self, const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end, int64_t[:, ::1] rows, Py_ssize_t row):
         """Write the events from `at` on.
