@@ -94,10 +94,11 @@ def environment(scratch: Path, target: Path = SANITIZED) -> dict[str, str]:
         "LD_PRELOAD": runtimes()[0],
         # Python does not free all when it ends; an allocation of 2 GB is refused, which Python reports as a MemoryError
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=2048:hard_rss_limit_mb=8192:"
-        "quarantine_size_mb=32:malloc_context_size=8",
+        "quarantine_size_mb=1:malloc_context_size=8",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         # every allocation on its own, so that one byte beyond it is found
         "PYTHONMALLOC": "malloc",
         "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "OMP_NUM_THREADS": "1",  # Arrow's threads too: the inputs are small
         "TMPDIR": str(scratch),
     }

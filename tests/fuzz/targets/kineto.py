@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from alltrace.readers.kineto.identity import TABLES
 from alltrace.readers.kineto.read import open_report
 from alltrace.synth.run import write_run
 
@@ -56,8 +57,9 @@ def run(data: bytes) -> None:
     _FILE.write_bytes(data)
     reader = open_report(_FILE)
     try:
-        report = reader.report
-        for _, batch in reader.stream(report.tables):
+        if len(data) % 4 == 0:  # it reads the whole trace once more
+            assert reader.report.tables == TABLES
+        for _, batch in reader.stream(TABLES):
             batch.validate(full=True)
         for table in reader.dictionaries().values():
             table.validate(full=True)

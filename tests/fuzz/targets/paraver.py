@@ -15,17 +15,20 @@ from tests.making import make_run, random_rows
 _FOLDER = Path(tempfile.gettempdir())
 _SUFFIXES = (".prv", ".pcf", ".row")
 _BETWEEN = b"\n--- file ---\n"
-_TABLES = ("kernels", "api", "ranges", "mpi")
 
 
 def corpus() -> list[bytes]:
     """The three files of a trace, one behind the other: few rows, more rows, with details, on few and many threads."""
     draw, made = Random(1), []
-    for number, (rows, options) in enumerate(
-        [(2, {}), (8, {"details": True}), (5, {"fold_streams": True}), (5, {"ids": "nsys2prv"})]
-    ):
+    traces = (
+        (3, ("kernels", "api", "ranges", "mpi"), {}),
+        (8, ("kernels", "api"), {"details": True}),
+        (5, ("kernels", "ranges"), {"fold_streams": True}),
+        (5, ("ranges", "mpi"), {"ids": "nsys2prv"}),
+    )
+    for number, (rows, names, options) in enumerate(traces):
         with tempfile.TemporaryDirectory() as folder:
-            tables = {table: random_rows(table, rows, draw, length=3_000) for table in _TABLES}
+            tables = {table: random_rows(table, rows, draw, length=3_000) for table in names}
             run = make_run(Path(folder) / "run", dict.fromkeys(range(1 + number % 2), tables))
             export_paraver(select(run), Path(folder) / "out.prv", **options)
             made.append(_BETWEEN.join((Path(folder) / f"out{suffix}").read_bytes() for suffix in _SUFFIXES))

@@ -162,6 +162,16 @@ def test_a_transaction_cut_off_is_an_error(tmp_path, make):
     assert Path(f"{path}-journal").stat().st_size > 512
 
 
+def test_memory_that_sqlite_does_not_get_is_an_error_of_the_file(tmp_path, make):
+    path = make(tmp_path / "a", [])
+    access = module.Access(path, path, immutable=True, journal=False)
+    with (
+        pytest.raises(InputError, match=r"table 't': SQLite cannot read it \(out of memory\)"),
+        module.connection(access, "table 't'"),
+    ):
+        raise MemoryError
+
+
 def test_a_locked_file_is_an_error(tmp_path, make, monkeypatch):
     monkeypatch.setattr(module, "_LOCK_WAIT_S", 0.05)
     path = make(tmp_path / "a.sqlite", [FILL])

@@ -87,7 +87,8 @@ def connection(access: Access, what: str | None = None) -> Iterator[sqlite3.Conn
             yield opened
         finally:
             opened.close()
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second where SQLite's message has a broken name in it
+    # the second where SQLite's message has a broken name in it, the third where a broken record claims to have gigabytes
+    except (sqlite3.Error, UnicodeDecodeError, MemoryError) as error:
         raise _translated(error, access, what) from None
 
 
@@ -138,7 +139,7 @@ def quoted(name: str) -> str:
 
 
 def _translated(error: Exception, access: Access, what: str | None) -> InputError:
-    text = error_text(error)
+    text = "out of memory" if isinstance(error, MemoryError) else error_text(error)
     where = f"{what}: " if what else ""
     if "locked" in text:
         return InputError(
