@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import gzip
 import re
-import subprocess
-import sys
 
-import pyarrow.parquet as pq
 import pytest
 from tests.making import HOSTILE, collective, copy, kernel, make_run
 from tests.paraver_checks import well_formed
@@ -300,20 +297,3 @@ def test_another_name_or_no_rank_is_refused(tmp_path):
         export_paraver(select(run), tmp_path / "out.txt")
     with pytest.raises(UsageError, match="no ranks"):
         export_paraver(select(make_run(tmp_path / "empty", {})), tmp_path / "out.prv")
-
-
-def test_no_more_is_loaded_than_it_takes(tmp_path):
-    rows = {"api": [{"start": 1000, "end": 1500, "correlation": 1, **CALL}], "kernels": [kernel(1400, 2000, correlation=1)]}
-    names = pq.read_table(make_run(tmp_path / "run", {5: rows}).path / "names.parquet")
-    pq.write_table(names.sort_by("id"), tmp_path / "run" / "names.parquet")  # as an import leaves them
-    code = (
-        "import sys\n"
-        "from alltrace.cli.main import main\n"
-        "main(sys.argv[1:])\n"
-        "heavy = 'pyarrow.compute', 'pyarrow.parquet', 'alltrace.align.clocks', 'alltrace.align.log_join', 'duckdb'\n"
-        "print(*(name for name in heavy if name in sys.modules))\n"
-    )
-    command = [sys.executable, "-c", code, "export", "paraver", str(tmp_path / "run"), "-o", str(tmp_path / "o.prv")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert (tmp_path / "o.prv").is_file()
-    assert done.stdout == "\n"
