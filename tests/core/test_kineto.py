@@ -219,9 +219,11 @@ def test_a_list_without_room_goes_on_where_it_stopped():
     assert (first.why, first.rows[0].tolist()) == (CLOSED, [3, 4, 2])
 
 
-@pytest.mark.parametrize("broken", [b'{"pid": 2 x}', b'{"pid": 2, 5}', b'{"pid": 2, "b" 5}', b'{"pid": 2, "b":}', b"5", b'"x"'])
+@pytest.mark.parametrize(
+    "broken", [b'{"pid": 2 x}', b'{"pid": 2 "b": 5}', b'{"pid": 2, 5}', b'{"pid": 2, "b" 5}', b'{"pid": 2, "b":}', b"5", b'"x"']
+)
 def test_a_broken_event_leaves_no_trace(broken):
-    scanned = Scanned().scan(b'{"pid": 1}, ' + broken + b', {"pid": 3}]')
+    scanned = Scanned().scan(b'{"pid": 1},,' + broken + b', {"pid": 3}]')
     assert (scanned.why, scanned.at, scanned.count) == (BROKEN, 12, 1)
     assert (scanned.rows[:, 1] == NOTHING).all()
 
@@ -233,17 +235,17 @@ def test_an_event_with_more_strings_than_any_has_loses_the_rest():
 
 
 def test_a_number_of_new_strings_beyond_one_scan_and_one_table():
-    count = 50_000
-    text = b"".join(b'{"name": "n%d"},' % n for n in range(count)) + b"]"
+    count, names = 50_000, 40_000
+    text = b"".join(b'{"name": "n%d"},' % (n % names) for n in range(count)) + b"]"
     scanned = Scanned(room=count).scan(text)
     stops = 1
     while scanned.why == FULL:
         scanned.scan(text, scanned.at)
         stops += 1
     assert scanned.why == CLOSED
-    assert stops > 3
-    assert scanned.rows[2].tolist() == list(range(count))
-    assert scanned.texts == [b"n%d" % n for n in range(count)]
+    assert stops > 2
+    assert scanned.rows[2].tolist() == [n % names for n in range(count)]
+    assert scanned.texts == [b"n%d" % n for n in range(names)]
 
 
 pieces = st.lists(st.sampled_from([b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b" ", b"\n", b"1", b"e", b"\x00", b"\xff"]))
