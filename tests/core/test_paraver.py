@@ -345,6 +345,15 @@ RARE = {
         [event(1, BOTH, 5), event(2, CALL, 1, BOTH, 6), event(3, BOTH, 0), event(4, BOTH, 0)],
         [[1, 0, 2, 3, 6, -1, -1, -1, -1], [1, 0, 1, 4, 5, -1, -1, -1, -1]],
     ),
+    "a range ends where fewer are open than before": (
+        [event(t, NESTED, v, DEPTH, d) for t, v, d in ((1, 5, 1), (2, 6, 2), (3, 5, 1), (4, 0, 0))],
+        [[3, 0, 2, 3, 6, -1, -1, -1, -1], [3, 0, 1, 4, 5, -1, -1, -1, -1]],
+    ),
+    "work that has begun is launched too, but not by a line that is too long": (
+        [event(3, CALL, 1), event(3, MORE_WORK, 2), [*sent(3, 3), 0], event(4, MORE_WORK, 4), event(4, CALL, 1), sent(4, 4),
+         event(5, MORE_WORK, 0), event(6, MORE_WORK, 0)],
+        [[2, 0, 4, 5, 4, 1, -1, -1, -1], [2, 0, 3, 6, 2, -1, -1, -1, -1]],
+    ),
     "there are places for two begins on each line": (
         [event(1, CALL, 1), event(2, CALL, 1), event(3, CALL, 1, WORK, 1), event(4, WORK, 0)],
         [[1, 0, 3, 4, 1, -1, -1, -1, -1]],
