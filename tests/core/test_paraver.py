@@ -321,6 +321,53 @@ def test_begins_and_ends_are_intervals(lines, room, data):
     assert paired(lines, bounds, room) == paired_simply(lines)
 
 
+def event(time, *types_and_values):
+    return [2, 0, 1, 1, 1, time, *types_and_values]
+
+
+def sent(time, arrives):
+    return [3, 0, 1, 1, 1, time, time, 0, 1, 1, 1, arrives, arrives, 0, TAG]
+
+
+RARE = {
+    "an end is that of the interval whose length says so": (
+        [event(1, WORK, 7, LENGTH, 5), event(2, WORK, 8), event(3, WORK, 9, LENGTH, 1), *(event(t, WORK, 0) for t in (4, 5, 6))],
+        [[1, 0, 3, 4, 9, -1, -1, -1, -1], [1, 0, 2, 5, 8, -1, -1, -1, -1], [1, 0, 1, 6, 7, -1, -1, -1, -1]],
+    ),
+    "a launch that comes after the last one was taken still waits": (
+        [
+            *(event(t, CALL, 1) for t in (1, 2, 3)), sent(3, 9), sent(2, 5), event(5, WORK, 1), event(6, CALL, 2), sent(6, 7),
+            event(7, WORK, 2), event(9, WORK, 3), *(event(t, WORK, 0) for t in (10, 11, 12)),
+        ],
+        [[1, 0, 9, 10, 3, 1, -1, -1, -1], [1, 0, 7, 11, 2, 3, -1, -1, -1], [1, 0, 5, 12, 1, 2, -1, -1, -1]],
+    ),
+    "a type with a slot goes with others, not with itself": (
+        [event(1, BOTH, 5), event(2, CALL, 1, BOTH, 6), event(3, BOTH, 0), event(4, BOTH, 0)],
+        [[1, 0, 2, 3, 6, -1, -1, -1, -1], [1, 0, 1, 4, 5, -1, -1, -1, -1]],
+    ),
+    "a range ends where fewer are open than before": (
+        [event(t, NESTED, v, DEPTH, d) for t, v, d in ((1, 5, 1), (2, 6, 2), (3, 5, 1), (4, 0, 0))],
+        [[3, 0, 2, 3, 6, -1, -1, -1, -1], [3, 0, 1, 4, 5, -1, -1, -1, -1]],
+    ),
+    "work that has begun is launched too, but not by a line that is too long": (
+        [event(3, CALL, 1), event(3, MORE_WORK, 2), [*sent(3, 3), 0], event(4, MORE_WORK, 4), event(4, CALL, 1), sent(4, 4),
+         event(5, MORE_WORK, 0), event(6, MORE_WORK, 0)],
+        [[2, 0, 4, 5, 4, 1, -1, -1, -1], [2, 0, 3, 6, 2, -1, -1, -1, -1]],
+    ),
+    "there are places for two begins on each line": (
+        [event(1, CALL, 1), event(2, CALL, 1), event(3, CALL, 1, WORK, 1), event(4, WORK, 0)],
+        [[1, 0, 3, 4, 1, -1, -1, -1, -1]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_what_is_rarely_drawn(name):
+    lines, expected = RARE[name]
+    assert paired(lines, [0, len(lines)], 3) == (expected, 0)
+    assert paired_simply(lines) == (expected, 0)
+
+
 @given(st.lists(st.lists(st.integers(-1, 4) | st.sampled_from([*SLOTS, *KEPT, TAG, 2**63 - 1, -(2**63)]), max_size=20), max_size=9))
 def test_any_numbers_are_lines(lines):
     lines = [[2 + n % 2, *line] for n, line in enumerate(lines)]
