@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from alltrace.align.banded import banded
+from alltrace.align.banded import align_within_band
 from tests.fuzz.fields import Fields
 
 _MOST = 60
@@ -36,7 +36,7 @@ def run(data: bytes) -> None:
     typical = fields.int64(_KINDS).view(np.float64)
     usual = fields.small(_KINDS) % 4 - 1
     with np.errstate(all="ignore"):
-        call, sure, _score = banded(
+        call, sure, _score = align_within_band(
             ops[:count], sizes[:count], taken, lanes, ops[count:], sizes[count:], kinds, typical, usual, first, band, 0.1, 0.5
         )
     chosen = call[call >= 0]
