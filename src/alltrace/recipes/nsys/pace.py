@@ -61,7 +61,6 @@ class Pace(NsysRecipe):
     """
 
     own = (NAME,)
-    on_one_clock: ClassVar[bool] = True
     label: ClassVar[str] = TEXT
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "pace": _PACE,
