@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -46,4 +47,6 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
 
 
 def _peer(name: str, source: Path, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.peer_import", name, str(source), str(folder / name)]
+    """A peer's command. Its Python is one of its own where ALLTRACE_PEERS_PYTHON says so: PyArrow loads pandas where it finds it."""
+    python = os.environ.get("ALLTRACE_PEERS_PYTHON", sys.executable)
+    return [python, "-m", "benchmarks.peer_import", name, str(source), str(folder / name)]
