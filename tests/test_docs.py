@@ -13,9 +13,9 @@ from tools import make_docs
 
 from alltrace.cli.registry import VERBS
 from alltrace.cli.verbs.check import _budget as read_budget
-from alltrace.recipes.budget import read_limits
-from alltrace.recipes.diagnose.finding import EVIDENCE, KINDS
 from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
+from alltrace.recipes.questions.check import read_limits
+from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
 from alltrace.recipes.registry import RECIPES, find
 from alltrace.recipes.stats import REPORTS, find_report
 from alltrace.synth import SCENARIOS, write_run

@@ -33,7 +33,7 @@ MAY_RUN_CODE = {
     "capture/doctor.py": "ctypes",  # the C library's adjtimex
     "capture/instrument.py": "ctypes",  # the CUDA runtime that the program has loaded
     "capture/supervise.py": "ctypes",  # the C library's prctl
-    "recipes/part_store.py": "pickle",  # reads what the same process wrote to a temporary folder of its own
+    "recipes/execution/part_store.py": "pickle",  # reads what the same process wrote to a temporary folder of its own
 }
 EVERY_FILE = pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 

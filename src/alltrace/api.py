@@ -116,7 +116,7 @@ class OpenRun(Run):
         Raises:
             UsageError: There is no such recipe, option, rank or step.
         """
-        from alltrace.recipes.ask import ask
+        from alltrace.recipes.execution.ask import ask
 
         return Result(ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup))
 

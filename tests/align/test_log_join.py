@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from alltrace.align.store import aligned
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 from alltrace.run.importer import import_reports
 from alltrace.run.manifest import read_manifest
 from alltrace.run.store import Run

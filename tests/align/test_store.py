@@ -16,8 +16,8 @@ from alltrace.align import store
 from alltrace.align.schema import MEMBERS, STEPS
 from alltrace.align.store import aligned
 from alltrace.api import OpenRun
-from alltrace.recipes.ask import ask
-from alltrace.recipes.sql import query
+from alltrace.recipes.execution.ask import ask
+from alltrace.recipes.questions.sql import query
 from alltrace.run.manifest import read_manifest
 from alltrace.run.overlay import SHARED_TABLES
 from alltrace.run.store import Run

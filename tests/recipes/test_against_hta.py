@@ -11,7 +11,7 @@ import pytest
 from tests.readers.kineto.planted import LATE, SOURCE, load, plant
 
 from alltrace.api import open_run
-from alltrace.recipes.comparing import compare
+from alltrace.recipes.questions.diff import compare
 
 pytestmark = [pytest.mark.corpus, pytest.mark.oracle]
 

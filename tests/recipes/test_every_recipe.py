@@ -17,8 +17,8 @@ from alltrace.align.schema import SOURCES
 from alltrace.charts import draw, figure
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import to_json, to_markdown, to_text
-from alltrace.recipes.ask import ask, resolve_options, wants_alignment
-from alltrace.recipes.availability import able_ranks
+from alltrace.recipes.execution.ask import ask, resolve_options, wants_alignment
+from alltrace.recipes.execution.availability import able_ranks
 from alltrace.recipes.registry import find, names
 from alltrace.recipes.stats import REPORTS
 from alltrace.run.manifest import Clock

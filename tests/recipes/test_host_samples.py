@@ -9,8 +9,8 @@ import pytest
 from tests.making import copy, kernel, make_run
 
 import alltrace
-from alltrace.recipes.ask import ask
-from alltrace.recipes.ask_all import ask_all
+from alltrace.recipes.execution.ask import ask
+from alltrace.recipes.execution.ask_all import ask_all
 from alltrace.recipes.registry import find
 from alltrace.synth import write_run
 from alltrace.trace.intervals import merge

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from alltrace.recipes import registry
-from alltrace.recipes.overlap import RECIPE
+from alltrace.recipes.questions.overlap import RECIPE
 from alltrace.trace.errors import AlltraceError, UsageError
 
 
@@ -17,7 +17,7 @@ def test_every_name_finds_the_recipe_of_that_name():
 
 
 def test_a_recipe_of_another_package_is_found(monkeypatch):
-    added(monkeypatch, "theirs", "alltrace.recipes.overlap:RECIPE")
+    added(monkeypatch, "theirs", "alltrace.recipes.questions.overlap:RECIPE")
     assert "theirs" in registry.names()
     assert registry.find("theirs") is RECIPE
 
@@ -26,8 +26,8 @@ def test_a_recipe_of_another_package_is_found(monkeypatch):
     ("value", "says"),
     [
         ("no.such.module:RECIPE", "no.such.module:RECIPE cannot be loaded"),
-        ("alltrace.recipes.overlap:NONE", "cannot be loaded"),
-        ("alltrace.recipes.overlap:Overlap", "expected a Recipe"),
+        ("alltrace.recipes.questions.overlap:NONE", "cannot be loaded"),
+        ("alltrace.recipes.questions.overlap:Overlap", "expected a Recipe"),
     ],
 )
 def test_a_broken_recipe_of_another_package_is_named(monkeypatch, value, says):

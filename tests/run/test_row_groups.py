@@ -107,8 +107,8 @@ def test_any_rows_come_back(rows, memory, ahead, tmp_path_factory):
     with (
         mock.patch.object(row_groups, "ROW_GROUP_ROWS", 8),
         mock.patch.object(row_groups, "_SMALL_ROWS", 2),
-        mock.patch("alltrace.run.lanes.MIN_ROWS", 6 if ahead else 8192),
-        mock.patch("alltrace.run.lanes.HELD_BACK_ROWS", 2),
+        mock.patch("alltrace.run.track_row_groups.MIN_ROWS", 6 if ahead else 8192),
+        mock.patch("alltrace.run.track_row_groups.HELD_BACK_ROWS", 2),
     ):
         write(folder / "t.parquet", rows, memory)
     found = read_parquet(folder / "t.parquet", COLUMNS, ["kind"]).to_pylist()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from alltrace.recipes.sql import query
+from alltrace.recipes.questions.sql import query
 from alltrace.run.manifest import (
     MANIFEST,
     Clock,

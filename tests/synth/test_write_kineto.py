@@ -260,7 +260,7 @@ def test_who_ran_where_is_the_same(twins):
 
 def test_the_two_have_no_difference_of_their_own(twins):
     """`diff` of the twins: whatever both have is the same, and each alone has NCCL's ranges or PyTorch's."""
-    from alltrace.recipes.comparing import compare
+    from alltrace.recipes.questions.diff import compare
 
     rows = compare(*twins[1:]).table.to_pylist()
     apart = [r for r in rows if r["verdict"] != "same"]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.bounds import bounds_between
-from alltrace.align.fitting import MAD_TO_SIGMA, Block, Fit, Units, fit, make_blocks, residuals
-from alltrace.align.jumps import Jump, find_jump
-from alltrace.align.remaining import LEAST_INSTANCES, remaining
+from alltrace.align.clock_fit import MAD_TO_SIGMA, Block, Fit, Units, fit, make_blocks, residuals
+from alltrace.align.clock_jumps import Jump, find_jump
+from alltrace.align.clock_residuals import LEAST_INSTANCES, remaining
+from alltrace.align.message_bounds import bounds_between
 from alltrace.run.manifest import Clock
 from alltrace.run.store import number_ranges
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.align.fitting import Floats, Ints
+    from alltrace.align.clock_fit import Floats, Ints
+    from alltrace.align.clock_residuals import Remaining
     from alltrace.align.members import Evidence
-    from alltrace.align.remaining import Remaining
     from alltrace.run.manifest import Manifest
 
 _SHORTEST_NS = 1_000

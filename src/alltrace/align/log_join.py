@@ -1,8 +1,8 @@
 """NCCL's logs joined with the operations of a trace: what a log tells of an operation that the trace does not.
 
-Each rank's operations are aligned with its calls (`alltrace.align.call_matching`). A call fills in what is null: size, count, type,
-communicator, peer, root. What the trace tells itself stays. Operations of which no call was found get their size from the same
-instance on other ranks. A log that does not fit fills in nothing.
+Each rank's operations are aligned with its calls (`alltrace.align.log_call_matching`). A call fills in what is null: size, count,
+type, communicator, peer, root. What the trace tells itself stays. Operations of which no call was found get their size from the
+same instance on other ranks. A log that does not fit fills in nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.align.call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
-from alltrace.align.joined import Joined
+from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
+from alltrace.align.log_join_result import Joined
 from alltrace.align.logged_units import Units, units_of
 from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.run.manifest import LogMatch

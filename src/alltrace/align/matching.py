@@ -1,8 +1,9 @@
 """Matches operations across ranks: which are one instance of one communicator, and how sure that is.
 
 Where the profiler gives communicator and sequence number, these decide. Else time decides, not the ordinal, which one dropped event
-would shift: members of a synchronising operation end together, so once ranks are on one clock (`alltrace.align.timing`), those of
-equal communicator and token (operation, size, type) whose ends coincide are one instance. Unknown communicators are inferred first.
+would shift: members of a synchronising operation end together, so once ranks are on one clock (`alltrace.align.coarse_clocks`),
+those of equal communicator and token (operation, size, type) whose ends coincide are one instance. Unknown communicators are
+inferred first.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.align.inference import inferred
+from alltrace.align.coarse_clocks import WINDOW_NS, Timing, common_time, pair_keys
+from alltrace.align.communicator_inference import inferred
 from alltrace.align.instances import clusters, filled
 from alltrace.align.operations import Operations, flatten
 from alltrace.align.schema import MEMBERS, Group
-from alltrace.align.timing import WINDOW_NS, Timing, common_time, pair_keys
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from alltrace.run.manifest import NAMES, plain, read_manifest, write_json, write
 from alltrace.run.overlay import ALIGN, FACTS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run
-from alltrace.trace.cache_folder import default_folder, existing_folder, own_folder
+from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, InputError
 from alltrace.trace.names import intern
 from alltrace.trace.schema import TABLES
@@ -36,7 +36,7 @@ from alltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from alltrace.align.joined import Joined
+    from alltrace.align.log_join_result import Joined
 
 _NO_MEMBERS = (
     "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
@@ -161,7 +161,7 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
 def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
     """Write the tables of the alignment into `draft`; returns its facts."""
     from alltrace.align.clocks import place_ranks, solve
-    from alltrace.align.joined import NEARLY_ALL
+    from alltrace.align.log_join_result import NEARLY_ALL
     from alltrace.align.matching import match
     from alltrace.align.members import evidence_of, meet
 
@@ -220,7 +220,7 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
 
-    from alltrace.align.joined import Joined
+    from alltrace.align.log_join_result import Joined
 
     if not any(log.kind == "nccl" for log in run.manifest.logs):
         return Joined(tables), names

@@ -32,7 +32,8 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
     Raises:
         UsageError: The answer has no picture, or lacks a column of it.
     """
-    from alltrace.charts import bars, fields, points
+    from alltrace.charts import bars, points
+    from alltrace.charts import heatmaps as fields
 
     asked = chart or answer.chart
     if asked is None:

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alltrace.cli.command import Parser, add_import_options, add_rank_option, open_from, parse_ranks
-from alltrace.cli.folder import Folder
+from alltrace.cli.output_folder import Folder
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
-from alltrace.trace.wording import counted
+from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.ask_all import Reply
     from alltrace.recipes.base import Recipe
+    from alltrace.recipes.execution.ask_all import Reply
 
 _EXAMPLE = "alltrace recipe all ./reports/ -o answers --format csv"
 
@@ -73,7 +73,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     _check(given)
     run = open_from(args)
     from alltrace.cli.progress import counting
-    from alltrace.recipes.ask_all import each_reply
+    from alltrace.recipes.execution.ask_all import each_reply
 
     asked = len(run.ranks) if ranks is None else len(ranks)
     done: dict[int, _Done] = {}
@@ -144,8 +144,8 @@ def _index(replies: Sequence[_Done], written: Mapping[str, Any], facts: Mapping[
 
 
 def _page(replies: Sequence[_Done], written: Mapping[str, Any], facts: Mapping[str, int]) -> str:
-    from alltrace.cli.asking import summary
     from alltrace.cli.output import markdown_text
+    from alltrace.cli.recipe_verb import summary
 
     ranks, hosts, devices = (counted(facts[thing], thing[:-1]) for thing in ("ranks", "hosts", "devices"))
     lines = ["# All recipes", "", f"{ranks} on {hosts}, {devices}.", ""]

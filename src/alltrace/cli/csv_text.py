@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from alltrace.cli.cells import column_cells, is_number
 from alltrace.core.text import CELL, NAME, NULL_NUMBER, NUMBER, NUMBER_OR_NULL, write_csv_rows
 from alltrace.engine.tasks import default_jobs
-from alltrace.run.ahead import in_threads
+from alltrace.run.prefetch import in_threads
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:

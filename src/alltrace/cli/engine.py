@@ -57,7 +57,7 @@ def start_engine(args: argparse.Namespace) -> None:
         LASTING.enter_context(using(LASTING.enter_context(dask_engine(str(address)))))
         return
     from alltrace.engine.cluster import queue_engine
-    from alltrace.trace.cache_folder import default_folder, own_folder
+    from alltrace.trace.cache_dir import default_folder, own_folder
 
     logs = own_folder(getattr(args, "cache_dir", None) or default_folder()) / "jobs"
     logs.mkdir(exist_ok=True)

@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from alltrace.run.watching import Watcher
+from alltrace.run.import_progress import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export.drafts import Draft
-from alltrace.export.lines import INT, MICROSECONDS, TEXT, Pool, Template
-from alltrace.export.merge import Sorter
+from alltrace.export.atomic_output import Draft
+from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
+from alltrace.export.record_bytes import INT, MICROSECONDS, TEXT, Pool, Template
 from alltrace.export.slices import counters_of, flows_across, slices_of, track_labels
 from alltrace.export.tracks import launches_of, tracks_of
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.export.lines import Pool
+    from alltrace.export.record_bytes import Pool
     from alltrace.run.store import Run
 
     Int64 = NDArray[np.int64]

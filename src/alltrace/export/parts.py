@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.export.drafts import Output
+from alltrace.export.atomic_output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from alltrace.export.drafts import Draft
+    from alltrace.export.atomic_output import Draft
 
 
 _PIECES = 16

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export.drafts import Draft
-from alltrace.export.lines import FIXED64, TEXT, VARINT, Pool, Template
-from alltrace.export.merge import Sorter
+from alltrace.export.atomic_output import Draft
+from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
+from alltrace.export.record_bytes import FIXED64, TEXT, VARINT, Pool, Template
 from alltrace.export.slices import COUNTER_SCALE, counters_of, flows_across, slices_of, track_labels
 from alltrace.export.tracks import Launches, Tracks, launches_of, tracks_of
 from alltrace.trace.errors import UsageError, printable

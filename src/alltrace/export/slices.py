@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.align.aligned import Aligned
-    from alltrace.export.lines import Pool
     from alltrace.export.names import NameCodes
+    from alltrace.export.record_bytes import Pool
     from alltrace.export.selection import Selection
     from alltrace.export.tracks import Launches
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alltrace.export.drafts import Draft, check_folder
+from alltrace.export.atomic_output import Draft, check_folder
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.export.drafts import Draft
+from alltrace.export.atomic_output import Draft
 from alltrace.export.tracks import numbers
 from alltrace.trace.intervals import Merged, intersection, merge
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from alltrace.charts import draw, figure
-from alltrace.recipes.ask import ask
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import find
 from alltrace.trace.errors import AlltraceError, UsageError
 
@@ -198,7 +198,7 @@ def gather(
         run: The run.
         name: What it is called.
         ranks: The ranks to ask; None for all.
-        steps: The steps to count (see `alltrace.recipes.window.select`); None for the whole run.
+        steps: The steps to count (see `alltrace.recipes.execution.window.select`); None for the whole run.
         skip_warmup: Leave out warm-up steps.
         jobs: The most processes; None lets the number of rows decide.
         pictures: Whether figures are wanted.
@@ -207,7 +207,7 @@ def gather(
     Raises:
         UsageError: There is no such rank or step.
     """
-    from alltrace.recipes.window import select
+    from alltrace.recipes.execution.window import select
 
     sections: list[Section] = []
     said: set[str] = set()

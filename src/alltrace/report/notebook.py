@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.ask import wants_alignment
-from alltrace.recipes.availability import not_imported
+from alltrace.recipes.execution.ask import wants_alignment
+from alltrace.recipes.execution.availability import not_imported
 from alltrace.report.markdown import literal
 from alltrace.report.words import described
 from alltrace.trace.errors import UsageError

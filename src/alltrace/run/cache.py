@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.base import open_report
-from alltrace.run.contents import Content, content_hash, file_stamps
 from alltrace.run.discover import find_reports, outdated
 from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
-from alltrace.trace.cache_folder import default_folder, own_folder, unwritable
+from alltrace.run.report_hash import Content, content_hash, file_stamps
+from alltrace.trace.cache_dir import default_folder, own_folder, unwritable
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from alltrace.run.watching import Watcher
+    from alltrace.run.import_progress import Watcher
     from alltrace.trace.kernel_rules import KernelRules
 
 DEFAULT_SIZE_BYTES = 20 << 30

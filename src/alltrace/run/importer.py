@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import Report, ReportReader, open_report
-from alltrace.run.contents import Content, content_hash, is_as_it_was
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
 from alltrace.run.identity import Plan, RankPlan, plan_ranks
+from alltrace.run.import_progress import Watcher
 from alltrace.run.manifest import (
     MANIFEST,
     NAMES,
@@ -37,8 +37,8 @@ from alltrace.run.manifest import (
 )
 from alltrace.run.parquet import write_parquet
 from alltrace.run.rank_import import RankTask, import_ranks
+from alltrace.run.report_hash import Content, content_hash, is_as_it_was
 from alltrace.run.store import Names, number_ranges
-from alltrace.run.watching import Watcher
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import EVENT_TABLES, TABLES

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.compute as pc
 
 from alltrace.readers.base import open_report
-from alltrace.run.ahead import ahead
 from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, rank_folder, rank_to_json, write_json
 from alltrace.run.parquet import read_parquet, write_parquet
+from alltrace.run.prefetch import ahead
 from alltrace.run.row_groups import one_thread
 from alltrace.run.writer import TableWriter
 from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
@@ -313,7 +313,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[_Piece],
     order = [s.report for s in plan.sources]
     piece = pieces[0]
     if len(pieces) > 1:
-        from alltrace.run.joining import join_pieces
+        from alltrace.run.report_merge import join_pieces
 
         by_report = {int(p.folder.parent.name): p for p in pieces}
         parts = [(by_report[i].folder, _shift(task, order[0], i), by_report[i].rows) for i in order]

@@ -107,7 +107,7 @@ def printed_steps(run: Path) -> Any:
 
 
 def _record(path: str, kind: str, records: int) -> LogRecord:
-    from alltrace.run.contents import content_hash
+    from alltrace.run.report_hash import content_hash
 
     size, digest = content_hash(Path(path))
     return LogRecord(path, kind, size, digest, records)

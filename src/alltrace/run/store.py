@@ -464,7 +464,7 @@ class Run:
 
         The connection lives in memory; the run's files are only read.
         """
-        from alltrace.run.views import connect
+        from alltrace.run.sql_views import connect
 
         return connect(self, tables)
 

@@ -1,8 +1,8 @@
 """Writes one canonical table of one rank to one Parquet file: sorted, compact, in bounded memory.
 
-Rows are buffered. Of a full buffer, the rows of busy tracks are written at once (`alltrace.run.lanes`); where that does not help,
-it is sorted and put aside on disk, and at the end the sorted buffers are merged. Rows of a table that fits into one buffer, or
-whose tracks each come in order of time, never touch the disk twice.
+Rows are buffered. Of a full buffer, the rows of busy tracks are written at once (`alltrace.run.track_row_groups`); where that does
+not help, it is sorted and put aside on disk, and at the end the sorted buffers are merged. Rows of a table that fits into one
+buffer, or whose tracks each come in order of time, never touch the disk twice.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.columns import HeldColumns
-from alltrace.run.lanes import Lanes
+from alltrace.run.pending_rows import Rows
 from alltrace.run.row_groups import RowGroups
-from alltrace.run.rows import Rows
 from alltrace.run.sorting import RowOrder, SortedBlocks, merge
 from alltrace.run.spill import Spill, block_rows
+from alltrace.run.track_row_groups import Lanes
 from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from alltrace.run.lanes import WrittenRun
+    from alltrace.run.track_row_groups import WrittenRun
     from alltrace.trace.schema import Table
 
 DEFAULT_MEMORY_BYTES = 48 * 1024 * 1024
@@ -160,7 +160,7 @@ class TableWriter:
         return self._file
 
     def _nesting(self, open_end_ns: int | None) -> Any:
-        from alltrace.run.nesting import Nesting
+        from alltrace.run.range_parents import Nesting
 
         if open_end_ns is not None and self._extent is not None:
             open_end_ns = max(open_end_ns, self._extent[1])

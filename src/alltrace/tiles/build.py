@@ -22,7 +22,7 @@ from alltrace.run.overlay import signature as run_signature
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
 from alltrace.tiles.grid import Grid, grid_of
-from alltrace.trace.cache_folder import default_folder, existing_folder, own_folder
+from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, InputError
 
 if TYPE_CHECKING:

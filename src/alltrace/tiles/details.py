@@ -255,7 +255,7 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
 
 
 def _literal(path: str) -> str:
-    from alltrace.run.views import as_pattern
+    from alltrace.run.sql_views import as_pattern
 
     return as_pattern(path)
 

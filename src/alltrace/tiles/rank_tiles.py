@@ -68,7 +68,7 @@ class TrackTiles:
 
 def summary_of(rank: RankTables, grid: Grid) -> dict[str, Int64]:
     """What the devices of a rank did, per bin of the grid's finest level: for each of `SUMMARY_PARTS` an int64 array of ns."""
-    from alltrace.recipes.devices import device_activity
+    from alltrace.recipes.analysis.device_intervals import device_activity
 
     edges = grid.edges(0, grid.bins(grid.level), grid.level)
     sums = {part: np.zeros(len(edges) - 1, np.int64) for part in SUMMARY_PARTS}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.tiles.ahead import Ahead
 from alltrace.tiles.busy import binned_parts
 from alltrace.tiles.events import Bounded, EventReader
 from alltrace.tiles.files import HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
 from alltrace.tiles.grid import MOST_LEVEL, TILE_BINS
+from alltrace.tiles.prefetch import Ahead
 from alltrace.tiles.rank_tiles import TrackTiles, binned
 from alltrace.tiles.tracks import GROUPS, SAMPLES, SOURCES, SUMMARY, parse_key, tables_of
 from alltrace.tiles.waits import waits_of

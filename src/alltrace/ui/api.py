@@ -14,9 +14,9 @@ from starlette.routing import Route
 from alltrace.tiles.cancel import CancelledError, Token
 from alltrace.trace.errors import AlltraceError, UsageError, printable
 from alltrace.ui import facts
-from alltrace.ui.apart import Question, answer, comparison
-from alltrace.ui.asking import Asked
-from alltrace.ui.plain import plain, plain_answer
+from alltrace.ui.json_values import plain, plain_answer
+from alltrace.ui.recipe_process import Question, answer, comparison
+from alltrace.ui.request_values import Asked
 from alltrace.ui.session import GoneError, NotReadyError, Session, understandable
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _recipe(session: Session, asked: Asked, token: Token) -> Response:
 
 
 def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Response:
-    from alltrace.recipes.durations import chosen
+    from alltrace.recipes.questions.durations import chosen
 
     _ = session.view, other.view
     what, ranks = asked.maybe("what"), asked.ranks()
@@ -283,7 +283,7 @@ def _kernels(session: Session) -> KernelReports:
 
 
 def _sql(session: Session, asked: Asked, token: Token) -> Response:
-    from alltrace.recipes.sql import Limits, query
+    from alltrace.recipes.questions.sql import Limits, query
 
     _ = session.view
     with _alone(_one_query, token):

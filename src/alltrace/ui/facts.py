@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from alltrace.ui.apart import Question, answer
-from alltrace.ui.plain import plain, plain_answer
+from alltrace.ui.json_values import plain, plain_answer
+from alltrace.ui.recipe_process import Question, answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alltrace.ui.plain import plain, plain_answer
+from alltrace.ui.json_values import plain, plain_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -47,7 +47,7 @@ def serve(
         from alltrace.ui.security import new_token
     except ImportError as error:
         raise AlltraceError(f"the page needs the package {error.name}; install alltrace[ui]") from error
-    from alltrace.ui.apart import stop
+    from alltrace.ui.recipe_process import stop
     from alltrace.ui.session import Session
 
     listening = _listen(host, port)

@@ -6,7 +6,7 @@ import pytest
 from alltrace.export.paraver import lines, records
 from alltrace.export.paraver.lines import Lines
 from alltrace.export.paraver.records import RecordWriter
-from alltrace.export.rows import RowSorter
+from alltrace.export.sorted_rows import RowSorter
 from alltrace.trace.errors import UsageError
 
 OBJECTS = ["0:1:1:1", "12:1:3:45678", "65535:1:65535:65535"]

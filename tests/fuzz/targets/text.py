@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.cli.csv_text import to_csv
-from alltrace.export.lines import FIXED64, INT, MICROSECONDS, TEXT, VARINT, Pool, Template
+from alltrace.export.record_bytes import FIXED64, INT, MICROSECONDS, TEXT, VARINT, Pool, Template
 from tests.fuzz.fields import Fields
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from tests.making import kernel, make_run
 
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 
 
 def test_quartiles_over_ranks_are_exact_and_files_hold_the_extremes(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from tests.making import make_run
 
 import alltrace
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 from alltrace.synth import write_run
 from alltrace.trace.errors import UsageError
 

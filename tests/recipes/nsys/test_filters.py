@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.making import copy, kernel, make_run
 
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.nsys.filters import RangeName, filtered, given_filters, parse_range, parse_times
 from alltrace.trace.errors import UsageError
 

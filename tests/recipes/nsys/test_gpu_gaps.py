@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.making import copy, kernel, make_run
 
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 
 MS = 1_000_000
 

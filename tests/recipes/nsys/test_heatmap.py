@@ -8,8 +8,8 @@ from tests.making import collective, copy, kernel, make_run
 
 import alltrace
 from alltrace.cli.main import main
-from alltrace.recipes.ask import ask
-from alltrace.recipes.ask_all import ask_all
+from alltrace.recipes.execution.ask import ask
+from alltrace.recipes.execution.ask_all import ask_all
 from alltrace.recipes.nsys.heatmap import Binning, equal_bins
 from alltrace.recipes.registry import find
 from alltrace.run.manifest import Clock

@@ -5,7 +5,7 @@ import random
 import pytest
 from tests.making import collective, kernel, make_run
 
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 
 
 def by_hand(kernels, of):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import alltrace
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 from alltrace.synth import write_run
 
 

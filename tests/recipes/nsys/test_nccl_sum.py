@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from alltrace.align.store import aligned
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
 from alltrace.synth import write_run

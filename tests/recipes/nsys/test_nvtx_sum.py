@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.making import make_run
 
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 
 
 def spans(name, *lengths, **others):

@@ -12,7 +12,7 @@ from tests.nsight_recipes import ask_nsight, close, rows_of, twin
 from tests.recipes.stats.test_oracle import complete
 
 import alltrace
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import find
 from alltrace.synth import write_run
 

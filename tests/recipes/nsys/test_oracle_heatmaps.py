@@ -11,7 +11,7 @@ import pytest
 from tests.nsight_recipes import ask_nsight, twin
 
 import alltrace
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 from alltrace.synth import write_run
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.making import kernel, make_run
 
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 from alltrace.trace.errors import UsageError
 
 

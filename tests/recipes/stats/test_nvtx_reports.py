@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from alltrace.cli.csv_text import to_csv
-from alltrace.recipes.ask import ask
 from alltrace.recipes.base import Part
+from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.stats import find_report
 from alltrace.run.importer import import_reports
 from alltrace.run.store import open_run

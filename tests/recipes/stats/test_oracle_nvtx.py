@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from alltrace.cli.output import cells
-from alltrace.recipes.ask import ask
+from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.stats import find_report
 from alltrace.run.importer import import_reports
 from alltrace.run.store import open_run

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from alltrace.trace.cache_folder import default_folder, own_folder
+from alltrace.trace.cache_dir import default_folder, own_folder
 from alltrace.trace.errors import AlltraceError, UsageError
 
 _VERSION = re.compile(r"(?:Version|version)\s+(\d{4})\.(\d+)\.(\d+)")

@@ -38,7 +38,7 @@ class CheckCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Judge and write; the breaches also go to standard error."""
         from alltrace.cli.output import check_drawable, check_output, write_answer
-        from alltrace.recipes.budget import judge, read_limits
+        from alltrace.recipes.questions.check import judge, read_limits
 
         check_output(args)
         check_drawable("check", None, args)

@@ -18,8 +18,8 @@ class DiffCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Both runs, and how far they must differ."""
-        from alltrace.recipes.comparing import ALPHA, THRESHOLD_PERCENT
-        from alltrace.recipes.durations import WHAT
+        from alltrace.recipes.questions.diff import ALPHA, THRESHOLD_PERCENT
+        from alltrace.recipes.questions.durations import WHAT
 
         for label in ("a", "b"):
             text = f"a run directory, a report, a folder of reports, a pattern or a URL: run {label.upper()}"
@@ -45,8 +45,8 @@ class DiffCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Compare and write."""
         from alltrace.cli.output import check_drawable, check_output, write_answer
-        from alltrace.recipes.comparing import CHART, compare
-        from alltrace.recipes.durations import chosen
+        from alltrace.recipes.questions.diff import CHART, compare
+        from alltrace.recipes.questions.durations import chosen
 
         check_output(args)
         check_drawable("diff", CHART, args)

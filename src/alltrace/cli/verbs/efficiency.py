@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from alltrace.cli.asking import RecipeCommand
+from alltrace.cli.recipe_verb import RecipeCommand
 
 COMMAND = RecipeCommand("efficiency", "efficiency", "alltrace efficiency ./reports/ --per step --convention talp")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from alltrace.cli.command import add_import_options, add_rank_option, open_from, parse_ranks
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, UsageError, printable
-from alltrace.trace.wording import counted
+from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     import argparse

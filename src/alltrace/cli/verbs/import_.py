@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from alltrace.cli.command import add_import_options
 from alltrace.cli.engine import start_engine
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
-from alltrace.trace.wording import counted
+from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +50,7 @@ class ImportCommand:
         from alltrace.cli.progress import watching
         from alltrace.run.cache import fetch
         from alltrace.run.importer import import_reports
-        from alltrace.trace.cache_folder import default_folder
+        from alltrace.trace.cache_dir import default_folder
 
         rules = None
         if args.kernel_rules is not None:

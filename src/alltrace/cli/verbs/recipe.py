@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from alltrace.cli.asking import add_recipe_options, ask_and_write, summary
 from alltrace.cli.command import Parser, add_answer_options, add_run_argument
+from alltrace.cli.recipe_verb import add_recipe_options, ask_and_write, summary
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 

@@ -34,7 +34,7 @@ class ReportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Ask all recipes of the report and write it."""
-        from alltrace.recipes.window import select
+        from alltrace.recipes.execution.window import select
         from alltrace.report import gather
 
         write = _writer(args)

@@ -27,7 +27,7 @@ class SqlCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Ask and write."""
         from alltrace.cli.output import check_output, write_answer
-        from alltrace.recipes.sql import query
+        from alltrace.recipes.questions.sql import query
 
         check_output(args)
         run = open_from(args)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.trace.errors import EXIT_DONE, UsageError
-from alltrace.trace.wording import counted
+from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     import argparse

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from pathlib import Path
 
-    from alltrace.export.drafts import Draft
+    from alltrace.export.atomic_output import Draft
     from alltrace.readers.paraver.labels import EventType
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.export.rows import RowSorter
+from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tracks import call_keys
 
 if TYPE_CHECKING:

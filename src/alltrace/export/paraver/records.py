@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.export.rows import RowSorter
+    from alltrace.export.sorted_rows import RowSorter
 
     Int64 = NDArray[np.int64]
 

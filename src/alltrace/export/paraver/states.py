@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.core.paraver import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, strongest
-from alltrace.export.rows import RowSorter
+from alltrace.export.sorted_rows import RowSorter
 from alltrace.readers.paraver import labels as ev
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from alltrace.export.paraver.joining import CallJoin
 from alltrace.export.paraver.pairing import Ends
 from alltrace.export.paraver.stacks import changes
 from alltrace.export.paraver.states import STATES, StateBuilder, state_of_call, state_of_mpi
-from alltrace.export.rows import RowSorter
+from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tracks import UNKNOWN, Intervals, Tracks, intervals_of, numbers, words
 from alltrace.readers.paraver import labels as ev
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.export.drafts import Draft, Output
+from alltrace.export.atomic_output import Draft, Output
 from alltrace.export.paraver.pairing import Ends, pair
 from alltrace.export.paraver.pcf import pcf_text
 from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.paraver.resources import resources_of
 from alltrace.export.paraver.survey import Survey
 from alltrace.export.paraver.task import Task
-from alltrace.export.rows import RowSorter
+from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tracks import UNKNOWN, Tracks, numbers, tracks_of
 from alltrace.readers.paraver import labels as ev
 from alltrace.trace.errors import UsageError, printable

@@ -9,7 +9,7 @@ import numpy as np
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.trace.errors import path_text
-from alltrace.trace.wording import counted
+from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

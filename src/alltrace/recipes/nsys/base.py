@@ -176,7 +176,7 @@ def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTab
 
 
 def _stacked_table(cells: Sequence[Cell], pieces: Iterator[Mapping[str, Any]]) -> AnswerTable:
-    from alltrace.recipes.shelf import shelved
+    from alltrace.recipes.analysis.spilled_table import shelved
 
     whole = shelved(result_table(cells, piece).table for piece in pieces)
     return AnswerTable(whole, tuple(cell.answer_column() for cell in cells))

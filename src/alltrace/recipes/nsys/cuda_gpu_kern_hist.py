@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect
 from alltrace.recipes.base import Chart, Option
-from alltrace.recipes.distribution import COUNT, VALUE, collect
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.ranges import called
 from alltrace.recipes.stats.base import with_rank

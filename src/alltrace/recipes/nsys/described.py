@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.collecting import Collector
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, group, plain
+from alltrace.recipes.analysis.merged_distributions import GROUP, Pool
 from alltrace.recipes.base import Chart
-from alltrace.recipes.collecting import Collector
-from alltrace.recipes.distribution import COUNT, VALUE, group, plain
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, NsysRecipe, file_columns, files
 from alltrace.recipes.nsys.ranges import KEYS, range_names
-from alltrace.recipes.pool import GROUP, Pool
 from alltrace.recipes.stats.base import RANK
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, summarize
 from alltrace.recipes.base import Chart, Option
-from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.file_accesses import (
     ACCESS_READS,

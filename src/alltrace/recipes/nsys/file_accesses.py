@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.distribution import group
+from alltrace.recipes.analysis.distribution import group
+from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 from alltrace.recipes.nsys.base import Cell
 from alltrace.recipes.nsys.sampled import texts_of
-from alltrace.recipes.nvtx_projection import innermost_ranges
 from alltrace.recipes.stats.base import RANK
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers

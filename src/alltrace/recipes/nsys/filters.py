@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Option
-from alltrace.recipes.shared import once
-from alltrace.recipes.window import DEVICE_TABLES, with_parents
+from alltrace.recipes.execution.shared_tables import once
+from alltrace.recipes.execution.window import DEVICE_TABLES, with_parents
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
@@ -277,7 +277,7 @@ class FilteredRank:
 
     @cached_property
     def _projected(self) -> NDArray[np.int64]:
-        from alltrace.recipes.nvtx_projection import projection
+        from alltrace.recipes.analysis.nvtx_projection import projection
         from alltrace.trace.arrays import integers
 
         assert self._filters.projected is not None  # noqa: S101  only asked when given
@@ -302,7 +302,7 @@ def _columns_of(table: str) -> tuple[str, ...]:
 
 def _ranges_named(rank: RankTables, name: RangeName) -> Any:
     ranges = rank.table("ranges", _RANGE_READS["ranges"])
-    from alltrace.recipes.nvtx_projection import close_ends
+    from alltrace.recipes.analysis.nvtx_projection import close_ends
     from alltrace.trace.arrays import integers
 
     ranges = ranges.set_column(1, "end", close_ends(ranges))
@@ -311,7 +311,7 @@ def _ranges_named(rank: RankTables, name: RangeName) -> Any:
 
 def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of the ranges that a filter names, in the order of their starts."""
-    from alltrace.recipes.distribution import group
+    from alltrace.recipes.analysis.distribution import group
 
     codes, some = group([ranges.column("domain"), ranges.column("name")])
     distinct = ranges.take(pa.array(some))

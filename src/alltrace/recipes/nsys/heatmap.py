@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Chart, Option
+from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.filters import given_filters
-from alltrace.recipes.shared import once
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.run.clock import clock_map
 from alltrace.trace.arrays import integers

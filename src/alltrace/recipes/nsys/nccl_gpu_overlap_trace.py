@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Chart, Option
-from alltrace.recipes.distribution import group
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import COUNT, collect, summarize
 from alltrace.recipes.base import Chart, Option
-from alltrace.recipes.distribution import COUNT, collect, summarize
 from alltrace.recipes.nsys.base import RANK_CELL, Cell, NsysRecipe
 from alltrace.recipes.nsys.filters import TIMES, given_filters
 from alltrace.trace.arrays import integers

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, summarize
 from alltrace.recipes.base import Part
-from alltrace.recipes.distribution import COUNT, VALUE, collect, summarize
 from alltrace.recipes.nsys.base import RANK_CELL, Cell
 from alltrace.recipes.nsys.described import Described, DescribedRanges, statistics, statistics_columns
 from alltrace.recipes.nsys.ranges import RANGES, closed, of_nccl

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.nsys.sampled import texts_of
-from alltrace.recipes.shared import once
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.collecting import in_pieces
+from alltrace.recipes.analysis.collecting import in_pieces
 from alltrace.recipes.nsys.described import DescribedRanges
 from alltrace.recipes.nsys.ranges import RANGES, closed, with_length
 

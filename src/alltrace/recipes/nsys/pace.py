@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.base import Answer, AnswerTable, Chart, Option
-from alltrace.recipes.distribution import collect, summarize
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns, result_table
 from alltrace.recipes.nsys.described import TEXT, statistics, statistics_columns
 from alltrace.recipes.stats.base import with_rank

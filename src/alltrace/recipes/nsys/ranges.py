@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.distribution import VALUE
-from alltrace.recipes.shared import once
+from alltrace.recipes.analysis.distribution import VALUE
+from alltrace.recipes.execution.shared_tables import once
 
 if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
@@ -39,7 +39,7 @@ def with_length(ranges: Any) -> Any:
 
 def projected(rank: RankTables) -> Any:
     """The closed ranges that launched GPU work, in the extent of that work; the same columns as `closed`."""
-    from alltrace.recipes.nvtx_projection import projection
+    from alltrace.recipes.analysis.nvtx_projection import projection
 
     def make() -> Any:
         found = projection(rank)

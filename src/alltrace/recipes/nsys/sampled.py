@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
-from alltrace.recipes.shared import once
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_load_ns, by_track

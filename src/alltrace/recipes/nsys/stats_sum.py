@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.distribution import COUNT, group, plain
+from alltrace.recipes.analysis.distribution import COUNT, group, plain
+from alltrace.recipes.analysis.merged_distributions import GROUP, Pool
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
-from alltrace.recipes.pool import GROUP, Pool
 from alltrace.recipes.stats.base import RANK, shares
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.collecting import Collector
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, group, plain, statistics
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
-from alltrace.recipes.collecting import Collector
-from alltrace.recipes.distribution import COUNT, VALUE, group, plain, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import VALUE, group
 from alltrace.recipes.base import Option
-from alltrace.recipes.distribution import VALUE, group
 from alltrace.recipes.stats.base import BY_RANK, NVTX_NAME, Cell
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def launch_ranges(rank: RankTables, kernels: Any) -> Any:
         rank: The rank's tables.
         kernels: Rows of `kernels` with `process` and `correlation`.
     """
-    from alltrace.recipes.nvtx_projection import innermost_ranges
+    from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 
     nothing = pa.nulls(kernels.num_rows, pa.int64())
     if not rank.has("ranges") or not rank.has("api"):

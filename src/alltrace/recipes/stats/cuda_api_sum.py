@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from alltrace.recipes.collecting import in_pieces
-from alltrace.recipes.distribution import VALUE
+from alltrace.recipes.analysis.collecting import in_pieces
+from alltrace.recipes.analysis.distribution import VALUE
 from alltrace.recipes.stats.base import Cell, SumReport
 from alltrace.recipes.stats.cuda import call_labels, column, durations
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from alltrace.recipes.distribution import VALUE
+from alltrace.recipes.analysis.distribution import VALUE
 from alltrace.recipes.stats.base import Cell, SumReport, launch_dims
 from alltrace.recipes.stats.cuda import KERNEL_KEYS, KERNEL_OPTIONS, column, durations, kernel_columns, kernel_keys, kernel_labels
 

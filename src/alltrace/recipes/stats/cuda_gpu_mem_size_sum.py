@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.distribution import VALUE
+from alltrace.recipes.analysis.distribution import VALUE
 from alltrace.recipes.stats.base import Cell, SumReport
 from alltrace.recipes.stats.cuda import column, copy_labels
 

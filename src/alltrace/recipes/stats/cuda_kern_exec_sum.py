@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, summarize
 from alltrace.recipes.base import Chart
-from alltrace.recipes.distribution import COUNT, VALUE, collect, group, summarize
 from alltrace.recipes.stats.base import RANK, RANK_CELL, Cell, StatsReport, with_rank
 from alltrace.recipes.stats.cuda import KERNEL_KEYS, KERNEL_OPTIONS, call_labels, column, kernel_keys, kernel_labels
 from alltrace.recipes.stats.cuda_exec import API_TABLE, KERNEL_TABLE, executions

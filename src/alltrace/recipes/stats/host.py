@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.collecting import in_pieces
-from alltrace.recipes.distribution import VALUE, group
+from alltrace.recipes.analysis.collecting import in_pieces
+from alltrace.recipes.analysis.distribution import VALUE, group
 from alltrace.recipes.stats.base import SumReport
 from alltrace.trace.arrays import integers
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from alltrace.recipes.distribution import VALUE
+from alltrace.recipes.analysis.distribution import VALUE
 from alltrace.recipes.stats.base import Cell, SumReport
 from alltrace.recipes.stats.cuda import column
 from alltrace.recipes.stats.host import timed, whole_calls

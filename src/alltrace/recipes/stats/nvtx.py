@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.collecting import in_pieces
-from alltrace.recipes.distribution import VALUE
+from alltrace.recipes.analysis.collecting import in_pieces
+from alltrace.recipes.analysis.distribution import VALUE
 from alltrace.recipes.stats.base import Cell, SumReport
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class RangeSum(SumReport):
                 ranges = pc.filter(ranges, pc.is_valid(ends))
             yield self._timed(ranges, ranges.column("end"))
         if still_open:
-            from alltrace.recipes.nvtx_projection import close_ends
+            from alltrace.recipes.analysis.nvtx_projection import close_ends
 
             marks = [rank.table("marks", ["time"]).column("time")] if rank.has("marks") else []
             ranges = pa.concat_tables(still_open)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.nvtx_projection import Projection, projection
+from alltrace.recipes.analysis.nvtx_projection import Projection, projection
 from alltrace.recipes.stats.base import StatsReport
 from alltrace.recipes.stats.nvtx_stack import levels, pids_and_tids
 from alltrace.trace.arrays import integers

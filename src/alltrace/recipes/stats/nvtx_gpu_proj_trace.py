@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Chart, Part
-from alltrace.recipes.distribution import group
 from alltrace.recipes.stats.base import RANK_CELL, Cell
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.collecting import in_pieces
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, merge, summarize
+from alltrace.recipes.analysis.launch_matching import CALLS, Launches, match_launches
+from alltrace.recipes.analysis.nvtx_projection import Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.base import Chart
-from alltrace.recipes.call_matching import CALLS, Launches, match_launches
-from alltrace.recipes.collecting import in_pieces
-from alltrace.recipes.distribution import COUNT, VALUE, collect, group, merge, summarize
-from alltrace.recipes.nvtx_projection import Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
 from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, column, kernel_columns, kernel_keys, kernel_labels
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels

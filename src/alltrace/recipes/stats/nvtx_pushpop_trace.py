@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import group
+from alltrace.recipes.analysis.nvtx_projection import Line, Spans, close_ends
 from alltrace.recipes.base import Chart
-from alltrace.recipes.distribution import group
-from alltrace.recipes.nvtx_projection import Line, Spans, close_ends
 from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport
 from alltrace.recipes.stats.nvtx import is_kind, range_labels
 from alltrace.recipes.stats.nvtx_stack import children, levels, name_tree, number_ranges, pids_and_tids, stacks

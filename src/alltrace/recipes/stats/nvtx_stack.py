@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.distribution import group
+from alltrace.recipes.analysis.distribution import group
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, merge
 from alltrace.recipes.base import Chart
-from alltrace.recipes.distribution import COUNT, VALUE, collect, merge
 from alltrace.recipes.stats.base import RANK, RANK_CELL, Cell, StatsReport, with_rank
 from alltrace.recipes.stats.cuda import column
 

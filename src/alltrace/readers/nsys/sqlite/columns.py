@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.core import sqlite as core
-from alltrace.trace.blocks import Blocks
+from alltrace.trace.reusable_buffers import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

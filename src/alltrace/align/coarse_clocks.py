@@ -1,0 +1,307 @@
+"""One time for all ranks, from the pattern of the ends of their synchronising operations: what matching needs of clocks.
+
+It is less than the clocks of a run (see `alltrace.align.clocks`, which are solved from what is matched): ranks are related pairwise
+along a tree, each pair by all operations that both have.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.align.pairwise_clock_fit import Course, Ends, ends_of, relate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from alltrace.align.operations import Operations
+
+_KEYS = 1 << 15
+WINDOW_NS = 1.5e9
+_MARGIN_NS = 10**12
+_TRIES = 4
+_WIDEST_KNOWN_NS = 60_000.0
+_WIDEST_GUESSED_NS = 20_000.0
+_SHARP_NS, _CERTAIN = 3_000.0, 0.8
+_ROOT_SCALE_NS = 200.0
+
+
+@dataclass
+class Timing:
+    """Times of operations on one clock within each component.
+
+    Attributes:
+        start: Start of each operation, ns, float64; likewise `end`.
+        component: The component of each operation's rank: times of different components only compare by their stamps.
+        scale_ns: For each rank the scatter of its ends about its relation, ns.
+        certainty: For each rank how sure its relation is, from 0 to 1.
+        related: Pairs of ranks that were related.
+    """
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    component: NDArray[np.int64]
+    scale_ns: dict[int, float]
+    certainty: dict[int, float]
+    related: list[tuple[int, int]] = field(default_factory=list)
+
+
+def common_time(
+    operations: Operations, *, stamped: bool, expected_ns: Mapping[int, float] | None = None, window_ns: float = WINDOW_NS
+) -> Timing:
+    """Relate the ranks.
+
+    Args:
+        operations: The operations of all ranks.
+        stamped: Whether the shifts are roughly right; else any offset is possible.
+        expected_ns: For each rank how far its times are behind, from an anchor such as steps.
+        window_ns: How far offsets can be from the expected.
+    """
+    ranks = np.unique(operations.rank).tolist()
+    zero = float(operations.shifted_end.min() if len(operations) else 0) - _MARGIN_NS
+    start, end = (t.astype(np.float64) - zero for t in (operations.shifted_start, operations.shifted_end))
+    if expected_ns:
+        late = np.array([expected_ns.get(r, 0.0) for r in ranks])[np.searchsorted(ranks, operations.rank)]
+        start, end = start + late, end + late
+    window = window_ns if stamped or expected_ns else None
+    parent: dict[int, tuple[int, Course]] = {}
+    component = _Components(ranks)
+
+    def connect(first: int, second: int, ends: tuple[Ends, Ends]) -> None:
+        if component[first] == component[second] or not (len(ends[0].time) and len(ends[1].time)):
+            return
+        course = relate(*ends, window)
+        if course is None and window is not None:
+            course = relate(*ends, None)
+        if course is not None and course.scale_ns <= _WIDEST_KNOWN_NS:
+            _connect(first, second, course, component, parent)
+
+    known = operations.communicator >= 0
+    key = (operations.communicator + 1) * 8191 + operations.token
+    apart = pair_keys(operations)
+    # synchronising operations tell best; sends and others that only tend to end together must do where there are none
+    for chosen, of in (
+        (operations.synchronising & known, key),
+        ((operations.paired != 0) & (apart >= 0), apart),
+        (~operations.synchronising & (operations.paired == 0) & known, key),
+    ):
+        if chosen.any() and component.count > 1:
+            ends = _ends(operations, end, ranks, chosen, of)
+            for first, second in _pairs(operations.communicator[chosen], operations.rank[chosen]):
+                connect(first, second, (ends[first], ends[second]))
+    chosen = operations.synchronising & ~known
+    if chosen.any() and component.count > 1:
+        strands = strands_of(operations, end, chosen)
+        _connect_strands(strands, window, component, parent)
+    return _placed(operations, start, end, ranks, component, parent)
+
+
+def _connect_strands(
+    strands: Mapping[int, list[Strand]], window: float | None, component: _Components, parent: dict[int, tuple[int, Course]]
+) -> None:
+    """Relate ranks by strands that may or may not be of one communicator: sharp relations at once, others in order of scatter."""
+    doubtful: list[tuple[float, int, int, Course]] = []
+    for first, second in _guesses(sorted(strands)):
+        for one, other in _alike(strands[first], strands[second]):
+            if component[first] == component[second]:
+                break
+            course = relate(one.ends, other.ends, window)
+            if course is None or course.scale_ns > _WIDEST_GUESSED_NS:
+                continue
+            if course.scale_ns <= _SHARP_NS and course.certainty >= _CERTAIN:
+                _connect(first, second, course, component, parent)
+            else:
+                doubtful.append((course.scale_ns / max(course.certainty, 0.1), first, second, course))
+    for _, first, second, course in sorted(doubtful, key=lambda d: d[:3]):
+        if component[first] != component[second]:
+            _connect(first, second, course, component, parent)
+
+
+def pair_keys(operations: Operations) -> NDArray[np.int64]:
+    """For each send and receive whose peer is known a number of communicator, sender, receiver and message; -1 for others."""
+    known = (operations.paired != 0) & (operations.communicator >= 0) & (operations.peer >= 0) & (operations.group_rank >= 0)
+    result = np.full(len(operations), -1, np.int64)
+    rows = np.flatnonzero(known)
+    if len(rows):
+        sends = operations.paired[rows] > 0
+        own, peer = operations.group_rank[rows], operations.peer[rows]
+        columns = (operations.communicator[rows], np.where(sends, own, peer), np.where(sends, peer, own), operations.size[rows])
+        _, codes = np.unique(np.stack(columns), axis=1, return_inverse=True)
+        result[rows] = codes.reshape(-1)
+    return result
+
+
+def _ends(
+    operations: Operations, end: NDArray[np.float64], ranks: list[int], chosen: NDArray[np.bool_], key: NDArray[np.int64]
+) -> dict[int, Ends]:
+    """The ends of the chosen operations of each rank, and what must be equal for two to be one."""
+    bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
+    found = {}
+    for rank, low, high in zip(ranks, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        mine = chosen[low:high]
+        found[rank] = ends_of(end[low:high][mine], key[low:high][mine] % _KEYS)
+    return found
+
+
+@dataclass(frozen=True)
+class Strand:
+    """Operations of one rank, lane and token whose communicator is not known.
+
+    Attributes:
+        rank: Their rank.
+        lane: Their lane; `stream` its stream.
+        token: Their token.
+        rows: Their places among all operations, by end.
+        ends: Their ends.
+    """
+
+    rank: int
+    lane: int
+    stream: int
+    token: int
+    rows: NDArray[np.int64]
+    ends: Ends
+
+
+def strands_of(operations: Operations, end: NDArray[np.float64], chosen: NDArray[np.bool_]) -> dict[int, list[Strand]]:
+    """The strands of each rank, the longest first."""
+    rows = np.flatnonzero(chosen)
+    rows = rows[np.lexsort((end[rows], operations.token[rows], operations.lane[rows]))]
+    lane, token = operations.lane[rows], operations.token[rows]
+    cuts = np.flatnonzero((lane[1:] != lane[:-1]) | (token[1:] != token[:-1])) + 1
+    strands: dict[int, list[Strand]] = {}
+    for part in np.split(rows, cuts):
+        head = int(part[0])
+        rank = int(operations.rank[head])
+        ends = ends_of(end[part], np.zeros(len(part), np.int64))
+        place = (rank, int(operations.lane[head]), int(operations.stream[head]), int(operations.token[head]))
+        strands.setdefault(rank, []).append(Strand(*place, part, ends))
+    for mine in strands.values():
+        mine.sort(key=lambda s: -len(s.rows))
+    return strands
+
+
+def _alike(first: list[Strand], second: list[Strand]) -> list[tuple[Strand, Strand]]:
+    """Pairs of strands that could be of one communicator: of equal stream where they have such, the longest first."""
+    pairs = [(one, other) for one in first for other in second if one.token == other.token]
+    pairs.sort(key=lambda p: (p[0].stream != p[1].stream, -min(len(p[0].rows), len(p[1].rows))))
+    return pairs[:_TRIES]
+
+
+def _pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Pairs of ranks that share a communicator, those of the communicators with most operations first."""
+    pairs, counts = np.unique(np.stack((communicators, of_rank)), axis=1, return_counts=True)
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for (communicator, rank), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+        groups.setdefault(communicator, []).append((count, rank))
+    for members in sorted(groups.values(), key=lambda m: -sum(c for c, _ in m)):
+        by_count = [r for _, r in sorted(members, key=lambda m: (-m[0], m[1]))]
+        for hub in by_count[:_TRIES]:
+            for other in by_count:
+                if other != hub:
+                    yield hub, other
+
+
+def _guesses(ranks: list[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of ranks that may share a communicator: each with the one before, those a power of two before, and the first."""
+    for place, rank in enumerate(ranks):
+        near = {place - (1 << k) for k in range(12) if place >= 1 << k} | ({0} if place else set())
+        for other in sorted(near, reverse=True):
+            yield ranks[other], rank
+
+
+class _Components:
+    """Which ranks are connected; to begin with each is alone, and the number of its component is its own.
+
+    Of two that are joined only the ranks of the smaller are gone through.
+    """
+
+    def __init__(self, ranks: list[int]) -> None:
+        self._place = {r: r for r in ranks}
+        self._ranks = {r: [r] for r in ranks}
+        self._number = {r: r for r in ranks}
+
+    def __getitem__(self, rank: int) -> int:
+        return self._number[self._place[rank]]
+
+    @property
+    def count(self) -> int:
+        """How many components there are."""
+        return len(self._ranks)
+
+    def join(self, first: int, second: int) -> None:
+        """Join the component of `second` to that of `first`, whose number both have then."""
+        kept, gone = self._place[first], self._place[second]
+        number = self._number[kept]
+        if len(self._ranks[gone]) > len(self._ranks[kept]):
+            kept, gone = gone, kept
+        for rank in self._ranks[gone]:
+            self._place[rank] = kept
+        self._ranks[kept] += self._ranks.pop(gone)
+        self._number[kept] = number
+
+
+def _connect(first: int, second: int, course: Course, component: _Components, parent: dict[int, tuple[int, Course]]) -> None:
+    """Hang the tree of `second` below `first`, turning it so that `second` is its root."""
+    chain = []
+    node = second
+    while node in parent:
+        above, found = parent[node]
+        chain.append((node, above, found))
+        node = above
+    for node, _, _ in chain:
+        del parent[node]
+    for node, above, found in chain:
+        parent[above] = (node, _reversed(found))
+    parent[second] = (first, course)
+    component.join(first, second)
+
+
+def _reversed(course: Course) -> Course:
+    """The same relation, from the second rank to the first."""
+    slope = -course.slope / (1.0 + course.slope)
+    return Course(
+        -course.offset_ns, slope, course.middle_ns + course.offset_ns, course.scale_ns, course.count, course.share, course.certainty
+    )
+
+
+def _placed(
+    operations: Operations,
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+    ranks: list[int],
+    component: _Components,
+    parent: Mapping[int, tuple[int, Course]],
+) -> Timing:
+    bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
+    to_root = _to_root(parent)
+    scale, certainty = dict.fromkeys(ranks, _ROOT_SCALE_NS), dict.fromkeys(ranks, 1.0)
+    start, end = start.copy(), end.copy()
+    for place, rank in enumerate(ranks):
+        course = to_root.get(rank)
+        if course is not None:
+            part = slice(int(bounds[place]), int(bounds[place + 1]))
+            start[part], end[part] = course.apply(start[part]), course.apply(end[part])
+            scale[rank], certainty[rank] = math.hypot(_ROOT_SCALE_NS, course.scale_ns), course.certainty
+    numbers = np.array([component[r] for r in ranks], np.int64)[np.searchsorted(ranks, operations.rank)]
+    return Timing(start, end, numbers, scale, certainty, [(first, second) for second, (first, _) in parent.items()])
+
+
+def _to_root(parent: Mapping[int, tuple[int, Course]]) -> dict[int, Course]:
+    """The relation of each rank to the root of its tree. Each is made from that of its parent: a tree can be one long chain."""
+    found: dict[int, Course] = {}
+    for rank in parent:
+        path = []
+        node = rank
+        while node in parent and node not in found:
+            path.append(node)
+            node = parent[node][0]
+        for below in reversed(path):
+            above, course = parent[below]
+            found[below] = course.then(found[above]) if above in found else course
+    return found

@@ -1,0 +1,370 @@
+"""Which call of a log is which operation of a trace, on one rank: two sequences, aligned.
+
+Both lie in the order of issue. A log is usually longer than the trace, and lines and events go missing on either side. So short
+pieces of the trace are looked for in the whole log first (correlation over operations), and from the best place on both
+sequences are aligned within a band, by operation and by what is known of sizes; how long the operations of one size took tells
+places apart whose operations are equal. What another alignment that is about as good would fill differently stays open.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.align.banded_alignment import align_within_band
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Int64 = NDArray[np.int64]
+
+BAND = 96
+_PIECE = 16_384
+_PIECES = ((128, 16), (32, 32))
+_WELL = 0.95
+_MOST_PAIRS = 64
+_FEWEST = 8
+_ROUNDS = 8
+_FOUND = 0.5
+_NEARLY = 0.12
+_MOST_PLACES = 20_000
+_MOST_TRIED = 6
+_LESSONS = 2
+_PURE = 0.9
+_MARGIN = 1.0
+_ANOTHER_MARGIN = 6.0
+_CLOSE_NS = 3_000_000_000
+_QUARTER_NS = 900_000_000_000
+_ZONES = 14 * 4
+_ALIKE = 0.35
+"""Two durations are alike if their logarithms differ by less."""
+
+
+@dataclass(frozen=True)
+class TracedOps:
+    """Operations of one rank in the order of issue; arrays of n values.
+
+    Attributes:
+        op: Number of the operation.
+        duration_ns: How long it took on the device, 0 where not known.
+        lane: Number of the stream, or -1.
+        bytes: Message size, or -1.
+        utc_ns: When it was issued, by the host's clock; None where the report does not tell.
+    """
+
+    op: Int64
+    duration_ns: Int64
+    lane: Int64
+    bytes: Int64
+    utc_ns: Int64 | None
+
+
+@dataclass(frozen=True)
+class LoggedCalls:
+    """Calls of one rank in the order of its log; arrays of m values.
+
+    Attributes:
+        op: Number of the operation, as in `TracedOps`.
+        kind: Number of what a call would fill in; equal numbers fill in the same.
+        group: Number of its communicator.
+        bytes: Message size, or -1.
+        utc_ns: When its line was written, in UTC or in a local time of an unknown zone; None without times.
+    """
+
+    op: Int64
+    kind: Int64
+    group: Int64
+    bytes: Int64
+    utc_ns: Int64 | None
+
+    def cut(self, low: int, high: int) -> LoggedCalls:
+        """The calls from `low` to `high`."""
+        times = None if self.utc_ns is None else self.utc_ns[low:high]
+        return LoggedCalls(self.op[low:high], self.kind[low:high], self.group[low:high], self.bytes[low:high], times)
+
+
+@dataclass(frozen=True)
+class CallMatch:
+    """The calls of a rank's operations.
+
+    Attributes:
+        call: The call of each operation, -1 without one.
+        sure: Whether no other alignment that is about as good fills in something else.
+        covered: Operations that lie within the log.
+        share: Matched operations of these, 0 to 1.
+        chance: The share of operations that would agree by chance.
+        timed: Whether the lines' times agree with the trace's.
+        reason: Why there is no match, or None.
+    """
+
+    call: Int64
+    sure: NDArray[np.bool_]
+    covered: int
+    share: float
+    chance: float
+    timed: bool
+    reason: str | None = None
+
+
+def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
+    """Align the operations of a trace with the calls of a log."""
+    n, m = len(trace.op), len(log.op)
+    if not n or not m:
+        return _none(n, 0.0, "the trace has no operation" if not n else "the log has no call")
+    chance = _chance(trace, log)
+    timed = trace.utc_ns is not None and log.utc_ns is not None
+    windows = _windows(trace, log)
+    if not windows:
+        return _none(n, chance, "its lines are of another time than the trace")
+    found: list[_Path] = []
+    agreeing = 0.0
+    for low, high in windows:
+        part = log.cut(low, high)
+        for width, many in _PIECES:
+            place = _place(trace, part, width, many)
+            agreeing = max(agreeing, place.agreeing)
+            if place.agreeing >= _FOUND:
+                paths = (_aligned(trace, part, place, first) for first in _worth_trying(trace, part, place))
+                found += [replace(p, call=np.where(p.call >= 0, p.call + low, -1)) for p in paths]
+            if place.agreeing >= _WELL:  # where much is missing only short pieces are whole
+                break
+    if not found:
+        return _none(n, chance, f"at best {agreeing:.0%} of its operations follow each other as in the trace")
+    found.sort(key=lambda f: -f.score)
+    best = found[0]
+    sure = best.sure.copy()
+    for other in found[1:]:
+        if best.score - other.score < _ANOTHER_MARGIN:
+            sure &= (best.call < 0) | (_kinds(log, best.call) == _kinds(log, other.call))
+    matched = best.call >= 0
+    covered = _covered(best.call, m)
+    return CallMatch(best.call, sure & matched, covered, float(matched.sum() / covered) if covered else 0.0, chance, timed)
+
+
+def _none(n: int, chance: float, reason: str) -> CallMatch:
+    return CallMatch(np.full(n, -1, np.int64), np.zeros(n, np.bool_), 0, 0.0, chance, timed=False, reason=reason)
+
+
+def _kinds(log: LoggedCalls, call: Int64) -> Int64:
+    kinds: Int64 = np.where(call >= 0, log.kind[np.maximum(call, 0)], -1)
+    return kinds
+
+
+def _covered(call: Int64, m: int) -> int:
+    """Operations from the first to the last that the log can have: more lie outside only where the log begins or ends."""
+    at = np.flatnonzero(call >= 0)
+    if not len(at):
+        return 0
+    first, last = int(at[0]), int(at[-1])
+    before = min(first, int(call[first]))
+    behind = min(len(call) - 1 - last, m - 1 - int(call[last]))
+    return last - first + 1 + before + behind
+
+
+def _tokens(trace: TracedOps, log: LoggedCalls) -> tuple[Int64, Int64]:
+    """Operations, with their sizes where both sides mostly tell them."""
+    if (trace.bytes >= 0).mean() < 0.9 or (log.bytes >= 0).mean() < 0.9:
+        return trace.op, log.op
+    pairs = np.stack((np.concatenate((trace.op, log.op)), np.concatenate((trace.bytes, log.bytes))))
+    _, numbers = np.unique(pairs, axis=1, return_inverse=True)
+    numbers = numbers.reshape(-1).astype(np.int64)
+    return numbers[: len(trace.op)], numbers[len(trace.op) :]
+
+
+def _chance(trace: TracedOps, log: LoggedCalls) -> float:
+    """The share of operations that would agree if their order meant nothing."""
+    mine, its = _tokens(trace, log)
+    width = int(max(mine.max(), its.max())) + 1
+    return float((np.bincount(mine, minlength=width) / len(mine)) @ (np.bincount(its, minlength=width) / len(its)))
+
+
+def _windows(trace: TracedOps, log: LoggedCalls) -> list[tuple[int, int]]:
+    """The calls whose lines were written while the trace was made, for each zone that the lines' times may be of.
+
+    Times of another zone differ by quarters of an hour. Where the lines' times fit as they are, no other zone is tried.
+    """
+    if trace.utc_ns is None or log.utc_ns is None:
+        return [(0, len(log.op))]
+    first, last = int(trace.utc_ns.min()) - _CLOSE_NS, int(trace.utc_ns.max()) + _CLOSE_NS
+    reached = np.maximum.accumulate(log.utc_ns)
+    windows = []
+    for quarters in sorted(range(-_ZONES, _ZONES + 1), key=abs):
+        ahead = quarters * _QUARTER_NS
+        low = int(np.searchsorted(reached, first + ahead))
+        high = int(np.searchsorted(reached, last + ahead, side="right"))
+        if high - low >= min(_FEWEST, len(trace.op)):
+            windows.append((low, high))
+            if not quarters:
+                break
+    return windows
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a piece of the trace is found in the log.
+
+    Attributes:
+        begin: The piece's first operation; `width`: its operations.
+        firsts: The calls that the first may be, negative where the log begins later.
+        agreeing: The share of its operations that agree there.
+        lanes: For each communicator the stream that its operations are on there.
+    """
+
+    begin: int
+    width: int
+    firsts: Int64
+    agreeing: float
+    lanes: Int64
+
+
+def _place(trace: TracedOps, log: LoggedCalls, width: int, many: int) -> _Place:
+    """The piece of the trace that is best found in the log.
+
+    Every communicator's operations are on one stream, and which is found with it: at each place each communicator takes the stream
+    that most of its operations meet there.
+    """
+    mine, its = _tokens(trace, log)
+    n, m = len(mine), len(its)
+    width = min(n, width)
+    begins = np.unique(np.linspace(0, n - width, min(many, max(1, n // width))).astype(np.int64))
+    size = 1 << (m + width - 1).bit_length()
+    groups, lanes, words = np.unique(log.group), np.unique(trace.lane), np.intersect1d(mine, its)
+    if len(groups) * len(lanes) > _MOST_PAIRS:
+        lanes = lanes[:1] * 0 - 1
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_ROUNDS, int(max(mine.max(), its.max())) + 1))
+    if len(words) <= _ROUNDS:  # few enough to be exact
+        signs = (np.arange(signs.shape[1]) == words[:, None]).astype(np.float64)
+    scale = 1.0 if len(words) <= _ROUNDS else 1.0 / _ROUNDS
+    theirs = np.array([[np.fft.rfft(np.where(log.group == g, row[its], 0.0), size) for row in signs] for g in groups])
+    shifts = np.arange(-(width - 1), m)
+    overlap = np.minimum(shifts + width, m) - np.maximum(shifts, 0)
+    short = overlap < min(width, m, max(8, width // 2))
+    best = _Place(0, width, np.zeros(0, np.int64), -1.0, np.full(int(log.group.max()) + 1, -1, np.int64))
+    for begin in begins.tolist():
+        piece = slice(begin, begin + width)
+        own = trace.lane[piece]
+        met = np.zeros((len(groups), len(lanes), len(shifts)))
+        for k, lane in enumerate(lanes.tolist()):
+            here = (own == lane) if len(lanes) > 1 else np.ones(width, np.bool_)
+            for row, spectrum in zip(signs, theirs.transpose(1, 0, 2), strict=True):
+                turned = np.fft.rfft(np.where(here, row[mine[piece]], 0.0)[::-1], size)
+                met[:, k] += np.fft.irfft(spectrum * turned, size)[:, : len(shifts)] * scale
+        share = met.max(axis=1).sum(axis=0) / overlap
+        share[short] = -1.0
+        top = int(share.argmax())
+        if share[top] > best.agreeing + 1e-9:
+            near = np.flatnonzero(share >= share[top] - _NEARLY)
+            near = near[np.argsort(-share[near], kind="stable")][:_MOST_PLACES]
+            choice = met[:, :, top].argmax(axis=1)
+            stream = np.full(int(log.group.max()) + 1, -1, np.int64)
+            stream[groups] = np.where(met[:, :, top].max(axis=1) > 1.5, lanes[choice], -1)
+            best = _Place(begin, width, shifts[near], float(share[top]), stream)
+    return best
+
+
+def _worth_trying(trace: TracedOps, log: LoggedCalls, place: _Place) -> list[int]:
+    """Of places that fill in the same, one; of others those at which equal kinds took equally long."""
+    begin, width = place.begin, place.width
+    distinct: dict[int, int] = {}
+    for first in place.firsts.tolist():
+        low, high = max(0, first), min(first + width, len(log.kind))
+        distinct.setdefault(zlib.crc32(log.kind[low:high].tobytes(), high - low), first)
+    if len(distinct) <= _MOST_TRIED:
+        return list(distinct.values())
+    costs = []
+    for first in distinct.values():
+        low, high = max(0, -first), min(width, len(log.kind) - first)
+        kinds = log.kind[first + low : first + high]
+        taken = np.log(np.maximum(trace.duration_ns[begin + low : begin + high], 1))
+        _, inverse, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+        means = np.bincount(inverse, taken) / counts
+        differs = trace.op[begin + low : begin + high] != log.op[first + low : first + high]
+        lane = place.lanes[log.group[first + low : first + high]]
+        differs |= (lane >= 0) & (lane != trace.lane[begin + low : begin + high])
+        costs.append(float(np.minimum(np.abs(taken - means[inverse]), 1.0).mean() + differs.mean()))
+    order = np.argsort(costs, kind="stable")[:_MOST_TRIED]
+    values = list(distinct.values())
+    return [values[i] for i in order.tolist()]
+
+
+@dataclass(frozen=True)
+class _Path:
+    call: Int64
+    sure: NDArray[np.bool_]
+    score: float
+
+
+def _aligned(trace: TracedOps, log: LoggedCalls, place: _Place, first: int) -> _Path:
+    """The alignment from one place on; durations of kinds are learned from an alignment without them."""
+    kinds = int(log.kind.max()) + 1
+    lane = np.full(kinds, -1, np.int64)
+    lane[log.kind] = place.lanes[log.group]
+    path = _passed(trace, log, place.begin, first, np.full(kinds, np.nan), lane)
+    for _ in range(_LESSONS):
+        typical, usual = _learned(trace, log, path.call, kinds)
+        path = _passed(trace, log, place.begin, first, typical, np.where(usual >= 0, usual, lane))
+    return path
+
+
+def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tuple[NDArray[np.float64], Int64]:
+    """For each kind the median logarithm of durations and the usual lane; NaN and -1 for kinds with fewer than three."""
+    typical, lane = np.full(kinds, np.nan), np.full(kinds, -1, np.int64)
+    rows = np.flatnonzero((call >= 0) & (trace.duration_ns > 0))
+    kind = log.kind[call[rows]]
+    order = np.argsort(kind, kind="stable")
+    rows, kind = rows[order], kind[order]
+    cuts = np.flatnonzero(np.diff(kind)) + 1
+    for part in np.split(np.arange(len(rows)), cuts) if len(rows) else []:
+        if len(part) >= 3:
+            its = int(kind[part[0]])
+            typical[its] = np.median(np.log(trace.duration_ns[rows[part]]))
+            lanes, many = np.unique(trace.lane[rows[part]], return_counts=True)
+            if many.max() >= _PURE * len(part):
+                lane[its] = lanes[many.argmax()]
+    return typical, lane
+
+
+def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical: NDArray[np.float64], lane: Int64) -> _Path:
+    """The band laid from the place to the end of the trace, and from there back to its beginning, piece by piece."""
+    n = len(trace.op)
+    call, sure = np.full(n, -1, np.int64), np.zeros(n, np.bool_)
+    taken = np.where(trace.duration_ns > 0, np.log(np.maximum(trace.duration_ns, 1)), np.nan)
+    score = 0.0
+    for low, high, backward in _pieces(begin, n):
+        shift = place - begin
+        known = np.flatnonzero(call >= 0)
+        if len(known):
+            last = known[0] if backward else known[-1]
+            shift = int(call[last] - last)
+        found, certain, worth = align_within_band(
+            trace.op[low:high],
+            trace.bytes[low:high],
+            taken[low:high],
+            trace.lane[low:high],
+            log.op,
+            log.bytes,
+            log.kind,
+            typical,
+            lane,
+            low + shift,
+            BAND,
+            _ALIKE,
+            _MARGIN,
+        )
+        fresh = found >= 0
+        if len(known):  # a call belongs to one operation
+            fresh &= (found < call[known[0]]) | (found > call[known[-1]])
+        call[low:high] = np.where(fresh, found, -1)
+        sure[low:high] = certain & fresh
+        score += float(worth)
+    return _Path(call, sure, score)
+
+
+def _pieces(begin: int, n: int) -> list[tuple[int, int, bool]]:
+    """First, end and direction of each piece: from `begin` to the end, then from `begin` back."""
+    forward = [(low, min(low + _PIECE, n), False) for low in range(begin, n, _PIECE)]
+    back = [(max(high - _PIECE, 0), high, True) for high in range(begin, 0, -_PIECE)]
+    return forward + back

@@ -1,0 +1,115 @@
+"""Verbs that ask a recipe: its options become arguments, its answer is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alltrace.cli.command import add_answer_options, add_run_argument, open_from, parse_ranks
+from alltrace.cli.output_folder import Folder, is_folder
+from alltrace.trace.errors import EXIT_DONE, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from alltrace.recipes.base import Recipe
+
+
+class RecipeCommand:
+    """A verb that is a short name for a recipe.
+
+    Args:
+        verb: The verb.
+        recipe: The recipe's name.
+        example: A command line that shows it.
+    """
+
+    def __init__(self, verb: str, recipe: str, example: str) -> None:
+        self.verb = verb
+        self.recipe = recipe
+        self.example = example
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """RUN, the recipe's options, and the output's."""
+        from alltrace.recipes.registry import find
+
+        add_run_argument(parser)
+        add_recipe_options(parser, find(self.recipe))
+        add_answer_options(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Ask the recipe and write its answer."""
+        from alltrace.recipes.registry import find
+
+        return ask_and_write(self.verb, find(self.recipe), args)
+
+
+def summary(recipe: Recipe) -> str:
+    """The first line of a recipe's documentation."""
+    return (recipe.__doc__ or "").strip().splitlines()[0]
+
+
+def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
+    """The options of `recipe` as arguments, and which ranks and steps are asked."""
+    group = parser.add_argument_group("the question")
+    group.add_argument("--ranks", metavar="LIST", help="ask these ranks only, such as 0-7,64")
+    if recipe.windowed:
+        group.add_argument("--steps", metavar="STEPS", help="count these steps only: 10:50 for 10 to 49, 10:, :50, or one number")
+        group.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
+    for option in recipe.options:
+        flag = f"--{option.name.replace('_', '-')}"
+        if option.type is bool:
+            group.add_argument(flag, action="store_true", default=option.default, help=_literal(option.help))
+            continue
+        shown = "" if option.default is None else f"; default: {option.default}"
+        group.add_argument(
+            flag, type=option.type, default=option.default, choices=option.choices, help=_literal(f"{option.help}{shown}")
+        )
+
+
+def _literal(text: str) -> str:
+    """`text` for argparse, which formats help with %."""
+    return text.replace("%", "%%")
+
+
+def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: dict[str, Any] | None = None) -> int:
+    """Ask `recipe` of the run in `args` and write its answer as `args` says."""
+    from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
+    from alltrace.recipes.execution.ask import ask, resolve_options
+    from alltrace.recipes.execution.window import select
+
+    given = {o.name: getattr(args, o.name) for o in recipe.options if hasattr(args, o.name)}
+    # what cannot work is refused before hours of import, not after
+    folder = _folder(args)
+    if folder is None:
+        check_output(args)
+    ranks = parse_ranks(args.ranks)
+    steps, skip_warmup = getattr(args, "steps", None), getattr(args, "skip_warmup", False)
+    select(steps, skip_warmup=skip_warmup)
+    resolved = resolve_options(recipe, {**given, **(options or {})})
+    check_drawable(recipe.name, recipe.answer_chart(resolved), args)
+    recipe.reads(resolved)  # raises for filters that cannot be understood
+    run = open_from(args)
+    answer = ask(run, recipe, {**given, **(options or {})}, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=args.jobs)
+    if getattr(args, "table", None) is not None:
+        answer = answer.only(args.table)
+    if folder is None:
+        write_answer(verb, answer, run.facts(), args)
+    else:
+        folder.write(verb, answer, run.facts())
+        if args.picture is not None:
+            write_picture(verb, answer, args.picture)
+    return EXIT_DONE
+
+
+def _folder(args: argparse.Namespace) -> Folder | None:
+    """The folder that -o names, or None where it names a file; a file's name becomes a path."""
+    if not isinstance(args.output, str):
+        return None
+    if args.csv or is_folder(args.output):
+        if args.limit is not None:
+            raise UsageError("--limit was given, but a folder holds whole tables; expected one of them")
+        kinds = ["parquet" if args.format == "table" else args.format, *(["csv"] if args.csv else [])]
+        return Folder(args.output, tuple(dict.fromkeys(kinds)))
+    args.output = Path(args.output)
+    return None

@@ -1,0 +1,295 @@
+"""Puts any number of records into order in bounded memory: sorted runs on disk, merged block by block."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.core.text import gather_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from alltrace.export.record_bytes import Records
+
+    Int64 = NDArray[np.int64]
+    Int32 = NDArray[np.int32]
+    Bytes = NDArray[np.uint8]
+
+_HELD_BYTES = 8 << 20
+_ALONE_RECORDS = 1 << 13
+_MERGED_RECORDS = 150_000
+_LEAST_RECORDS = 256
+_FEW_RUNS = 8
+_MOST_RUNS = 4_000
+
+
+class Sorter:
+    """Takes records with keys in any order, and gives their bytes in the order of the keys; equal keys as they came.
+
+    Args:
+        path: A file to keep sorted runs in; it and those that its name is the beginning of are removed at the end of the block.
+        held_bytes: How much is held before it goes to disk.
+    """
+
+    def __init__(self, path: Path, *, held_bytes: int | None = None) -> None:
+        self._path = path
+        self._held_bytes = _HELD_BYTES if held_bytes is None else held_bytes
+        self._held: list[tuple[Int64, Records]] = []
+        self._size = 0
+        self._levels: list[_Level] = []  # runs, then runs of merged runs, and so on
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for level in self._levels:
+            level.close()
+
+    def add(self, keys: Int64, records: Records) -> None:
+        """Add n records with their int64 keys; many that are in order already are the cheapest."""
+        if not len(keys):
+            return
+        if len(keys) >= _ALONE_RECORDS and np.all(keys[1:] >= keys[:-1]):
+            if self._held:
+                self._level(0).add(*self._taken())
+            self._level(0).add(keys, records.lengths.astype(np.int32), records.data)
+            self._merge_runs(0)
+            return
+        self._held.append((keys, records))
+        self._size += len(records.data) + 12 * len(keys)
+        if self._size >= self._held_bytes:
+            self._level(0).add(*self._taken())
+            self._merge_runs(0)
+
+    def blocks(self, most_bytes: int | None = None) -> Iterator[memoryview]:
+        """The bytes of all records, in order, in blocks of whole records.
+
+        Args:
+            most_bytes: The greatest size of a block of more than one record; None for as many as come at once.
+        """
+        for lengths, data in self._sorted():
+            if most_bytes is None or len(data) <= most_bytes:
+                yield data.data
+                continue
+            ends = np.cumsum(lengths, dtype=np.int64)
+            first = 0
+            while first < len(data):
+                one, fitting = np.searchsorted(ends, (first, first + most_bytes), "right").tolist()
+                end = int(ends[max(one, fitting - 1)])
+                yield data[first:end].data
+                first = end
+
+    def _sorted(self) -> Iterator[tuple[Int32, Bytes]]:
+        """Lengths and bytes of all records, in order, in blocks."""
+        keys, lengths, data = self._taken()
+        if not self._levels:
+            if len(keys):
+                yield lengths, data
+            return
+        if len(keys):
+            self._level(0).add(keys, lengths, data)
+        for _, lengths, data in merged([run for level in reversed(self._levels) for run in level.runs()], _ordered):
+            yield lengths, data
+
+    def _taken(self) -> tuple[Int64, Int32, Bytes]:
+        """What is held, in order; nothing is held then."""
+        parts = [(k, r.lengths.astype(np.int32), r.data) for k, r in self._held]
+        self._held, self._size = [], 0
+        return _ordered(parts)
+
+    def _level(self, number: int) -> _Level:
+        if number == len(self._levels):
+            self._levels.append(_Level(self._path.with_name(f"{self._path.name}.{number}")))
+        return self._levels[number]
+
+    def _merge_runs(self, number: int) -> None:
+        """Make one run of a level's runs once they are too many to be read at once."""
+        level = self._levels[number]
+        if len(level.places) < _MOST_RUNS:
+            return
+        above = self._level(number + 1)
+        above.begin()
+        for block in merged(level.runs(), _ordered):
+            above.extend(*block)
+        above.end()
+        level.clear()
+        self._merge_runs(number + 1)
+
+
+class _Level:
+    """A file of sorted runs; a run is one or more blocks of keys, lengths and bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._end = 0
+        self._blocks: list[tuple[int, int]] = []
+        self._first = 0
+        self.places: list[tuple[int, list[tuple[int, int]]]] = []
+
+    def close(self) -> None:
+        os.close(self._file)
+        self._path.unlink(missing_ok=True)
+
+    def runs(self) -> list[_Run]:
+        return [_Run(self._file, first, blocks) for first, blocks in self.places]
+
+    def add(self, keys: Int64, lengths: Int32, data: Bytes) -> None:
+        """Append a run."""
+        self.begin()
+        self.extend(keys, lengths, data)
+        self.end()
+
+    def begin(self) -> None:
+        self._blocks = []
+
+    def extend(self, keys: Int64, lengths: Int32, data: Bytes) -> None:
+        """Append to the run that was begun."""
+        if not self._blocks:
+            self._first = int(keys[0])
+        self._blocks.append((len(keys), self._end))
+        for part in (np.ascontiguousarray(keys).view(np.uint8), lengths.view(np.uint8), data):
+            view = part.data
+            while len(view):
+                view = view[os.write(self._file, view) :]
+            self._end += len(part)
+
+    def end(self) -> None:
+        if self._blocks:
+            self.places.append((self._first, self._blocks))
+
+    def clear(self) -> None:
+        self.places = []
+        self._end = 0
+        os.ftruncate(self._file, 0)
+        os.lseek(self._file, 0, os.SEEK_SET)
+
+
+class _Run:
+    """A sorted run, whose first key is `first`, with the records of it that are in memory."""
+
+    def __init__(self, file: int, first: int, blocks: list[tuple[int, int]]) -> None:
+        self.first = first
+        self._file, self._blocks = file, blocks
+        self._block = self._next = self._data = 0
+        self.keys = np.empty(0, np.int64)
+        self.lengths = np.empty(0, np.int32)
+        self.text = np.empty(0, np.uint8)
+
+    @property
+    def unread(self) -> bool:
+        return self._block < len(self._blocks)
+
+    @property
+    def last(self) -> int:
+        """The last key that is held."""
+        return int(self.keys[-1])
+
+    def read(self, room: int) -> None:
+        """Read on until `room` records are held."""
+        while len(self.keys) < room and self.unread:
+            whole, start = self._blocks[self._block]
+            count = min(room - len(self.keys), whole - self._next)
+            keys = read_bytes(self._file, 8 * count, start + 8 * self._next).view(np.int64)
+            lengths = read_bytes(self._file, 4 * count, start + 8 * whole + 4 * self._next).view(np.int32)
+            size = int(lengths.sum())
+            text = read_bytes(self._file, size, start + 12 * whole + self._data)
+            self._next += count
+            self._data += size
+            if self._next == whole:
+                self._block, self._next, self._data = self._block + 1, 0, 0
+            if len(self.keys):
+                keys, lengths = np.concatenate((self.keys, keys)), np.concatenate((self.lengths, lengths))
+                text = np.concatenate((self.text, text))
+            self.keys, self.lengths, self.text = keys, lengths, text
+
+    def take(self, bound: int | None) -> tuple[Int64, Int32, Bytes]:
+        """The held records with keys below `bound`, which are then no longer held; all of them for None."""
+        count = len(self.keys) if bound is None else int(np.searchsorted(self.keys, bound))
+        size = int(self.lengths[:count].sum())
+        taken = self.keys[:count], self.lengths[:count], self.text[:size]
+        self.keys, self.lengths, self.text = self.keys[count:], self.lengths[count:], self.text[size:]
+        return taken
+
+
+def merged(runs: list[Any], ordered: Callable[[list[Any]], Any]) -> Iterator[Any]:
+    """What `ordered` makes of the records of all runs, block by block; equal keys are in one block.
+
+    Args:
+        runs: Sorted runs, as `_Run`; of equal keys those of the first run come first.
+        ordered: Puts into order what the runs gave for a block.
+
+    A run is opened when its first key is near, as most hold a short piece of time: so few are open at once, and each is read in
+    large pieces.
+    """
+    waiting = sorted(enumerate(runs), key=lambda r: (-r[1].first, -r[0]))
+    runs.clear()
+    opened: list[tuple[int, Any]] = []  # with their places among the runs, which is the order of equal keys
+    while opened or waiting:
+        room = max(_LEAST_RECORDS, _MERGED_RECORDS // max(_FEW_RUNS, len(opened)))
+        for _, run in opened:
+            if run.unread and 2 * len(run.keys) <= room:
+                run.read(room)
+        bound = min((run.last for _, run in opened if run.unread), default=None)
+        held = sum(len(run.keys) for _, run in opened)
+        lowest = min((int(run.keys[0]) for _, run in opened), default=None)
+        while waiting:
+            first = waiting[-1][1].first
+            if lowest is not None and first > (bound if bound is not None else lowest if held >= _MERGED_RECORDS else first):
+                break
+            number, run = waiting.pop()
+            bisect.insort(opened, (number, run), key=_place)
+            run.read(max(_LEAST_RECORDS, _MERGED_RECORDS // max(_FEW_RUNS, len(opened))))
+            held += len(run.keys)
+            lowest = first if lowest is None else min(lowest, first)
+            if run.unread:
+                bound = run.last if bound is None else min(bound, run.last)
+        if bound is None and waiting:  # all that is open is held, and may go up to where the next begins
+            bound = waiting[-1][1].first
+        taken = [run.take(bound) for _, run in opened if bound is None or run.keys[0] < bound]
+        if taken:
+            yield ordered(taken)
+        else:
+            for _, run in opened:  # more equal keys than fit
+                if run.unread and run.last == bound:
+                    run.read(len(run.keys) + room)
+        opened = [(number, run) for number, run in opened if run.unread or len(run.keys)]
+
+
+def _place(run: tuple[int, Any]) -> int:
+    return run[0]
+
+
+def read_bytes(file: int, size: int, at: int) -> NDArray[np.uint8]:
+    """A piece of a temporary file."""
+    found = np.empty(size, np.uint8)
+    view = found.data
+    done = 0
+    while done < size:
+        part = os.preadv(file, [view[done:]], at + done)
+        if not part:
+            raise OSError(f"a temporary file ended {size - done} bytes early")
+        done += part
+    return found
+
+
+def _ordered(parts: list[tuple[Int64, Int32, Bytes]]) -> tuple[Int64, Int32, Bytes]:
+    """Keys, lengths and bytes of all parts, in the order of the keys."""
+    if not parts:
+        return np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8)
+    if len(parts) == 1 and np.all(parts[0][0][1:] >= parts[0][0][:-1]):
+        return parts[0]
+    keys, lengths, text = (np.concatenate([p[i] for p in parts]) for i in range(3))
+    order = np.argsort(keys, kind="stable")
+    out = np.empty(len(text), np.uint8)
+    gather_records(text, np.cumsum(lengths, dtype=np.int64) - lengths, lengths, order, out)
+    return keys[order], lengths[order], out

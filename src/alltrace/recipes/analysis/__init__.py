@@ -1,0 +1,1 @@
+"""Calculations that several questions share."""

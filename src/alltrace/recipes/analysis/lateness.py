@@ -1,0 +1,145 @@
+"""Why a rank is late: what it did from its arrival at a communicator's operation to that at the next, against its peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+    from alltrace.trace.intervals import Merged
+
+    Int64 = NDArray[np.int64]
+
+CAUSES = ("compute", "communication", "copy", "host")
+"""What a rank does before it arrives: kernels run; none, but other communication; neither, but copies; its device is idle."""
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """What a rank did before each of its matched operations; arrays of k operations.
+
+    Attributes:
+        row: Rows of its `collectives`.
+        before_ns: int64 array (k, 4): time in each of `CAUSES` since the rank arrived at the communicator's previous operation, or
+            since the rank's first event.
+        compute: When compute kernels ran while one of the operations did.
+    """
+
+    row: Int64
+    before_ns: Int64
+    compute: Merged
+
+
+def lateness(rank: RankTables) -> Lateness:
+    """What a rank did before each of its matched operations."""
+    from alltrace.recipes.analysis.device_intervals import device_activity
+    from alltrace.trace.intervals import exclusive, intersection, merge, overlap_ns, union
+
+    members = rank.shared("members")
+    activity = device_activity(rank)
+    compute, talk, copies = (union([getattr(a, name) for a in activity]) for name in ("compute", "communication", "copies"))
+    if members is None or not members.num_rows:
+        nothing = np.empty(0, np.int64)
+        return Lateness(nothing, nothing.reshape(0, 4), merge(nothing, nothing))
+    row, start, end, group = (members.column(c).to_numpy().astype(np.int64) for c in ("row", "start", "end", "communicator"))
+    end = np.maximum(start, end)
+    order = np.lexsort((end, start, group))
+    row, start, end, group = row[order], start[order], end[order], group[order]
+    first = min(int(start.min()), *(a.start_ns for a in activity)) if activity else int(start.min())
+    again = np.concatenate(([False], group[1:] == group[:-1]))
+    # from arrival to arrival: from the end on, ranks that had worked while they waited would seem to have less to do
+    before = np.where(again, np.concatenate(([first], start[:-1])), first)
+    before = np.minimum(before, start)
+    spent = [overlap_ns(before, start, part) for part in exclusive([compute, talk, copies])]
+    host = start - before - sum(spent)
+    return Lateness(row, np.stack([*spent, host], axis=1), intersection(compute, merge(start, end)))
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a rank is late.
+
+    Attributes:
+        name: One of `CAUSES`, `mixed` where none has four fifths of the excess, or None where there is no excess.
+        share: The share of the excess that the greatest class has.
+        excess_ns: Time beyond the peers' median in each of `CAUSES`, summed over the operations at which the rank was last.
+    """
+
+    name: str | None
+    share: float
+    excess_ns: tuple[int, ...]
+
+
+def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[int, Cause]:
+    """The cause of each rank's lateness.
+
+    Args:
+        instance: int64 array of n members, ascending.
+        rank: int64 array of n.
+        last: int64 array of n: the rank that arrived last at the instance, or -1 where nobody's wait counts.
+        before_ns: int64 array (n, 4), as in `Lateness`.
+    """
+    if not len(instance):
+        return {}
+    firsts = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
+    size = np.diff(np.concatenate((firsts, [len(instance)])))
+    number = np.repeat(np.arange(len(firsts)), size)
+    own = rank == last[firsts][number]
+    others = size - np.bincount(number, own, len(firsts)).astype(np.int64)
+    row = np.full(len(firsts), len(rank))
+    np.minimum.at(row, number[own], np.flatnonzero(own))
+    judged = np.flatnonzero((last[firsts] >= 0) & (others > 0) & (others < size))
+    # the others' values of each instance in order, so that their median is where it lies
+    peers = np.flatnonzero(~own)
+    begin = (np.cumsum(others) - others)[judged]
+    late_ns = before_ns[row[judged]].astype(np.float64)
+    for column, values in enumerate(before_ns[peers].T):
+        ordered = values[np.lexsort((values, number[peers]))]
+        low, high = ordered[begin + (others[judged] - 1) // 2], ordered[begin + others[judged] // 2]
+        late_ns[:, column] -= (low + high) / 2
+    ranks, place = np.unique(last[firsts][judged], return_inverse=True)
+    excess = np.stack([np.bincount(place, column, len(ranks)) for column in late_ns.T], axis=1)
+    found = {}
+    for late, values in zip(ranks.tolist(), excess, strict=True):
+        above = np.maximum(values, 0)
+        whole = float(above.sum())
+        share = float(above.max() / whole) if whole else 0.0
+        name = None if not whole else CAUSES[int(above.argmax())] if share >= 0.8 else "mixed"
+        found[late] = Cause(name, share, tuple(int(v) for v in values))
+    return found
+
+
+def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
+    """The range in which a rank's host spent most of the time in which its device did nothing, within the given intervals.
+
+    The innermost range that holds at least half of that time; None where no range holds any.
+    """
+    from alltrace.recipes.analysis.device_intervals import device_activity
+    from alltrace.trace.intervals import difference, merge, overlap_ns, union
+
+    ranges = rank.table("ranges", ("start", "end", "name", "depth"))
+    if not ranges.num_rows or not len(begin):
+        return None
+    busy = union([part for a in device_activity(rank) for part in (a.compute, a.communication, a.copies)])
+    idle = difference(merge(begin, end), busy)
+    start, finish = (ranges.column(c).fill_null(0).to_numpy().astype(np.int64) for c in ("start", "end"))
+    depth = ranges.column("depth").fill_null(0).to_numpy().astype(np.int64)
+    held = overlap_ns(start, np.maximum(finish, start), idle)
+    encoded = ranges.column("name").combine_chunks().dictionary_encode()
+    code = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    some = np.flatnonzero((held > 0) & (code >= 0))
+    if not len(some) or not idle.total_ns:
+        return None
+    keys, at = np.unique(np.stack([depth[some], code[some]]), axis=1, return_inverse=True)
+    time = np.bincount(at.reshape(-1), held[some])
+    enough = np.flatnonzero(time >= 0.5 * idle.total_ns)
+    if not len(enough):
+        return None
+    best = enough[np.lexsort((time[enough], keys[0, enough]))[-1]]
+    name: str | None = rank.texts(encoded.dictionary)[int(keys[1, best])].as_py()
+    return name

@@ -1,0 +1,179 @@
+"""Which API call launched which GPU operation: of one process, and with one correlation id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from alltrace.recipes.analysis.collecting import Growing, in_pieces
+from alltrace.recipes.execution.shared_tables import once
+from alltrace.trace.arrays import integers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+
+    Ints = NDArray[np.int64]
+
+CALLS = ("start", "end", "process", "thread", "correlation")
+"""The columns of `api` that `match_launches` reads."""
+
+_INT64_MAX = np.iinfo(np.int64).max
+_PLACES = 16
+"""So many places in a table of all keys are worth the search for one operation."""
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The pairs of a GPU operation and an API call that launched it, grouped by call.
+
+    Attributes:
+        thread: Thread of each call that launched something.
+        start: Its start.
+        end: Its end.
+        correlation: Its correlation id.
+        row: Its row in the table `api`.
+        op: Rows of the operations, pair by pair.
+        many: How many operations each call launched; None where each launched one, so that pairs are calls.
+    """
+
+    thread: Ints
+    start: Ints
+    end: Ints
+    correlation: Ints
+    row: Ints
+    op: Ints
+    many: Ints | None
+
+    def first_op(self) -> Ints:
+        """For each call, the first of its pairs in `op`."""
+        return np.arange(len(self.row), dtype=np.int64) if self.many is None else np.cumsum(self.many) - self.many
+
+    def one_call_each(self) -> bool:
+        """Whether no operation was launched by several calls: then no two calls of a process have one correlation id."""
+        launched = np.zeros(int(self.op.max(initial=-1)) + 1, np.bool_)
+        launched[self.op] = True
+        return bool(np.count_nonzero(launched) == len(self.op))
+
+    def call_of_pair(self) -> Ints:
+        """The call of each pair."""
+        calls = np.arange(len(self.row), dtype=np.int64)
+        return calls if self.many is None else np.repeat(calls, self.many)
+
+
+def match_launches(calls: Iterable[Any], process: Ints, correlation: Ints) -> Launches:
+    """Match operations with API calls by process and correlation id.
+
+    Args:
+        calls: The table `api` with the columns `CALLS`, in pieces one after the other.
+        process: Process of each operation; negative for none.
+        correlation: Its correlation id; negative for none.
+
+    Returns:
+        All pairs; those of one call in the order of the operations. An operation whose call was not recorded is in none of them.
+    """
+    operations = _Operations(process, correlation)
+    found, pairs = Growing(5, operations.count), Growing(1, operations.count)
+    counts: list[Ints | int] = []  # of operations, of the calls of each piece; one number where each has one
+    before = 0
+    for piece in calls if operations.count else ():
+        several, many, op = _matches(piece, before, operations)
+        found.add(*several)
+        pairs.add(op)
+        counts.append(len(op) if many is None else many)
+        before += piece.num_rows
+    many = None
+    if not all(isinstance(count, int) for count in counts):
+        many = np.concatenate([np.ones(c, np.int64) if isinstance(c, int) else c for c in counts])
+    thread, start, end, ids, row = found.columns()
+    return Launches(thread, start, end, ids, row, pairs.columns()[0], many)
+
+
+def launches_of(rank: RankTables, process: Ints, correlation: Ints) -> Launches:
+    """`match_launches` for the rank's kernels, then copies and fills, made once for all recipes that share the rank's tables."""
+    return once(rank, "launches", lambda: match_launches(in_pieces(rank, "api", CALLS), process, correlation))
+
+
+def _matches(calls: Any, before: int, operations: _Operations) -> tuple[tuple[Ints, ...], Ints | None, Ints]:
+    """The calls of a piece that have operations, as the first columns of `Launches`, how many each has, and their operations.
+
+    Args:
+        calls: The piece.
+        before: How many rows of `api` come before it.
+        operations: The operations.
+    """
+    ids = integers(calls.column("correlation"), -1)
+    if calls.column("thread").null_count:
+        ids = np.where(pc.is_valid(calls.column("thread")).to_numpy(), ids, -1)
+    rows, many, op = operations.of(integers(calls.column("process")), ids)
+    thread, start, end = (integers(calls.column(c), -1)[rows] for c in ("thread", "start", "end"))
+    return (thread, start, end, ids[rows], rows + before), many, op
+
+
+class _Operations:
+    """Operations to be found by the process and correlation id of a call.
+
+    Args:
+        process: Process of each; negative for none.
+        correlation: Its correlation id; negative for none.
+
+    Attributes:
+        count: How many there are that can be found.
+    """
+
+    def __init__(self, process: Ints, correlation: Ints) -> None:
+        known = np.flatnonzero((correlation >= 0) & (process >= 0))
+        self.count = len(known)
+        ids, of = (correlation, process) if self.count == len(process) else (correlation[known], process[known])
+        self._processes = int(of.max(initial=0)) + 1
+        self._width = int(ids.max(initial=0)) + 1
+        self._distinct: Ints | None = None
+        if self._width > _INT64_MAX // self._processes:
+            self._distinct = np.unique(ids)
+            self._width = len(self._distinct)
+        keys = self._keys(of, ids)
+        places = self._width * self._processes
+        self._place: Ints | None = None  # of the one operation of each key
+        self._first: Ints | None = None  # of each key, in the operations by key
+        if places <= _PLACES * len(known):
+            self._place = np.full(places + 1, -1, np.int64 if len(process) > np.iinfo(np.int32).max else np.int32)
+            self._place[keys] = known
+            if np.count_nonzero(self._place >= 0) < len(known):
+                self._place = None
+                self._count = np.bincount(keys, minlength=places + 1)
+                self._first = np.cumsum(self._count) - self._count
+        order = known[:0] if self._place is not None else np.argsort(keys, kind="stable")
+        self._sorted, self._by_key = keys[order], known[order]
+
+    def of(self, process: Ints, correlation: Ints) -> tuple[Ints, Ints | None, Ints]:
+        """The rows of calls that have operations, how many each has, None where all have one, and these, call by call."""
+        keys = self._keys(process, correlation)
+        if self._place is not None:
+            place = self._place[keys]  # what has no key looks at the last place, which is empty
+            rows = np.flatnonzero(place >= 0)
+            return rows, None, place[rows].astype(np.int64)
+        if self._first is not None:
+            low, many = self._first[keys], self._count[keys]
+        else:
+            low = np.searchsorted(self._sorted, keys, side="left")
+            many = np.searchsorted(self._sorted, keys, side="right") - low
+        rows = np.flatnonzero(many)
+        low, many = low[rows], many[rows]
+        at = np.repeat(low - (np.cumsum(many) - many), many) + np.arange(int(many.sum()))
+        return rows, many if len(at) > len(rows) else None, self._by_key[at]
+
+    def _keys(self, process: Ints, correlation: Ints) -> Ints:
+        """A number for each pair of a process and a correlation id that an operation can have; -1 for all others."""
+        ids, have = correlation, correlation >= 0
+        if self._distinct is not None:
+            ids = np.searchsorted(self._distinct, correlation)
+            have &= self._distinct[np.minimum(ids, self._width - 1)] == correlation
+        have &= (ids < self._width) & (process >= 0) & (process < self._processes)
+        keys = ids if self._processes == 1 else process * self._width + np.where(have, ids, 0)
+        return keys if have.all() else np.where(have, keys, -1)

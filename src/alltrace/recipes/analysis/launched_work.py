@@ -1,0 +1,151 @@
+"""A rank's GPU work with the call that launched each piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from alltrace.recipes.analysis.launch_matching import launches_of, match_launches
+from alltrace.recipes.execution.shared_tables import once
+from alltrace.trace.arrays import integers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.analysis.launch_matching import Launches
+    from alltrace.recipes.base import RankTables
+
+    Ints = NDArray[np.int64]
+
+KERNEL, COPY, FILL, GRAPH = range(4)
+KINDS = ("kernel", "copy", "fill", "graph")
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
+    "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
+    "api": ("start", "end", "process", "thread", "correlation", "name"),
+}
+"""What `gpu_work` reads."""
+
+GRAPHS = ("start", "end", "device", "stream", "correlation", "process")
+"""What `with_graphs` reads of `graphs` besides."""
+
+
+@dataclass(frozen=True)
+class GpuWork:
+    """The kernels, copies and fills of a rank, and with `with_graphs` its graphs; int64 arrays of one length.
+
+    Attributes:
+        start: Start on the device, ns.
+        end: End, ns; not before the start.
+        device: Row of `devices`, -1 where unknown.
+        stream: Stream id, -1 where unknown.
+        kind: Index into `KINDS`.
+        name: Id of the kernel's name, of the short one where it has one; 0 where there is none, and for all but kernels.
+        call: Row in `calls` of the call that launched it, the earliest of several; -1 where none is known.
+        direction: Of copies and fills the row of its word in `directions`; -1 for others.
+        directions: Such as `HtoD`.
+        calls: The rank's API calls: a table with `start`, `end`, `thread` and `name`.
+    """
+
+    start: Ints
+    end: Ints
+    device: Ints
+    stream: Ints
+    kind: Ints
+    name: Ints
+    call: Ints
+    direction: Ints
+    directions: list[str]
+    calls: Any
+
+    def of_calls(self, column: str, rows: Ints) -> Ints:
+        """A column of the calls of the work in `rows`; -1 where the call is not known."""
+        values = integers(self.calls.column(column), -1)
+        call = self.call[rows]
+        return np.where(call >= 0, values[np.maximum(call, 0)], -1) if len(values) else np.full(len(rows), -1, np.int64)
+
+    def labels(self, rank: RankTables) -> Any:
+        """What each piece is called: the kernel's name, `copy` and its direction, `fill` or `CUDA graph`; null for no name."""
+        import pyarrow as pa
+
+        kinds, places = np.unique(self.name, return_inverse=True)
+        kernels = rank.texts(pa.array(kinds, pa.int64(), mask=kinds == 0)).to_pylist()
+        words = [*kernels, *("fill" if d == "memset" else f"copy {d}" for d in self.directions), "CUDA graph"]
+        at = np.where(self.kind == KERNEL, places.ravel(), len(kernels) + self.direction)
+        at = np.where(self.kind == GRAPH, len(words) - 1, at)
+        return pa.array(words, pa.string()).take(pa.array(at))
+
+
+def gpu_work(rank: RankTables) -> GpuWork:
+    """The work of a rank, kernels first; any rank, also one without calls; made once where recipes share the rank's tables."""
+    return once(rank, "gpu work", lambda: _gpu_work(rank))
+
+
+def _gpu_work(rank: RankTables) -> GpuWork:
+    import pyarrow as pa
+
+    kernels, copies = (rank.table(t, TABLES[t]) for t in ("kernels", "copies"))
+    both = [kernels, copies]
+
+    def column(name: str, null: int) -> Ints:
+        return np.concatenate([integers(t.column(name), null) for t in both])
+
+    start = column("start", 0)
+    words = pc.fill_null(copies.column("kind").cast(pa.string()), "unknown").combine_chunks().dictionary_encode()
+    words = words.combine_chunks() if isinstance(words, pa.ChunkedArray) else words
+    directions = words.dictionary.to_pylist() if copies.num_rows else []
+    direction = words.indices.to_numpy().astype(np.int64) if copies.num_rows else np.zeros(0, np.int64)
+    fill = np.array([d == "memset" for d in directions], np.bool_)[direction] if directions else np.zeros(0, np.bool_)
+    name = integers(pc.coalesce(kernels.column("short_name"), kernels.column("name")))
+    pairs = launches_of(rank, column("process", -1), column("correlation", -1))
+    calls, call = rank.table("api", TABLES["api"]), _calls(pairs, len(start))
+    return GpuWork(
+        start,
+        np.maximum(column("end", 0), start),
+        column("device", -1),
+        column("stream", -1),
+        np.concatenate((np.full(kernels.num_rows, KERNEL, np.int64), np.where(fill, FILL, COPY))).astype(np.int64),
+        np.concatenate((name, np.zeros(copies.num_rows, np.int64))),
+        call,
+        np.concatenate((np.full(kernels.num_rows, -1, np.int64), direction)),
+        directions,
+        calls,
+    )
+
+
+def with_graphs(rank: RankTables, work: GpuWork) -> GpuWork:
+    """`work` with the rank's graphs traced as a whole after it, which keep a device as busy as kernels do."""
+    if not rank.has("graphs"):
+        return work
+    start, end, device, stream, correlation, process = (
+        integers(c, 0 if n in ("start", "end") else -1) for n, c in zip(GRAPHS, rank.table("graphs", GRAPHS).columns, strict=True)
+    )
+    none = np.full(len(start), -1, np.int64)
+    call = _calls(match_launches([work.calls], process, correlation), len(start))
+    return GpuWork(
+        np.concatenate((work.start, start)),
+        np.concatenate((work.end, np.maximum(end, start))),
+        np.concatenate((work.device, device)),
+        np.concatenate((work.stream, stream)),
+        np.concatenate((work.kind, np.full_like(none, GRAPH))),
+        np.concatenate((work.name, np.zeros_like(none))),
+        np.concatenate((work.call, call)),
+        np.concatenate((work.direction, none)),
+        work.directions,
+        work.calls,
+    )
+
+
+def _calls(pairs: Launches, operations: int) -> Ints:
+    """The row in `api` of the call that launched each of so many operations, -1 where none is known."""
+    found = np.full(operations, -1, np.int64)
+    at = pairs.call_of_pair()
+    # a driver call may lie within its runtime call and have its correlation: the outer one counts
+    order = np.lexsort((-pairs.end[at], pairs.start[at], pairs.op))
+    first = order[np.concatenate(([True], pairs.op[order][1:] != pairs.op[order][:-1]))] if len(order) else order
+    found[pairs.op[first]] = pairs.row[at[first]]
+    return found

@@ -1,0 +1,486 @@
+"""Which NVTX ranges contain which calls, and which GPU work follows from that: exact, on data that need not be nested.
+
+A range contains a call when both are of one thread and range.start <= call.start and call.end <= range.end. GPU work belongs to the
+ranges that contain the API call which launched it. Ranges of different domains and start/end ranges overlap freely, so no stack is
+assumed anywhere:
+
+* `Spans.innermost` gives, for each call, the containing range that starts last (of several that start together, the one that
+  comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of maxima over
+  the sorted ranges. This is what the option `nvtx-name` of the kernel reports needs; `launch_spans` gives the ranges for it.
+* `Spans.parents` gives, for each range, the shortest of the ranges that contain it. Where ranges nest that is the one that
+  starts last; where some cross, it is looked for among all.
+* `calls_within` lists, for each range, the calls inside as pieces of sorted lists: the calls of a thread hardly ever nest, so
+  those inside a range are neighbours. Calls that do nest are dealt out over several lists. From such pieces counts follow by
+  subtraction, and minima and maxima by doubling (`reduce_pieces`).
+
+All times are int64 and every comparison is of whole ns. Work is O(n log n) in array operations; nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.analysis.collecting import whole_columns
+from alltrace.recipes.analysis.launch_matching import launches_of
+from alltrace.recipes.execution.shared_tables import once
+from alltrace.trace.arrays import integers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.analysis.launch_matching import Launches
+    from alltrace.recipes.base import RankTables
+
+    Ints = NDArray[np.int64]
+
+_INT64_MAX = np.iinfo(np.int64).max
+_RANGE = 50
+"""To look through the calls of one range more takes as long as to look at so many calls."""
+
+_WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
+_SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
+
+
+class Line:
+    """One number line that the times of all threads are laid out on, thread after thread, so that nothing of two threads meets.
+
+    Args:
+        threads: Thread of every time that will be placed, 0-based.
+        times: All the times that will be placed.
+    """
+
+    def __init__(self, threads: int, *times: Ints) -> None:
+        filled = [t for t in times if len(t)]
+        self._low = min((int(t.min()) for t in filled), default=0)
+        self._width = max((int(t.max()) for t in filled), default=0) - self._low + 1
+        self._ranked: Ints | None = None
+        if self._width * max(threads, 1) >= _INT64_MAX:
+            self._ranked = np.unique(np.concatenate(filled))
+            self._low, self._width = 0, len(self._ranked)
+
+    def place(self, thread: Ints, time: Ints) -> Ints:
+        """The places of times of threads; the order of the times of one thread is kept."""
+        at = time if self._ranked is None else np.searchsorted(self._ranked, time).astype(np.int64)
+        return thread * self._width + (at - self._low)
+
+
+class Spans:
+    """Ranges on a `Line`.
+
+    Args:
+        start: Place where each range starts.
+        end: Place where it ends, not before its start.
+        length: How long it is; places tell no distances. Only `parents` asks.
+    """
+
+    def __init__(self, start: Ints, end: Ints, length: Ints) -> None:
+        self.start = start
+        self.end = end
+        self.length = length
+
+    def innermost(self, start: Ints, end: Ints) -> Ints:
+        """The row of the containing range that starts last for each call; -1 where no range contains it."""
+        order = np.lexsort((-np.arange(len(self.start)), self.start))
+        tree = _MaxTree(self.end[order])
+        found = tree.last_at_least(np.searchsorted(self.start[order], start, side="right") - 1, end)
+        result = np.full(len(start), -1, np.int64)
+        result[found >= 0] = order[found[found >= 0]]
+        return result
+
+    def contain(self, start: Ints, end: Ints) -> NDArray[np.bool_]:
+        """Whether any range contains each call: the longest reach of those that start no later tells."""
+        order = np.argsort(self.start, kind="stable")
+        reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(self.end[order])))
+        result: NDArray[np.bool_] = reach[np.searchsorted(self.start[order], start, side="right")] >= end
+        return result
+
+    def parents(self) -> Ints:
+        """The row of the shortest other range that contains each range, or -1.
+
+        Of equally short ones it is the one that starts first, then the one that comes first; of ranges with the same start and
+        end, an earlier row is outside a later one.
+        """
+        count = len(self.start)
+        order = np.argsort(self.start)
+        start = self.start[order]
+        if (start[1:] == start[:-1]).any():  # of two that start together the longer is outside
+            order = np.lexsort((-self.end, self.start))
+            start = self.start[order]
+        end = self.end[order]
+        result = np.full(count, -1, np.int64)
+        nested = _nested(start, end)
+        if nested is not None:
+            result[order] = np.where(nested >= 0, order[nested], -1)
+            return result
+        tree = _MaxTree(end)
+        before = np.arange(-1, count - 1, dtype=np.int64)
+        found = tree.last_at_least(before, end)
+        extended = start < end
+        points = start[~extended]  # a point where one range ends and another starts is in both
+        meeting = np.isin(points, end[extended]) & np.isin(points, start[extended]) if len(points) else points
+        if meeting.any() or (tree.last_at_least(before, start + 1) > found).any():
+            found = self._shortest(order, start, end, found)
+        result[order] = np.where(found >= 0, order[found], -1)
+        return result
+
+    def _shortest(self, order: Ints, start: Ints, end: Ints, last: Ints) -> Ints:
+        """The parents where ranges cross: the shortest of the earlier ranges that end no earlier."""
+        length = self.length[order]
+        # among containing ranges of one length, those of the same place nest in each other: the last of them is the inner one
+        same = np.concatenate(([False], (start[1:] == start[:-1]) & (end[1:] == end[:-1])))
+        rank = np.empty(len(order), np.int64)
+        group_first = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
+        rank[np.lexsort((-np.arange(len(order)), group_first, length))] = np.arange(len(order))
+        rows = np.arange(len(order), dtype=np.int64)
+        (best,) = prefix_minima(end, [rank], rows, end)
+        by_rank = np.empty(len(order), np.int64)
+        by_rank[rank] = rows
+        return np.where(last >= 0, by_rank[np.minimum(best, len(order) - 1)], -1)
+
+
+def _nested(start: Ints, end: Ints) -> Ints | None:
+    """For each range the last one before it that is open when it starts, or -1; None where some cross, or one has no length.
+
+    Args:
+        start: Starts, ascending.
+        end: Ends, of equal starts descending.
+    """
+    if not (start < end).all():
+        return None
+    count = len(start)
+    rows = np.arange(count, dtype=np.int64)
+    # as many are open as started before and have not ended; while ranges nest, the innermost is the last with one less
+    depth = rows - np.searchsorted(np.sort(end), start, side="right")
+    keys = np.sort(depth * count + rows)
+    inner = depth > 0
+    place = np.searchsorted(keys, (depth[inner] - 1) * count + rows[inner]) - 1
+    parent = np.full(count, -1, np.int64)
+    parent[inner] = keys[place] % count
+    return parent if (end[parent[inner]] >= end[inner]).all() else None
+
+
+class _MaxTree:
+    """Maxima over the aligned blocks of 1, 2, 4, ... values."""
+
+    def __init__(self, values: Ints) -> None:
+        levels = [values]
+        while len(levels[-1]) > 1:
+            last = levels[-1]
+            pairs = np.maximum(last[0 : len(last) // 2 * 2 : 2], last[1::2])
+            levels.append(np.concatenate((pairs, last[-1:])) if len(last) % 2 else pairs)
+        self._values = np.concatenate(levels)
+        self._first = np.concatenate(([0], np.cumsum([len(level) for level in levels]))).astype(np.int64)
+
+    def last_at_least(self, position: Ints, bound: Ints) -> Ints:
+        """The largest index up to `position` whose value is at least `bound`, or -1."""
+        result = np.full(len(position), -1, np.int64)
+        asked = np.flatnonzero(position >= 0)
+        block, wanted = position[asked].astype(np.int64), bound[asked]
+        level = np.zeros(len(asked), np.int64)
+        hits: list[tuple[Ints, Ints, Ints]] = []
+        while len(asked):  # go left and up until a block holds a value that is large enough
+            holds = self._values[self._first[level] + block] >= wanted
+            if holds.any():
+                hits.append((asked[holds], block[holds], level[holds]))
+                on = ~holds
+                asked, block, wanted, level = asked[on], block[on], wanted[on], level[on]
+            climbs = block & 1 == 0  # the first of two: what lies left of it is the left neighbour of the block above
+            level = level + climbs
+            block = np.where(climbs, (block >> 1) - 1, block - 1)
+            on = block >= 0
+            asked, block, wanted, level = asked[on], block[on], wanted[on], level[on]
+        if hits:
+            rows, blocks, levels = (np.concatenate(part) for part in zip(*hits, strict=True))
+            least = bound[rows]
+            while len(rows):  # and down again, to the right half where that holds one
+                done = levels == 0
+                result[rows[done]] = blocks[done]
+                rows, blocks, levels, least = rows[~done], blocks[~done] * 2 + 1, levels[~done] - 1, least[~done]
+                inside = blocks < self._first[levels + 1] - self._first[levels]
+                at = self._first[levels] + np.where(inside, blocks, 0)
+                right = inside & (self._values[at] >= least)
+                blocks = np.where(right, blocks, blocks - 1)
+        return result
+
+
+def prefix_minima(value: Ints, keys: Sequence[Ints], prefix: Ints, bound: Ints) -> list[Ints]:
+    """The smallest of each key over the first `prefix` rows whose value is at least `bound`; int64's largest where there is none.
+
+    Works on rows in any order, in O((n + q) log^2 n): a merge-sort tree, one level at a time.
+    """
+    count = len(value)
+    best = [np.full(len(prefix), _INT64_MAX, np.int64) for _ in keys]
+    distinct, rank = np.unique(-value, return_inverse=True)
+    allowed = np.searchsorted(distinct, -bound, side="right")  # ranks below this are values of at least the bound
+    for level in range(max(count, 1).bit_length()):
+        size = 1 << level
+        whole = count // size * size
+        if not whole:
+            break
+        ranks = rank[:whole].reshape(-1, size)
+        by_value = np.argsort(ranks, axis=1, kind="stable")
+        blocks = np.arange(whole // size, dtype=np.int64)
+        flat = (np.take_along_axis(ranks, by_value, axis=1) + blocks[:, None] * (len(distinct) + 1)).ravel()
+        asks = np.flatnonzero((prefix >> level) & 1)
+        block = (prefix[asks] >> (level + 1)) << 1
+        last = np.searchsorted(flat, block * (len(distinct) + 1) + allowed[asks], side="left") - 1
+        some = last >= block * size
+        for key, target in zip(keys, best, strict=True):
+            minima = np.minimum.accumulate(np.take_along_axis(key[:whole].reshape(-1, size), by_value, axis=1), axis=1).ravel()
+            target[asks[some]] = np.minimum(target[asks[some]], minima[last[some]])
+    return best
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Some calls, sorted, and for each range which of them it contains.
+
+    Attributes:
+        calls: Rows of the calls, in the order of their start and of their end; None where that is all of them in their order.
+        first: For each range, the first of `calls` inside.
+        stop: One past the last; not below `first`.
+    """
+
+    calls: Ints | None
+    first: Ints
+    stop: Ints
+
+    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Of values of all calls, those of `calls`; not a copy where these are all."""
+        return values if self.calls is None else values[self.calls]
+
+    def within_any(self, calls: int) -> NDArray[np.bool_]:
+        """Whether each of `calls` lies in any range.
+
+        Args:
+            calls: How many calls there are in all pieces.
+        """
+        count = calls if self.calls is None else len(self.calls)
+        ranges_around = np.cumsum(np.bincount(self.first, minlength=count + 1) - np.bincount(self.stop, minlength=count + 1))
+        result: NDArray[np.bool_] = ranges_around[:count] > 0
+        return result
+
+    @cached_property
+    def levels(self) -> list[Ints]:
+        """The ranges with calls inside, by the logarithm of how many: of number k those with 2^k and more, fewer than 2^(k+1)."""
+        length = self.stop - self.first
+        rows = np.flatnonzero(length)
+        level = np.frexp(length[rows].astype(np.float64))[1] - 1  # lengths are far below 2^53
+        return [rows[level == k] for k in range(int(level.max(initial=-1)) + 1)]
+
+    @cached_property
+    def doubled(self) -> int:
+        """So many of `levels`, the first, are worth a look at all calls; in the ranges of the others the calls are looked through.
+
+        For each call a look costs about as much as looking through does, and each range as much as `_RANGE` calls.
+        """
+        length, calls = self.stop - self.first, int(self.stop.max(initial=0))
+        through = np.array([_RANGE * len(rows) + int(length[rows].sum()) for rows in self.levels])
+        left = np.arange(len(through), 0, -1)
+        cheaper = np.flatnonzero(np.cumsum(through[::-1])[::-1] < left * calls)
+        return int(cheaper[0]) if len(cheaper) else len(through)
+
+
+def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
+    """The calls inside each range; every contained call is in the piece of exactly one of the results.
+
+    Args:
+        spans: The ranges.
+        start: Place where each call starts.
+        end: Place where it ends.
+    """
+    rest: Ints | None = None if (start[1:] > start[:-1]).all() else np.lexsort((end, start))
+    while rest is None or len(rest):
+        starts, ends = (start, end) if rest is None else (start[rest], end[rest])
+        calls, rows, rest = rest, rest, np.zeros(0, np.int64)
+        if (ends[1:] < ends[:-1]).any():  # some lie within calls before them
+            within = ends < np.maximum.accumulate(ends)
+            rows = np.arange(len(start), dtype=np.int64) if rows is None else rows
+            calls, rest, starts, ends = rows[~within], rows[within], starts[~within], ends[~within]
+        first = np.searchsorted(starts, spans.start, side="left")
+        stop = np.maximum(np.searchsorted(ends, spans.end, side="right"), first)
+        yield Pieces(calls, first, stop)
+
+
+def reduce_pieces(values: Ints, pieces: Pieces, ufunc: np.ufunc, into: Ints) -> None:
+    """Combine `into` (one number per range) with the values of the calls of its piece, by `np.minimum` or `np.maximum`."""
+    block = pieces.of(values)
+    wide = pieces.levels[pieces.doubled :]
+    if wide:
+        rows = np.concatenate(wide)
+        rows = rows[np.argsort(pieces.first[rows])]  # so that what lies between two of them is looked through once at most
+        first, stop = pieces.first[rows], pieces.stop[rows]
+        last = len(block) - 1  # no place may lie behind it
+        combined = ufunc.reduceat(block, np.stack((first, np.minimum(stop, last)), axis=1).ravel())[::2]
+        into[rows] = ufunc(into[rows], np.where(stop > last, ufunc(combined, block[last]), combined))
+    for k, now in enumerate(pieces.levels[: pieces.doubled]):
+        if len(now):
+            combined = ufunc(block[pieces.first[now]], block[pieces.stop[now] - (1 << k)])
+            into[now] = ufunc(into[now], combined)
+        if len(block) > 1 << k:
+            block = ufunc(block[: -(1 << k)], block[1 << k :])
+
+
+def launch_spans(rank: RankTables) -> Any:
+    """The rank's ranges that GPU work can belong to, with all ends known, in the order of their report.
+
+    These are push/pop ranges and the start/end ranges that ended on the thread they started on. A range that was still open ends at
+    the latest start or end of any range of the rank.
+
+    Returns:
+        A `pyarrow.Table` with `start`, `end`, `thread`, `name`, `domain`, `kind`, `source_row` and `open` (whether it was).
+    """
+    table = _spans_of(rank)
+    rows = integers(table.column("source_row"), -1)
+    if (rows[1:] < rows[:-1]).any():
+        table = pc.take(table, pa.array(np.argsort(rows, kind="stable")))
+    return table
+
+
+def _spans_of(rank: RankTables) -> Any:
+    """`launch_spans`, in the order of the table."""
+    table = rank.table("ranges", _SPAN_COLUMNS)
+    table = table.append_column("open", pc.is_null(table.column("end")))
+    table = table.set_column(1, "end", close_ends(table))
+    keep = pc.and_(
+        pc.and_(pc.is_null(table.column("end_thread")), pc.is_valid(table.column("thread"))), pc.is_valid(table.column("start"))
+    )
+    table = table if pc.all(keep, min_count=0).as_py() else pc.filter(table, keep)
+    return table.drop_columns(["end_thread"])
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The ranges of a rank that GPU work belongs to, and where that work ran.
+
+    Attributes:
+        ranges: The ranges, as `launch_spans` gives them, only those with work.
+        first: First start of the work of each, ns.
+        last: Last end.
+        operations: Distinct correlation ids of the work.
+        parent: Row of the shortest other of these ranges that contains each, -1 for none.
+        outside: The work whose call lies in no range: a table with `start`, `end`, `correlation` and `thread` of the call.
+    """
+
+    ranges: Any
+    first: Ints
+    last: Ints
+    operations: Ints
+    parent: Ints
+    outside: Any
+
+
+def project(rank: RankTables) -> Projection:
+    """Project the rank's ranges on the GPU work (kernels, copies and fills) launched inside them."""
+    ranges = _spans_of(rank)
+    found = _work_of(rank, ranges)
+    rows = np.flatnonzero(found.last > -_INT64_MAX)
+    rows = rows[np.argsort(integers(ranges.column("source_row"), -1)[rows], kind="stable")]
+    worked = Spans(found.spans.start[rows], found.spans.end[rows], found.spans.length[rows])
+    first, last, operations = found.first[rows], found.last[rows], found.operations[rows]
+    return Projection(pc.take(ranges, pa.array(rows)), first, last, operations, worked.parents(), found.outside)
+
+
+class _Work(NamedTuple):
+    """The ranges of a rank as `Spans`, and of each the attributes of `Projection`; `last` is the least number where it has none."""
+
+    spans: Spans
+    first: Ints
+    last: Ints
+    operations: Ints
+    outside: Any
+
+
+def _work_of(rank: RankTables, ranges: Any) -> _Work:
+    """The work launched inside each of `ranges`; what is needed of a million launches on the way is let go of here."""
+    start, end, process, correlation = whole_columns(rank, ("kernels", "copies"), _WORK)
+    calls = launches_of(rank, process, correlation)
+    spans, call_start, call_end = on_one_line(ranges, calls.thread, calls.start, calls.end)
+    count = len(spans.start)
+    first, last = np.full(count, _INT64_MAX, np.int64), np.full(count, -_INT64_MAX, np.int64)
+    earliest, latest = start[calls.op], end[calls.op]
+    if calls.many is not None:
+        at = calls.first_op()
+        earliest, latest = np.minimum.reduceat(earliest, at), np.maximum.reduceat(latest, at)
+    number = np.zeros(count, np.int64)
+    lost = np.ones(len(call_start), np.bool_)
+    for pieces in calls_within(spans, call_start, call_end):
+        reduce_pieces(earliest, pieces, np.minimum, first)
+        reduce_pieces(latest, pieces, np.maximum, last)
+        number += pieces.stop - pieces.first
+        lost[slice(None) if pieces.calls is None else pieces.calls] = ~pieces.within_any(len(lost))
+    number -= _repeated(spans, calls, call_start, call_end)
+    call = calls.call_of_pair()
+    pairs = np.flatnonzero(lost[call])
+    at = calls.op[pairs]
+    outside = {"start": start[at], "end": end[at], "correlation": correlation[at], "thread": calls.thread[call[pairs]]}
+    return _Work(spans, first, last, number, pa.table(outside))
+
+
+def projection(rank: RankTables) -> Projection:
+    """`project`, made once for all recipes that share the rank's tables."""
+    return once(rank, "projection", lambda: project(rank))
+
+
+def _repeated(spans: Spans, calls: Launches, start: Ints, end: Ints) -> Ints:
+    """For each range, the calls inside that have the correlation id of an earlier call inside.
+
+    A driver call within its runtime call may have. Both are inside where the interval from the first start to the last end is.
+    """
+    result = np.zeros(len(spans.start), np.int64)
+    if calls.one_call_each():
+        return result
+    order = np.lexsort((end, start, calls.correlation, calls.thread))
+    thread, ids = calls.thread[order], calls.correlation[order]
+    again = (thread[1:] == thread[:-1]) & (ids[1:] == ids[:-1])
+    if again.any():
+        one, other = order[:-1][again], order[1:][again]
+        for pieces in calls_within(spans, np.minimum(start[one], start[other]), np.maximum(end[one], end[other])):
+            result += pieces.stop - pieces.first
+    return result
+
+
+def on_one_line(ranges: Any, thread: Ints, start: Ints, end: Ints) -> tuple[Spans, Ints, Ints]:
+    """The ranges of a table with `start`, `end` and `thread`, and the places where some calls start and end, on one line."""
+    owner, begin, close = (integers(ranges.column(c)) for c in ("thread", "start", "end"))
+    line = Line(1 + max(int(owner.max(initial=0)), int(thread.max(initial=0))), begin, close, start, end)
+    return (
+        Spans(line.place(owner, begin), line.place(owner, close), close - begin),
+        line.place(thread, start),
+        line.place(thread, end),
+    )
+
+
+def close_ends(table: Any, *others: Any) -> Any:
+    """The ends of the ranges of `table`; those still open end at the latest start or end of any, or the latest of `others`."""
+    ends = table.column("end")
+    if not ends.null_count:
+        return ends
+    latest = [pc.max(column).as_py() for column in (ends, table.column("start"), *others)]
+    return pc.fill_null(ends, max((t for t in latest if t is not None), default=0))
+
+
+def innermost_ranges(rank: RankTables, thread: Ints, start: Ints, end: Ints) -> Any:
+    """The name of the innermost range around each call, as name ids: an int64 array, null where there is none or it has no name.
+
+    Innermost is the containing range that starts last.
+
+    Args:
+        rank: The rank.
+        thread: Thread of each call.
+        start: Its start.
+        end: Its end.
+    """
+    table = launch_spans(rank)
+    spans, call_start, call_end = on_one_line(table, thread, start, end)
+    found = spans.innermost(call_start, call_end)
+    names = table.column("name")
+    return pc.take(names.combine_chunks(), pa.array(found, mask=found < 0)) if len(names) else pa.nulls(len(found), pa.int64())

@@ -1,0 +1,316 @@
+"""What one rank contributes to the recipe `operators`: sums by operator, module, range or stack."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.flops import call_of, work_of
+from alltrace.recipes.analysis.launched_work import gpu_work
+from alltrace.recipes.analysis.nvtx_projection import close_ends
+from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
+from alltrace.trace.arrays import integers
+from alltrace.trace.names import name_id
+from alltrace.trace.nesting import nest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+_OPERATOR, _MODULE = name_id("cpu_op"), name_id("python_function")
+_BACKWARD = "autograd::engine::evaluate_function: "
+_MODULE_PREFIX = "nn.Module: "
+_COLUMNS = ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row")
+_WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
+_FLOATS = ("flops", "timed_flops", "sized_flops")
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """What rows are about: intervals, and of each its key, a row of `names` and `shapes`."""
+
+    at: Intervals
+    key: Ints
+    names: Sequence[str | None]
+    shapes: Sequence[str | None]
+
+
+@dataclass(frozen=True)
+class _Operators:
+    """The operators of a rank.
+
+    Attributes:
+        at: Where they are.
+        name: Of each the row of its name in `names`.
+        names: The names.
+        payload: Of each the row of its payload in `payloads`.
+        payloads: The payloads, the last null.
+        sequence: Its number in the autograd graph, -1 for none.
+        flops: What each does by its shapes; not a number where no formula applies.
+        moved: The least bytes; -1 where not known.
+    """
+
+    at: Intervals
+    name: Ints
+    names: Sequence[str | None]
+    payload: Ints
+    payloads: Sequence[str | None]
+    sequence: Ints
+    flops: Floats
+    moved: Ints
+
+
+def part_schema() -> pa.Schema:
+    """The columns of what a rank contributes."""
+    fields = [("name", pa.string()), ("shapes", pa.string())]
+    numbers = (*_WHOLE, "backward_gpu_ns", *_FLOATS, "timed_gpu_ns", "moved_bytes", "all_gpu_ns")
+    fields += [(name, pa.float64() if name in _FLOATS else pa.int64()) for name in numbers]
+    return pa.schema(fields)
+
+
+def sums_of(rank: RankTables, by: str) -> Any:
+    """The sums of a rank by key, and a last row that has all its GPU time as `all_gpu_ns` and nothing else."""
+    ranges = _ranges(rank)
+    domain = integers(ranges.column("domain"))
+    operators = _operators(rank, ranges, np.flatnonzero(domain == _OPERATOR))
+    nodes = _nodes(rank, ranges, domain, operators, by)
+    work = gpu_work(rank)
+    length = work.end - work.start
+    launched = np.flatnonzero(work.call >= 0)
+    calls = Intervals(*(work.of_calls(c, launched) for c in ("thread", "start", "end")))
+    table = _table(nodes, operators, calls, length[launched])
+    last = pa.Table.from_pylist([{"all_gpu_ns": int(length.sum())}], part_schema())
+    return pa.concat_tables([table, last])
+
+
+def _table(nodes: _Nodes, operators: _Operators, calls: Intervals, length: Ints) -> Any:
+    at = nodes.at
+    cpu = at.end - at.start
+    _, parent = nest(at.thread, at.start, at.end)
+    own = cpu.copy()
+    has = parent >= 0
+    np.subtract.at(own, parent[has], cpu[has])
+    inner = innermost_node(at, calls)
+    gpu_self = np.zeros(len(at), np.int64)
+    np.add.at(gpu_self, inner[inner >= 0], length[inner >= 0])
+    gpu_total, number = sums_inside(at, calls, length, np.ones(len(length), np.int64))
+    (gpu_of_operators,) = sums_inside(operators.at, calls, length)
+    done = _work_inside(nodes, operators, gpu_of_operators)
+    backward = _backward_inside(nodes, operators, gpu_of_operators)
+
+    keys = len(nodes.names)
+    line = np.int64(1 + at.thread.max(initial=0))
+    outer = outermost(nodes.key * line + at.thread, at.start, at.end)
+    zero = np.zeros_like(cpu)
+
+    def summed(values: NDArray[Any], rows: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        total = np.zeros(keys, values.dtype)
+        np.add.at(total, nodes.key if rows is None else nodes.key[rows], values if rows is None else values[rows])
+        return total
+
+    counted = ~np.isnan(done["flops"])
+    sized = counted & (done["moved_bytes"] >= 0)
+    some, some_sized = summed(counted & outer, None) > 0, summed(sized & outer, None) > 0
+    columns: dict[str, Any] = {
+        "name": pa.array(nodes.names, pa.string()),
+        "shapes": pa.array(nodes.shapes, pa.string()),
+        "calls": summed(np.ones_like(cpu)),
+        "cpu_total_ns": summed(cpu, outer),
+        "cpu_self_ns": summed(np.maximum(own, zero)),
+        "gpu_total_ns": summed(gpu_total, outer),
+        "gpu_self_ns": summed(gpu_self),
+        "gpu_operations": summed(number, outer),
+        "backward_gpu_ns": pa.nulls(keys, pa.int64()) if backward is None else summed(backward, outer),
+        "flops": pa.array(summed(done["flops"], counted & outer), mask=~some),
+        "timed_flops": pa.array(summed(done["timed_flops"], counted & outer), mask=~some),
+        "timed_gpu_ns": pa.array(summed(done["timed_gpu_ns"], counted & outer), mask=~some),
+        "sized_flops": pa.array(summed(done["sized_flops"], sized & outer), mask=~some_sized),
+        "moved_bytes": pa.array(summed(done["moved_bytes"], sized & outer), mask=~some_sized),
+        "all_gpu_ns": pa.nulls(keys, pa.int64()),
+    }
+    used = np.bincount(nodes.key, minlength=keys) > 0
+    return pa.table([columns[f.name] for f in part_schema()], schema=part_schema()).filter(pa.array(used, pa.bool_()))
+
+
+def _work_inside(nodes: _Nodes, operators: _Operators, gpu: Ints) -> dict[str, NDArray[Any]]:
+    """Operations and bytes of each node: those of the outermost operators inside that have a formula, itself among them."""
+    known = np.flatnonzero(~np.isnan(operators.flops))
+    at = operators.at.of(known)
+    roots = known[outermost(at.thread, at.start, at.end)]
+    flops, moved, time = operators.flops[roots], operators.moved[roots], gpu[roots]
+    timed, sized = time > 0, moved >= 0
+    counts, sized_counts, *sums = sums_inside(
+        nodes.at, operators.at.of(roots), np.ones(len(roots), np.int64), sized.astype(np.int64), flops, np.where(timed, flops, 0.0),
+        np.where(timed, time, 0), np.where(sized, flops, 0.0), np.where(sized, moved, 0),
+    )  # fmt: skip
+    names = ("flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
+    found: dict[str, NDArray[Any]] = dict(zip(names, sums, strict=True))
+    if len(nodes.at) == len(operators.at) and nodes.at is operators.at:
+        # what lies within another with a formula has its own all the same
+        own = known
+        found["flops"][own], found["sized_flops"][own] = operators.flops[own], operators.flops[own]
+        found["timed_flops"][own] = np.where(gpu[own] > 0, operators.flops[own], 0.0)
+        found["timed_gpu_ns"][own], found["moved_bytes"][own] = gpu[own], np.maximum(operators.moved[own], 0)
+        counts[own], sized_counts[own] = 1, operators.moved[own] >= 0
+    found["flops"][counts == 0] = np.nan
+    found["moved_bytes"][sized_counts == 0] = -1
+    return found
+
+
+def _backward_inside(nodes: _Nodes, operators: _Operators, gpu: Ints) -> Ints | None:
+    """The GPU time of the backward of the operators within each node; None where no operator has a number.
+
+    A backward belongs to the forward operator of its number that starts last before it, which is the innermost. Numbers count per
+    thread, so one that two threads have tells nothing.
+    """
+    numbered = operators.sequence >= 0
+    if not numbered.any():
+        return None
+    starts_with = np.array([bool(n) and str(n).startswith(_BACKWARD) for n in operators.names], np.bool_)
+    back = np.flatnonzero(starts_with[operators.name])
+    within = innermost_node(operators.at.of(back), operators.at) >= 0
+    forward = np.flatnonzero(numbered & ~within)
+    back = back[operators.sequence[back] >= 0]
+    forward = forward[np.lexsort((operators.at.start[forward], operators.sequence[forward]))]
+    numbers = operators.sequence[forward]
+    last = np.searchsorted(numbers, operators.sequence[back], side="right") - 1
+    first = np.searchsorted(numbers, operators.sequence[back], side="left")
+    there = last >= first
+    back, first, last = back[there], first[there], last[there]
+    thread = operators.at.thread[forward]
+    change = np.concatenate(([0], np.cumsum(thread[1:] != thread[:-1]))) if len(thread) else thread
+    clear = (change[last] == change[first]) & (operators.at.start[forward[last]] <= operators.at.start[back])
+    (total,) = sums_inside(nodes.at, operators.at.of(forward[last[clear]]), gpu[back[clear]])
+    result: Ints = total
+    return result
+
+
+def _ranges(rank: RankTables) -> Any:
+    """The ranges that lie on one thread, with an end."""
+    table = rank.table("ranges", _COLUMNS)
+    table = table.set_column(1, "end", close_ends(table))
+    keep = table.column("end_thread").is_null().to_numpy() & table.column("thread").is_valid().to_numpy()
+    keep &= table.column("start").is_valid().to_numpy()
+    table = table if keep.all() else table.filter(pa.array(keep))
+    # of equal intervals the one that the report has first is the outer one
+    order = np.argsort(integers(table.column("source_row"), -1), kind="stable")
+    return table.take(pa.array(order))
+
+
+def _intervals(table: Any) -> Intervals:
+    start = integers(table.column("start"))
+    return Intervals(integers(table.column("thread")), start, np.maximum(integers(table.column("end")), start))
+
+
+def _coded(rank: RankTables, column: Any) -> tuple[Ints, list[str | None]]:
+    """Name ids as rows of a list of texts."""
+    kinds, places = np.unique(integers(column), return_inverse=True)
+    return places.ravel().astype(np.int64), rank.texts(pa.array(kinds, pa.int64())).to_pylist()
+
+
+def _operators(rank: RankTables, ranges: Any, rows: Ints) -> _Operators:
+    table = ranges.take(pa.array(rows))
+    name, names = _coded(rank, table.column("name"))
+    column = table.column("payload")
+    encoded = pa.chunked_array([column.combine_chunks()], pa.string()).dictionary_encode().combine_chunks()
+    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) and encoded.num_chunks else encoded
+    if isinstance(encoded, pa.ChunkedArray):
+        payload, payloads = np.zeros(0, np.int64), [None]
+    else:
+        payloads = [*encoded.dictionary.to_pylist(), None]
+        payload = encoded.indices.fill_null(len(payloads) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
+    kinds, places = np.unique(np.stack((name, payload)), axis=1, return_inverse=True)
+    calls = {p: call_of(payloads[p]) for p in np.unique(payload).tolist()}
+    done = [work_of(names[n] or "", calls[p]) for n, p in kinds.T.tolist()]
+    flops = np.array([np.nan if w is None else float(w.flops) for w in done], np.float64)
+    moved = np.array([-1 if w is None or w.moved_bytes is None else w.moved_bytes for w in done], np.int64)
+    place = places.ravel()
+    sequence = integers(table.column("sequence"), -1)
+    return _Operators(_intervals(table), name, names, payload, payloads, sequence, flops[place], moved[place])
+
+
+def _nodes(rank: RankTables, ranges: Any, domain: Ints, operators: _Operators, by: str) -> _Nodes:
+    if by == "range":
+        table = ranges.take(pa.array(np.flatnonzero((domain != _OPERATOR) & (domain != _MODULE))))
+        key, names = _coded(rank, table.column("name"))
+        return _Nodes(_intervals(table), key, names, [None] * len(names))
+    if by == "module":
+        return _modules(rank, ranges.take(pa.array(np.flatnonzero(domain == _MODULE))), operators)
+    if by == "stack":
+        return _stacks(rank, operators)
+    if by == "operator":
+        return _Nodes(operators.at, operators.name, operators.names, [None] * len(operators.names))
+    kinds, of_payload = _distinct([_shapes(p) for p in operators.payloads])
+    pairs, places = np.unique(np.stack((operators.name, of_payload[operators.payload])), axis=1, return_inverse=True)
+    names = [operators.names[n] for n in pairs[0].tolist()]
+    return _Nodes(operators.at, places.ravel().astype(np.int64), names, [kinds[s] for s in pairs[1].tolist()])
+
+
+def _modules(rank: RankTables, table: Any, operators: _Operators) -> _Nodes:
+    """Modules by their path; without such ranges, operators by what they state of theirs."""
+    if not table.num_rows:
+        return _labelled(operators, "Module Hierarchy")
+    at = _intervals(table)
+    label, texts = _coded(rank, table.column("name"))
+    depth, parent = nest(at.thread, at.start, at.end)
+    path, known = paths(depth, parent, label, [(t or "?").removeprefix(_MODULE_PREFIX) for t in texts], "/")
+    return _Nodes(at, path, known, [None] * len(known))
+
+
+def _stacks(rank: RankTables, operators: _Operators) -> _Nodes:
+    """Operators by the Python functions they were called from; without such frames, by what they state of theirs."""
+    frames = rank.table("frames", ("start", "end", "thread", "name"))
+    if not frames.num_rows:
+        return _labelled(operators, "Call stack")
+    known = frames.column("thread").is_valid()
+    frames = frames.filter(known)
+    at = _intervals(frames)
+    label, texts = _coded(rank, frames.column("name"))
+    depth, parent = nest(at.thread, at.start, at.end)
+    path, stacks = paths(depth, parent, label, [t or "?" for t in texts], ";")
+    inner = innermost_node(at, operators.at)
+    rows = np.flatnonzero(inner >= 0)
+    return _Nodes(operators.at.of(rows), path[inner[rows]], stacks, [None] * len(stacks))
+
+
+def _labelled(operators: _Operators, member: str) -> _Nodes:
+    """The operators whose payload has a text under `member`, by that text."""
+    kinds, of_payload = _distinct([_member(p, member) for p in operators.payloads])
+    label = of_payload[operators.payload]
+    rows = np.flatnonzero(np.array([k is not None for k in kinds], np.bool_)[label])
+    return _Nodes(operators.at.of(rows), label[rows], kinds, [None] * len(kinds))
+
+
+def _distinct(texts: Sequence[str | None]) -> tuple[list[str | None], Ints]:
+    known: dict[str | None, int] = {}
+    places = [known.setdefault(t, len(known)) for t in texts]
+    return list(known), np.array(places, np.int64)
+
+
+def _member(payload: str | None, member: str) -> str | None:
+    if not payload or member not in payload:
+        return None
+    try:
+        about = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    found = about.get(member) if isinstance(about, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+def _shapes(payload: str | None) -> str | None:
+    """The shapes of the inputs, those of tensors alone; null where they were not recorded."""
+    call = call_of(payload)
+    if call is None:
+        return None
+    return " ".join("x".join(map(str, s)) for s in call.shapes if s) or None

@@ -1,0 +1,107 @@
+"""Sums over what lies inside ranges, and paths from the outermost range to each; ranges as arrays of thread, start and end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.analysis.nvtx_projection import Line, Spans, calls_within
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+_DEEPEST = 64
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals on threads: int64 arrays of one length; an end is not before its start."""
+
+    thread: Ints
+    start: Ints
+    end: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def of(self, rows: Any) -> Intervals:
+        """Those of some rows."""
+        return Intervals(self.thread[rows], self.start[rows], self.end[rows])
+
+
+def sums_inside(nodes: Intervals, items: Intervals, *values: NDArray[Any]) -> list[NDArray[Any]]:
+    """For each node the sum of each of `values` over the items that lie within it on its thread, in the values' type."""
+    spans, start, end = _on_one_line(nodes, items)
+    totals = [np.zeros(len(nodes), v.dtype) for v in values]
+    for pieces in calls_within(spans, start, end):
+        for total, value in zip(totals, values, strict=True):
+            before = np.concatenate((np.zeros(1, value.dtype), np.cumsum(pieces.of(value))))
+            total += before[pieces.stop] - before[pieces.first]
+    return totals
+
+
+def innermost_node(nodes: Intervals, items: Intervals) -> Ints:
+    """The row of the innermost node around each item: the containing one that starts last, of equal ones the inner; -1 for none."""
+    if not len(nodes):
+        return np.full(len(items), -1, np.int64)
+    # of nodes that start together the shortest is the inner one, and of equal ones the later row
+    order = np.lexsort((-np.arange(len(nodes)), nodes.end, nodes.start))
+    spans, start, end = _on_one_line(nodes.of(order), items)
+    found = spans.innermost(start, end)
+    return np.where(found >= 0, order[np.maximum(found, 0)], -1)
+
+
+def outermost(group: Ints, start: Ints, end: Ints) -> Bools:
+    """Which intervals lie within no other of their group; of equal ones the first row does not."""
+    order = np.lexsort((-end, start, group))
+    _, dense = np.unique(group, return_inverse=True)
+    line = Line(1 + int(dense.max(initial=0)), start, end)
+    place = line.place(dense.astype(np.int64), end)[order]
+    covered = np.concatenate((np.zeros(1, np.bool_), np.maximum.accumulate(place)[:-1] >= place[1:]))[: len(order)]
+    result = np.empty(len(order), np.bool_)
+    result[order] = ~covered
+    return result
+
+
+def paths(depth: Ints, parent: Ints, labels: Ints, texts: Sequence[str], separator: str) -> tuple[Ints, list[str]]:
+    """The path of labels from the outermost range to each range.
+
+    Args:
+        depth: Of each range, 0 for one without a parent.
+        parent: Row of its parent, -1 for none.
+        labels: Its label, a row of `texts`.
+        texts: The labels.
+        separator: What stands between two labels of a path.
+
+    Returns:
+        The path of each range as an index, and the paths. A range below the 64th level has the path of its parent.
+    """
+    found = np.full(len(depth), -1, np.int64)
+    known: list[str] = []
+    order = np.argsort(depth, kind="stable")
+    edges = np.searchsorted(depth[order], np.arange(_DEEPEST + 1))
+    for level in range(_DEEPEST):
+        rows = order[edges[level] : edges[level + 1]]
+        if not len(rows):
+            break
+        outer = np.where(parent[rows] >= 0, found[np.maximum(parent[rows], 0)], -1)
+        kinds, place = np.unique(np.stack((outer, labels[rows])), axis=1, return_inverse=True)
+        found[rows] = len(known) + place.ravel()
+        known += [texts[label] if path < 0 else f"{known[path]}{separator}{texts[label]}" for path, label in kinds.T.tolist()]
+    for row in order[edges[_DEEPEST] :].tolist():
+        found[row] = found[parent[row]]
+    return found, known
+
+
+def _on_one_line(nodes: Intervals, items: Intervals) -> tuple[Spans, Ints, Ints]:
+    threads = 1 + max(int(nodes.thread.max(initial=0)), int(items.thread.max(initial=0)))
+    line = Line(threads, nodes.start, nodes.end, items.start, items.end)
+    spans = Spans(line.place(nodes.thread, nodes.start), line.place(nodes.thread, nodes.end), nodes.end - nodes.start)
+    return spans, line.place(items.thread, items.start), line.place(items.thread, items.end)

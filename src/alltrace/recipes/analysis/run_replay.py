@@ -1,0 +1,125 @@
+"""What the recipes that replay a run share: its graph from all ranks, and what must be said of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.base import Answer, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.replay.join import Replay
+    from alltrace.replay.peers import Peers
+    from alltrace.replay.rank_graph import RankGraph
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "kernels": ("start", "end", "device", "stream", "correlation", "name", "kind"),
+    "copies": ("start", "end", "device", "stream", "correlation", "kind"),
+    "graphs": ("start", "end", "device", "stream", "correlation", "graph"),
+    "mpi": ("start", "end"),
+}
+"""What a rank must have some of to be replayed."""
+
+
+class ReplayRecipe(Recipe):
+    """A recipe that is answered from the graph of the whole run."""
+
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
+    aligned: ClassVar[bool] = True
+
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """What graphs are made from."""
+        return with_graph(super().reads(options))
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """The rank's graph."""
+        return graph_of(rank)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The answer from the joined graph."""
+        members, _ = alignment_tables(run)
+        return self.answer(replay_of([p.table for p in parts], run), members, run, options)
+
+    @abstractmethod
+    def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The answer for a replay of the run."""
+
+
+def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Tables and columns, and those besides that a rank's graph is made from."""
+    from alltrace.replay.work import TABLES as WORK
+
+    return {t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ())))) for t in (*reads, *(t for t in WORK if t not in reads))}
+
+
+def graph_of(rank: RankTables) -> RankGraph:
+    """The rank's graph, made once for all recipes that share the rank's tables."""
+    from alltrace.recipes.execution.shared_tables import once
+    from alltrace.replay.rank_graph import rank_graph
+
+    return once(rank, "graph", lambda: rank_graph(rank, matched_rows(rank)))
+
+
+def replay_of(graphs: Sequence[RankGraph], run: RunFacts) -> Replay:
+    """The joined graphs of ranks, made once for all recipes that share the run and have the same graphs."""
+    from alltrace.recipes.execution.shared_tables import once
+    from alltrace.replay.join import join
+
+    # a replay keeps its graphs, so that their identities stay theirs
+    return once(run, ("replay", *map(id, graphs)), lambda: join(graphs, *alignment_tables(run)))
+
+
+def peers_in(replay: Replay, run: RunFacts) -> Peers:
+    """What the peers of a replay from `replay_of` take, made once likewise."""
+    from alltrace.recipes.execution.shared_tables import once
+    from alltrace.replay.peers import peers_of
+
+    return once(run, ("peers", id(replay)), lambda: (replay, peers_of(replay, run.alignment.members)))[1]
+
+
+def matched_rows(rank: RankTables) -> Any:
+    """The rows of a rank's `collectives` that are members of an instance: int64 array."""
+    import numpy as np
+
+    members = rank.shared("members")
+    return np.empty(0, np.int64) if members is None else members.column("row").to_numpy().astype(np.int64)
+
+
+def alignment_tables(run: RunFacts) -> tuple[Any, Any]:
+    """The members of all instances and the steps, aligned."""
+    alignment = run.alignment
+    return alignment.members, alignment.steps
+
+
+def replay_notes(replay: Replay, members: Any) -> list[str]:
+    """What must be said of every answer from a replay."""
+    notes = []
+    if len(replay.when) > 1:
+        notes.append(f"the unchanged run is replayed with an error of {100 * replay.error:.2f} %")
+    if replay.parts and not members.num_rows:
+        notes.append("no collective is matched across ranks, so no rank waits for another here")
+    known = members.column("residual_ns").null_count < members.num_rows if members.num_rows else True
+    if not known:
+        notes.append("no residual of the clocks is known, so waits between hosts may be errors of the clocks")
+    elif members.num_rows and members.column("residual_ns").null_count:
+        notes.append("some hosts' clocks are not connected by collectives, so waits between them may be errors of the clocks")
+    if len(replay.graph.dropped):
+        notes.append(f"{len(replay.graph.dropped)} dependencies go against time and are left out")
+    return notes
+
+
+def name_texts(run: RunFacts, names: Any) -> list[str]:
+    """The text of each name of device work (`alltrace.replay.work.Work.name`), in order."""
+    import numpy as np
+    import pyarrow as pa
+
+    from alltrace.replay.work import copy_name
+
+    kinds = {copy_name(w): f"copy {w}" for w in ("HtoD", "DtoH", "DtoD", "HtoH", "PtoP", "AtoD", "DtoA", "AtoA", "memset")}
+    kinds[copy_name("graph")] = "CUDA graph"
+    names = np.asarray(names, np.int64)
+    texts = run.texts(pa.array(names)).to_pylist() if len(names) else []
+    return [kinds.get(n, "copy") if n < 0 else (t or "") for n, t in zip(names.tolist(), texts, strict=True)]

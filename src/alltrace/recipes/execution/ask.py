@@ -1,0 +1,211 @@
+"""Asks a run a question: maps the recipe over the ranks that have its tables, in processes where it pays, and reduces."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alltrace.recipes.base import Answer, Option, Part, Recipe
+from alltrace.recipes.execution.availability import able_ranks, check_imported, note_on_empty, notes_on_missing
+from alltrace.recipes.execution.window import RankWindow, Window, WindowedRank, WindowedRun, select, window_of
+from alltrace.recipes.registry import find
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.run.manifest import Rank
+    from alltrace.run.store import Run
+
+
+def ask(
+    run: Run,
+    recipe: Recipe | str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    ranks: Sequence[int] | None = None,
+    steps: str | None = None,
+    skip_warmup: bool = False,
+    jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Answer:
+    """The answer of `recipe` for `run`.
+
+    Args:
+        run: The run.
+        recipe: A recipe, or the name of one.
+        options: The recipe's options by name; those not given have their defaults.
+        ranks: The ranks to ask, in any order; None for all.
+        steps: The steps to count, such as `10:50` for 10 to 49 (see `execution.window.select`); None for the whole run.
+        skip_warmup: Leave out warm-up steps, and what lies outside of steps.
+        jobs: The most processes; None lets the number of rows decide.
+        progress: Called with the number of ranks done.
+
+    Raises:
+        UsageError: There is no such recipe, option, rank or step, or a required option is missing.
+        InputError: A file of the run is damaged, or a table that the answer is made from was not imported.
+    """
+    asked = find(recipe) if isinstance(recipe, str) else recipe
+    given = resolve_options(asked, options or {})
+    chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
+    selection = select(steps, skip_warmup=skip_warmup)
+    if selection and not asked.windowed:
+        raise UsageError(f"{asked.name} tells of the whole run; ask it without {selection}")
+    notes = run.manifest.notes
+    window = None
+    facts: RunFacts = run
+    aligning = wants_alignment(asked, run, given) or bool(selection)
+    check_imported(run, asked, given, aligned=aligning)
+    if not aligning:
+        facts = run = run.as_imported()
+    else:
+        from alltrace.align.store import aligned
+
+        alignment = aligned(run, jobs=jobs)
+        notes = (*notes, *alignment.notes)
+        chosen = [r for r in run.ranks if r.rank in {c.rank for c in chosen}]
+        if selection:
+            window = window_of(selection, alignment.steps, [r.rank for r in chosen])
+            facts = WindowedRun(run, window)
+            notes = (*notes, *window.notes)
+    able = able_ranks(asked, run, chosen, given)
+    reached = [r for r in able if window is None or r.rank in window.ranks]
+    told = asked.prepared(given, facts)
+    parts = _map(run, asked, told, reached, window, jobs, progress)
+    answer = asked.reduce(parts, facts, told)
+    chart = answer.chart or asked.answer_chart(given)
+    return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer)), chart=chart)
+
+
+def answer_notes(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any], answer: Answer) -> tuple[str, ...]:
+    """What must be said of an answer, beside what holds for the whole run: which tables are missing, and the recipe's own notes.
+
+    Of nothing a recipe could only say that there is nothing, which reads as if all were well. So its notes count only where some
+    rank was able to answer; and where it then says nothing of an answer without rows, that is said for it.
+    """
+    missing = notes_on_missing(recipe, run, chosen, options)
+    if not able_ranks(recipe, run, chosen, options):
+        return tuple(missing)
+    silent = not answer.notes and not any(t.table.num_rows for t in answer.all_tables().values())
+    return (*missing, *answer.notes, *([note_on_empty(recipe)] if silent else []))
+
+
+def wants_alignment(recipe: Recipe, run: Run, options: Mapping[str, Any]) -> bool:
+    """Whether the run is aligned before `recipe` is asked with all its `options`."""
+    if recipe.aligned or not recipe.lays_together(options):
+        return recipe.aligned
+    return run.samples_for_others if recipe.host_samples else len(run.hosts) > 1
+
+
+def resolve_options(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `recipe` with defaults filled in.
+
+    Raises:
+        UsageError: An option is unknown, missing, of the wrong type or not among the choices.
+        InputError: A file that an option names cannot be read.
+    """
+    known = {o.name: o for o in recipe.options}
+    for name in given:
+        if name not in known:
+            raise UsageError.unknown(f"option of {recipe.name}", name, known)
+    resolved = {}
+    for name, option in known.items():
+        value = given.get(name, option.default)
+        if value is None and option.required:
+            raise UsageError(f"{recipe.name} needs --{name.replace('_', '-')}: {option.help}")
+        resolved[name] = value if value is None else _typed(recipe, option, value)
+    return resolved
+
+
+def _typed(recipe: Recipe, option: Option, value: Any) -> Any:
+    flag = f"--{option.name.replace('_', '-')} of {recipe.name}"
+    if option.type is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, option.type) or (option.type is int and isinstance(value, bool)):
+        raise UsageError(f"{flag} is {value!r}; expected {option.type.__name__}")
+    if option.choices and value not in option.choices:
+        raise UsageError(f"{flag} is {value!r}; expected one of {', '.join(option.choices)}")
+    if option.type is int:
+        _in_bounds(flag, option, value)
+    if option.reads is not None:
+        from alltrace.run.nccl_tests_files import read_tests_table
+
+        return read_tests_table(str(value))
+    return value
+
+
+def _in_bounds(flag: str, option: Option, value: Any) -> None:
+    if option.least is not None and value < option.least:
+        raise UsageError(f"{flag} is {value}; expected {option.least} or more")
+    if option.most is not None and value > option.most:
+        raise UsageError(f"{flag} is {value}; expected {option.most} or less")
+    if not -(1 << 63) <= value < 1 << 63:
+        raise UsageError(f"{flag} is {value}; expected a number that fits into 64 bits")
+
+
+class _Task(NamedTuple):
+    """One rank to ask; the recipe goes by name where it has one in the registry, so that little is pickled."""
+
+    run: str
+    align: str | None
+    rank: int
+    recipe: Recipe
+    options: Mapping[str, Any]
+    window: RankWindow | None
+
+
+def _map(
+    run: Run,
+    recipe: Recipe,
+    options: Mapping[str, Any],
+    ranks: Sequence[Rank],
+    window: Window | None,
+    jobs: int | None,
+    progress: Callable[[int], None] | None,
+) -> list[Part]:
+    windows = window.ranks if window is not None else {}
+    if not _worth_processes(recipe, ranks, jobs):
+        parts = []
+        for record in ranks:
+            parts.append(Part(record.rank, recipe.map(_tables(run, record.rank, windows.get(record.rank)), options)))
+            if progress:
+                progress(1)
+        return parts
+    align = str(run.overlay.folder) if run.overlay is not None else None
+    from alltrace.engine.tasks import run_tasks  # it loads what processes need
+
+    tasks = [_Task(str(run.path), align, r.rank, recipe, options, windows.get(r.rank)) for r in ranks]
+    found: dict[int, Part] = {}
+    for outcome in run_tasks(_ask_rank, tasks, jobs=jobs, progress=progress):
+        part = outcome.get()
+        found[part.rank] = part
+    return [found[r] for r in sorted(found)]
+
+
+def _worth_processes(recipe: Recipe, ranks: Sequence[Rank], jobs: int | None) -> bool:
+    if jobs is not None:
+        return jobs > 1 and len(ranks) > 1
+    # the engine is asked of only where it is loaded: loading it takes a while
+    tasks = sys.modules.get("alltrace.engine.tasks")
+    if tasks is not None and tasks.remote():
+        return bool(ranks)
+    if len(ranks) <= 1:
+        return False
+    return sum(r.rows.get(t, 0) for r in ranks for t in recipe.tables) >= recipe.worth_processes
+
+
+def _ask_rank(task: _Task, advance: Callable[[int], None]) -> Part:
+    from pathlib import Path
+
+    from alltrace.run.store import Run
+
+    run = Run(task.run, align=None if task.align is None else Path(task.align))
+    part = Part(task.rank, task.recipe.map(_tables(run, task.rank, task.window), task.options))
+    advance(1)
+    return part
+
+
+def _tables(run: Run, rank: int, window: RankWindow | None) -> RankTables:
+    stored = run.rank(rank)
+    return stored if window is None else WindowedRank(stored, window)

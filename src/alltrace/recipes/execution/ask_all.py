@@ -1,0 +1,202 @@
+"""Asks a run many questions at once: rank by rank, each of a rank's tables read once for all of them.
+
+What ranks contribute is kept in memory as long as it is little, and else on disk, where the reduce looks at it part by part. So
+memory holds one rank's tables, or what a question makes of all ranks' parts: its answer, and for replays the graph of the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer, Part
+from alltrace.recipes.execution.ask import answer_notes, resolve_options, wants_alignment
+from alltrace.recipes.execution.availability import able_ranks, check_imported, notes_on_missing
+from alltrace.recipes.execution.part_store import PartStore
+from alltrace.recipes.execution.shared_tables import SharedRank, SharedRun
+from alltrace.trace.errors import AlltraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from alltrace.recipes.base import Recipe, RunFacts
+    from alltrace.run.manifest import Rank
+    from alltrace.run.store import Run
+
+_ROWS_WORTH_PROCESSES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What became of one question.
+
+    Attributes:
+        recipe: The recipe.
+        answer: Its answer, or None where it was skipped.
+        skipped: Why it was, or None.
+    """
+
+    recipe: Recipe
+    answer: Answer | None
+    skipped: str | None
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question that at least one rank can answer; `options` are those `given` as the recipe prepared them."""
+
+    number: int
+    recipe: Recipe
+    given: Mapping[str, Any]
+    options: Mapping[str, Any]
+    ranks: frozenset[int]
+
+
+@dataclass(frozen=True)
+class _Task:
+    run: str
+    align: Path | None
+    rank: int
+    questions: Sequence[_Question]
+
+
+def ask_all(
+    run: Run,
+    questions: Sequence[tuple[Recipe, Mapping[str, Any]]],
+    *,
+    ranks: Sequence[int] | None = None,
+    jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[Reply]:
+    """The answers to `questions`, in their order; see `each_reply`."""
+    replies = dict(each_reply(run, questions, ranks=ranks, jobs=jobs, progress=progress))
+    return [replies[number] for number in range(len(questions))]
+
+
+def each_reply(
+    run: Run,
+    questions: Sequence[tuple[Recipe, Mapping[str, Any]]],
+    *,
+    ranks: Sequence[int] | None = None,
+    jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[tuple[int, Reply]]:
+    """The answers to `questions` one after the other; none is made before the last was taken.
+
+    Args:
+        run: The run; it is aligned first where a recipe needs that.
+        questions: Recipes with their options by name; those not given have their defaults.
+        ranks: The ranks to ask; None for all.
+        jobs: The most processes; None lets the number of rows decide.
+        progress: Called with the number of ranks done.
+
+    Yields:
+        The number of a question and its reply, each question once, in any order. A recipe that no rank can answer, whose options
+        are wrong, or that finds the run unfit is skipped, with the reason.
+
+    Raises:
+        UsageError: There is no such rank.
+        InputError: A file of the run is damaged.
+    """
+    chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
+    resolved: list[tuple[int, Recipe, dict[str, Any]]] = []
+    aligning = False
+    for number, (recipe, given) in enumerate(questions):
+        try:
+            options = resolve_options(recipe, given)
+            recipe.reads(options)
+            aligning_for = wants_alignment(recipe, run, options)
+            check_imported(run, recipe, options, aligned=aligning_for)
+        except AlltraceError as error:
+            yield number, Reply(recipe, None, str(error))
+            continue
+        aligning |= aligning_for
+        resolved.append((number, recipe, options))
+    if aligning:
+        from alltrace.align.store import aligned
+
+        notes = (*run.manifest.notes, *aligned(run, jobs=jobs).notes)
+        chosen = [r for r in run.ranks if r.rank in {c.rank for c in chosen}]
+    else:
+        notes = run.manifest.notes
+    asked: list[_Question] = []
+    for number, recipe, options in resolved:
+        try:
+            prepared = recipe.prepared(options, run)
+        except AlltraceError as error:
+            yield number, Reply(recipe, None, str(error))
+            continue
+        able = able_ranks(recipe, run, chosen, options)
+        if not able and chosen:
+            yield number, Reply(recipe, None, "; ".join(notes_on_missing(recipe, run, chosen, options)))
+            continue
+        asked.append(_Question(number, recipe, options, prepared, frozenset(r.rank for r in able)))
+    with PartStore() as parts:
+        _map(run, asked, jobs, progress, parts)
+        facts = SharedRun(run)
+        # what several questions share in memory goes first, and is let go before tables of others are made
+        for question in sorted(asked, key=lambda q: (not parts.has_objects(q.number), q.number)):
+            if not parts.has_objects(question.number):
+                facts.memo.clear()
+            yield question.number, _reduce(run, facts, question, parts.take(question.number), chosen, notes)
+
+
+def _reduce(
+    run: Run, facts: RunFacts, question: _Question, parts: Sequence[Part | str], chosen: Sequence[Rank], notes: Sequence[str]
+) -> Reply:
+    recipe = question.recipe
+    failed = next((p for p in parts if isinstance(p, str)), None)
+    if failed is not None:
+        return Reply(recipe, None, failed)
+    try:
+        answer = recipe.reduce([p for p in parts if isinstance(p, Part)], facts, question.options)
+    except AlltraceError as error:
+        return Reply(recipe, None, str(error))
+    said = answer_notes(recipe, run, chosen, question.given, answer)
+    return Reply(recipe, answer._replace(notes=(*notes, *said)), None)
+
+
+def _map(
+    run: Run, questions: Sequence[_Question], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore
+) -> None:
+    """Keep for each question the parts of its ranks; a text where a rank's part could not be made."""
+    import pyarrow as pa
+
+    from alltrace.engine.tasks import remote, run_tasks
+
+    overlay = run.overlay.folder if run.overlay is not None else None
+    numbers = sorted(set().union(*(q.ranks for q in questions))) if questions else []
+    tasks = [_Task(str(run.path), overlay, n, [q for q in questions if n in q.ranks]) for n in numbers]
+    rows = sum(sum(r.rows.values()) for r in run.ranks if r.rank in numbers)
+    few = rows < _ROWS_WORTH_PROCESSES and not remote()
+    for outcome in run_tasks(_ask_rank, tasks, jobs=1 if jobs is None and few else jobs, progress=progress):
+        rank = tasks[outcome.index].rank
+        parts.keep(rank, outcome.get())
+        # of NumPy's memory the next rank has as much need
+        pa.default_memory_pool().release_unused()
+
+
+def _ask_rank(task: _Task, advance: Callable[[int], None]) -> dict[int, Part | str]:
+    from alltrace.run.store import Run
+
+    rank = shared_rank(Run(task.run, align=task.align), task.rank, [(q.recipe, q.options) for q in task.questions])
+    last = {t: i for i, q in enumerate(task.questions) for t in q.recipe.reads(q.options)}
+    parts: dict[int, Part | str] = {}
+    for position, question in enumerate(task.questions):
+        try:
+            parts[question.number] = Part(task.rank, question.recipe.map(rank, question.options))
+        except AlltraceError as error:
+            parts[question.number] = str(error)
+        rank.release([t for t, i in last.items() if i == position])
+    advance(1)
+    return parts
+
+
+def shared_rank(run: Run, rank: int, questions: Sequence[tuple[Recipe, Mapping[str, Any]]]) -> SharedRank:
+    """The tables of one rank, each read once for all of `questions`."""
+    wanted: dict[str, set[str]] = {}
+    for recipe, options in questions:
+        for table, columns in recipe.reads(options).items():
+            wanted.setdefault(table, set()).update(columns)
+    return SharedRank(run.rank(rank), {table: sorted(columns) for table, columns in wanted.items()})

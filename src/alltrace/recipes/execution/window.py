@@ -1,0 +1,326 @@
+"""Part of a run: the steps that a question is about, and a rank's tables cut down to them.
+
+A row counts for the step in which it starts: rows of the host for the step whose range holds their start, rows of the device
+(kernels, copies, graphs, collectives and metrics) for the step whose device work had begun last. A row belongs to one step at most.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alltrace.trace.errors import UsageError
+from alltrace.trace.schema import DICTIONARIES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+DEVICE_TABLES = frozenset(
+    {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
+)
+"""Tables whose rows count by the extent of a step's work on the device; those of all others count by its extent on the host."""
+
+_STEPS = re.compile(r"(?P<first>\d{0,18})(?P<colon>:?)(?P<end>\d{0,18})")
+
+
+class Selection(NamedTuple):
+    """Which steps a question is about.
+
+    Attributes:
+        first: The first step; None for the run's first.
+        end: The step after the last; None for none.
+        skip_warmup: Whether warm-up steps are left out.
+    """
+
+    first: int | None = None
+    end: int | None = None
+    skip_warmup: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether anything is left out at all."""
+        return self.first is not None or self.end is not None or self.skip_warmup
+
+    def __str__(self) -> str:
+        """As the command line spells it."""
+        first, end = ("" if v is None else str(v) for v in (self.first, self.end))
+        steps = [f"--steps {first}:{end}"] if first or end else []
+        return " ".join([*steps, *(["--skip-warmup"] if self.skip_warmup else [])])
+
+
+def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
+    """The selection that `--steps` and `--skip-warmup` name.
+
+    Args:
+        steps: `10:50` for steps 10 to 49, `10` for one, `10:` and `:50` with an open end; None for all.
+        skip_warmup: Whether warm-up steps are left out.
+
+    Raises:
+        UsageError: The text names no steps.
+    """
+    if steps is None:
+        return Selection(skip_warmup=skip_warmup)
+    found = _STEPS.fullmatch(steps.strip())
+    first, end = (int(found[g]) if found and found[g] else None for g in ("first", "end"))
+    if found and not found["colon"] and first is not None and end is None:
+        end = first + 1
+    empty = first is not None and end is not None and end <= first
+    if not found or (first is None and end is None) or empty:
+        raise UsageError(f"--steps is {steps!r}; expected steps such as 10:50 (10 to 49), 10:, :50 or one number")
+    return Selection(first, end, skip_warmup)
+
+
+class RankWindow(NamedTuple):
+    """The chosen steps of one rank.
+
+    Attributes:
+        steps: int64 array of n step numbers, ascending in time.
+        host: int64 array (n, 2): start and end on the host, aligned ns.
+        device: int64 array (m, 2), m <= n: start and end on the device, without overlap.
+    """
+
+    steps: NDArray[Any]
+    host: NDArray[Any]
+    device: NDArray[Any]
+
+    def holds(self, times: NDArray[Any], *, device: bool) -> NDArray[Any]:
+        """Whether each time lies in a chosen step: boolean array of the length of `times`."""
+        import numpy as np
+
+        spans = self.device if device else self.host
+        if not len(spans):
+            return np.zeros(len(times), bool)
+        at = np.searchsorted(spans[:, 0], times, "right") - 1
+        inside: NDArray[Any] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+        return inside
+
+
+class Window(NamedTuple):
+    """The chosen steps of all ranks.
+
+    Attributes:
+        ranks: The window of each rank that has any of them.
+        notes: What was chosen, and on how many ranks.
+    """
+
+    ranks: Mapping[int, RankWindow]
+    notes: tuple[str, ...]
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """First start and last end of the chosen steps on any rank, host and device, aligned."""
+        spans = [s for w in self.ranks.values() for s in (w.host, w.device) if len(s)]
+        return min(int(s[:, 0].min()) for s in spans), max(int(s[:, 1].max()) for s in spans)
+
+
+def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
+    """The chosen steps of the asked ranks.
+
+    Args:
+        selection: What was chosen.
+        steps: The steps of all ranks on the aligned clock (`alltrace.align.schema.STEPS`).
+        asked: The ranks asked.
+
+    Raises:
+        UsageError: No asked rank has such a step; the message says which steps there are.
+    """
+    import numpy as np
+
+    from alltrace.trace.distinct import rows_by
+
+    columns = {c: steps.column(c).to_numpy() for c in ("rank", "step", "start", "end")}
+    mine = np.isin(columns["rank"], np.asarray(asked, np.int64))
+    known = columns["step"][mine]
+    if not len(known):
+        raise UsageError(f"{selection} needs steps, but none were found in the run; ask without it")
+    warm = np.array([k == "warm-up" for k in steps.column("kind").to_pylist()], bool)
+    chosen = mine & ~(warm & selection.skip_warmup)
+    if selection.first is not None:
+        chosen &= columns["step"] >= selection.first
+    if selection.end is not None:
+        chosen &= columns["step"] < selection.end
+    if not chosen.any():
+        left = " besides warm-up" if selection.skip_warmup else ""
+        raise UsageError(f"{selection} names no step{left}; the run has steps {known.min()} to {known.max()}")
+    device = np.stack([steps.column(c).fill_null(NONE).to_numpy() for c in ("device_start", "device_end")], axis=1)
+    ranks = {}
+    for rank, rows in rows_by(columns["rank"]).items():
+        if not chosen[rows].any():
+            continue
+        rows = rows[np.argsort(columns["start"][rows], kind="stable")]
+        host = np.stack((columns["start"][rows], columns["end"][rows]), axis=1)
+        keep = chosen[rows]
+        ranks[rank] = RankWindow(columns["step"][rows][keep], host[keep], _parted(device[rows], keep))
+    return Window(ranks, tuple(_notes(selection, columns, chosen, mine, warm, ranks, asked)))
+
+
+NONE = -(1 << 63)
+
+
+def _parted(device: NDArray[Any], keep: NDArray[Any]) -> NDArray[Any]:
+    """The chosen extents on the device, each cut where the next step's begins, so that no time belongs to two steps."""
+    import numpy as np
+
+    there = np.flatnonzero(device[:, 0] != NONE)
+    starts = np.maximum.accumulate(device[there, 0]) if len(there) else device[there, 0]
+    ends = np.maximum(device[there, 1], starts)
+    ends[:-1] = np.minimum(ends[:-1], starts[1:])
+    wanted = keep[there]
+    return np.stack((starts[wanted], ends[wanted]), axis=1)
+
+
+def _notes(
+    selection: Selection,
+    columns: Mapping[str, NDArray[Any]],
+    chosen: NDArray[Any],
+    mine: NDArray[Any],
+    warm: NDArray[Any],
+    ranks: Mapping[int, RankWindow],
+    asked: Sequence[int],
+) -> list[str]:
+    import numpy as np
+
+    from alltrace.run.store import number_ranges
+
+    taken, known = np.unique(columns["step"][chosen]), np.unique(columns["step"][mine])
+    notes = [
+        f"only steps {number_ranges(taken.tolist())} of {number_ranges(known.tolist())} are counted, on {len(ranks)} of "
+        f"{len(asked)} ranks; a row counts for the step in which it starts"
+    ]
+    if selection.skip_warmup:
+        left = np.unique(columns["step"][mine & warm]).tolist()
+        notes.append(f"warm-up steps left out: {number_ranges(left)}")
+    without = sorted(set(asked) - set(ranks))
+    if without:
+        notes.append(f"left out for want of these steps: rank {number_ranges(without)}")
+    part = sorted(r for r, w in ranks.items() if len(w.steps) < len(taken))
+    if part:
+        notes.append(f"not all of these steps were found on rank {number_ranges(part)}")
+    return notes
+
+
+class WindowedRank:
+    """One rank's tables, cut down to the chosen steps; dictionaries are whole."""
+
+    def __init__(self, rank: RankTables, window: RankWindow) -> None:
+        self._inner = rank
+        self._window = window
+        self.rank = rank.rank
+        self.host = rank.host
+
+    def has(self, table: str) -> bool:
+        """Whether the rank has rows of the canonical `table`, in any step."""
+        return self._inner.has(table)
+
+    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """The rows of the canonical `table` that start in a chosen step (see `RankTables.table`)."""
+        declared = TABLES[table]
+        order = declared.order
+        if table in DICTIONARIES or order is None:
+            return self._inner.table(table, columns)
+        wanted = list(declared.column_names if columns is None else columns)
+        times = [order, *(["api_start"] if table == "collectives" else [])]
+        found = self._inner.table(table, [*wanted, *(t for t in times if t not in wanted)])
+        kept = self._rows(found, times, device=table in DEVICE_TABLES)
+        if "parent" in wanted and table == "ranges":
+            found = with_parents(found, kept)
+        import pyarrow as pa
+
+        return found.select(wanted).filter(pa.array(kept))
+
+    def gpu_samples(self, columns: Sequence[str]) -> Any:
+        """The samples of the rank's GPUs that were taken in a chosen step of the rank (see `RankTables.gpu_samples`)."""
+        import pyarrow as pa
+
+        wanted = list(columns)
+        found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
+        return found.select(wanted).filter(pa.array(self._rows(found, ["time"], device=True)))
+
+    def shared(self, table: str) -> Any:
+        """The rank's rows of the alignment's `members` or `steps` of the chosen steps; `row` counts among the rows of `table`."""
+        import numpy as np
+        import pyarrow as pa
+
+        found = self._inner.shared(table)
+        if found is None:
+            return None
+
+        if table == "steps":
+            return found.filter(pa.array(np.isin(found.column("step").to_numpy(), self._window.steps)))
+        row = self.collective_rows()[found.column("row").to_numpy()]
+        found = found.filter(pa.array(row >= 0))
+        return found.set_column(found.column_names.index("row"), "row", pa.array(row[row >= 0], pa.int64()))
+
+    def collective_rows(self) -> NDArray[Any]:
+        """For each row of the rank's whole `collectives` its row among those of the chosen steps, -1 for none: int64 array."""
+        import numpy as np
+
+        times = ["start", "api_start"]
+        kept = self._rows(self._inner.table("collectives", times), times, device=True)
+        rows: NDArray[Any] = np.where(kept, np.cumsum(kept) - 1, -1)
+        return rows
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
+        return self._inner.texts(ids)
+
+    def _rows(self, table: Any, times: Sequence[str], *, device: bool) -> NDArray[Any]:
+        """Which rows start in a chosen step; where a row has no start on the device, the call's start on the host counts."""
+        first = table.column(times[0])
+        kept = self._window.holds(first.fill_null(NONE).to_numpy(), device=device)
+        if len(times) > 1 and first.null_count:
+            called = self._window.holds(table.column(times[1]).fill_null(NONE).to_numpy(), device=False)
+            kept |= called & first.is_null().to_numpy()
+        return kept
+
+
+def with_parents(ranges: Any, kept: NDArray[Any]) -> Any:
+    """The ranges with `parent` as it is once the other rows are gone: a parent outside the window is none."""
+    import numpy as np
+    import pyarrow as pa
+
+    at = ranges.column_names.index("parent")
+    column = ranges.column("parent")
+    parent = column.fill_null(-1).to_numpy()
+    there = (parent >= 0) & kept[np.clip(parent, 0, max(len(kept) - 1, 0))] if len(kept) else np.zeros(0, bool)
+    renumbered = (np.cumsum(kept) - 1)[np.where(there, parent, 0)] if len(kept) else parent
+    return ranges.set_column(at, "parent", pa.array(renumbered, column.type, mask=~there))
+
+
+class WindowedRun:
+    """The facts of a run for `reduce`, with the chosen steps' span."""
+
+    def __init__(self, run: RunFacts, window: Window) -> None:
+        self._inner = run
+        self._window = window
+
+    @property
+    def manifest(self) -> Any:
+        """The facts of the run."""
+        return self._inner.manifest
+
+    @property
+    def ranks(self) -> Sequence[Any]:
+        """The ranks, by number."""
+        return self._inner.ranks
+
+    @cached_property
+    def alignment(self) -> Any:
+        """The alignment, cut down to the chosen steps; None where the recipe needs none."""
+        from alltrace.recipes.execution.window_alignment import WindowedAlignment
+
+        whole = self._inner.alignment
+        return None if whole is None else WindowedAlignment(whole, self._window)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """First start and last end of the chosen steps."""
+        return self._window.span_ns
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of name ids."""
+        return self._inner.texts(ids)

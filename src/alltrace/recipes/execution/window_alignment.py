@@ -1,0 +1,69 @@
+"""An alignment cut down to the steps that a question is about."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.align.aligned import Aligned
+from alltrace.recipes.execution.window import NONE, WindowedRank
+from alltrace.trace.distinct import rows_by
+
+if TYPE_CHECKING:
+    from alltrace.recipes.execution.window import Window
+
+
+class WindowedAlignment(Aligned):
+    """An alignment cut down to the chosen steps; an instance counts for the step in which its lowest rank's part starts."""
+
+    def __init__(self, whole: Aligned, window: Window) -> None:
+        self.__dict__.update({k: v for k, v in whole.__dict__.items() if k not in ("members", "steps")})
+        self._whole = whole
+        self._window = window
+
+    @cached_property
+    def members(self) -> Any:
+        """The members of the instances of the chosen steps (see `Aligned.members`).
+
+        As in what ranks contribute, `row` counts among the rows of the chosen steps; it is -1 where the rank's own part is in none.
+        """
+        found = self._whole.members
+        if not found.num_rows:
+            return found
+        instance, rank = (found.column(c).to_numpy() for c in ("instance", "rank"))
+        start = found.column("start").fill_null(NONE).to_numpy()
+        first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
+        # an operation of MPI has the time of its call, on the host
+        words = pc.cast(found.column("evidence").take(pa.array(first)), pa.string())
+        called = pc.fill_null(pc.equal(words, "mpi"), False).to_numpy()
+        counts = np.zeros(len(first), bool)
+        heads = rows_by(rank[first])
+        for number, window in self._window.ranks.items():
+            its = heads.get(number, np.empty(0, np.intp))
+            for on_host in (False, True):
+                own = its[called[its] == on_host]
+                counts[own] = window.holds(start[first[own]], device=not on_host)
+        found = found.filter(pa.array(np.repeat(counts, np.diff(np.append(first, len(instance))))))
+        rank, row = found.column("rank").to_numpy(), found.column("row").to_numpy()
+        within = np.full(len(row), -1, np.int64)
+        rows = rows_by(rank)
+        for number, window in self._window.ranks.items():
+            mine = rows.get(number)
+            if mine is not None:
+                within[mine] = WindowedRank(self.run.rank(number), window).collective_rows()[row[mine]]
+        return found.set_column(found.column_names.index("row"), "row", pa.array(within))
+
+    @cached_property
+    def steps(self) -> Any:
+        """The chosen steps of all ranks."""
+        found = self._whole.steps
+        rank, step = (found.column(c).to_numpy() for c in ("rank", "step"))
+        kept = np.zeros(len(rank), bool)
+        for number, mine in rows_by(rank).items():
+            if number in self._window.ranks:
+                kept[mine] = np.isin(step[mine], self._window.ranks[number].steps)
+        return found.filter(pa.array(kept))

@@ -1,0 +1,1 @@
+"""One module per question, by the name that users type."""

@@ -1,0 +1,188 @@
+"""The recipe `activity`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "communication_ns")
+_TIMES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "communication_ns")
+_DRAWN = ("compute_percent", "busy_percent", "communication_percent", "exposed_percent", "idle_percent", "waiting_percent")
+_SHARES = ("busy_percent", "compute_percent", "communication_percent", "exposed_percent", "idle_percent")
+_INT64 = (-(1 << 63), (1 << 63) - 1)
+
+
+class Activity(Recipe):
+    """What each rank's devices do over time: exact times of compute, communication, copies and idle in bins of the run.
+
+    The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the nanosecond. Bins
+    are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from the run's first device work
+    to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added.
+
+    A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than three residuals
+    of the clocks are not counted, and a rank without a matched operation has none, which is null.
+    """
+
+    name = "activity"
+    aligned = True
+    tables = TABLES
+    options = (Option("bins", int, 240, "the most bins that the run is divided into", least=1, most=100_000),)
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
+        AnswerColumn("end_ns", "ns", "its end"),
+        AnswerColumn("devices", None, "devices of the rank, whose times are added"),
+        AnswerColumn("compute_ns", "ns", "a compute kernel runs"),
+        AnswerColumn("exposed_communication_ns", "ns", "a communication kernel runs and no compute kernel"),
+        AnswerColumn("exposed_copy_ns", "ns", "a copy or fill runs and no kernel"),
+        AnswerColumn("idle_ns", "ns", "nothing runs"),
+        AnswerColumn("communication_ns", "ns", "a communication kernel runs, under compute or not"),
+        AnswerColumn("waiting_ns", "ns", "the rank waits for another at an operation; of the rank, not of each device"),
+        AnswerColumn("busy_percent", "%", "share of the devices' time in which anything runs"),
+        AnswerColumn("compute_percent", "%", "share of compute_ns"),
+        AnswerColumn("communication_percent", "%", "share of communication_ns"),
+        AnswerColumn("exposed_percent", "%", "share of exposed_communication_ns and exposed_copy_ns together"),
+        AnswerColumn("idle_percent", "%", "share of idle_ns"),
+        AnswerColumn("waiting_percent", "%", "waiting_ns of the bin's length"),
+    )
+    chart = Chart("heatmap", "start_ns", _DRAWN, "rank", title="What devices do over time")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """One row per device: its times in bins of the smallest power of two of which its own span has at most `bins`."""
+        import pyarrow as pa
+
+        from alltrace.trace.intervals import bin_coverage_ns, exclusive
+
+        rows = []
+        for work in device_activity(rank):
+            shift = _shift(work.start_ns, work.end_ns, options["bins"])
+            edges = _edges(work.start_ns, work.end_ns, shift)
+            sets = (*exclusive((work.compute, work.communication, work.copies)), work.communication)
+            rows.append(
+                {
+                    "start_ns": work.start_ns,
+                    "end_ns": work.end_ns,
+                    "shift": shift,
+                    "kernel_ns": work.kernel_ns,
+                    "unclassified_ns": work.unclassified_ns,
+                    "graph_ns": work.graph_ns,
+                    **{c: bin_coverage_ns(s, edges) for c, s in zip(_CLASSES, sets, strict=True)},
+                }
+            )
+        numbers = ("start_ns", "end_ns", "shift", "kernel_ns", "unclassified_ns", "graph_ns")
+        schema = pa.schema([*((n, pa.int64()) for n in numbers), *((c, pa.list_(pa.int64())) for c in _CLASSES)])
+        return pa.Table.from_pylist(rows, schema)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """A row per rank and bin: bins of powers of two are whole parts of larger ones, so the ranks' times add up exactly."""
+        import numpy as np
+
+        found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
+        notes = class_notes([row for _, row in found])
+        first = min((row["start_ns"] for _, row in found), default=0)
+        last = max((row["end_ns"] for _, row in found), default=0)
+        if last <= first:
+            if found:
+                notes.append("no device work takes any time, so there is nothing to divide")
+            return Answer(_schema(self.columns).empty_table(), self.columns, tuple(notes))
+        shift = _shift(first, last, options["bins"])
+        edges = _edges(first, last, shift)
+        edges[0], edges[-1] = first, last
+        ranks: dict[int, int] = {}
+        times: dict[int, Any] = {}
+        for rank, row in found:
+            ranks[rank] = ranks.get(rank, 0) + 1
+            own = times.setdefault(rank, np.zeros((len(_CLASSES), len(edges) - 1), np.int64))
+            bins = (row["start_ns"] >> row["shift"]) + np.arange(len(row[_CLASSES[0]]), dtype=np.int64)
+            # work without length at the very end begins where the last bin ends
+            at = np.minimum((bins >> (shift - row["shift"])) - (first >> shift), len(edges) - 2)
+            for into, name in zip(own, _CLASSES, strict=True):
+                np.add.at(into, at, np.array(row[name], np.int64))
+        waits = _waiting(run, edges)
+        return Answer(_table(ranks, times, waits, edges, self.columns), self.columns, tuple(notes))
+
+
+def _shift(start: int, end: int, bins: int) -> int:
+    """The smallest power of two, as its exponent, of whose bins (multiples of it) at most `bins` hold `[start, end)`."""
+    last = max(end - 1, start)
+    shift = max((last - start) // bins, 1).bit_length() - 1
+    while (last >> shift) - (start >> shift) + 1 > bins:
+        # from 62 on a bin holds all that int64 does, but what lies on both sides of 0 takes two
+        if shift >= 63:
+            break
+        shift += 1
+    return shift
+
+
+def _edges(start: int, end: int, shift: int) -> Any:
+    """The edges of the bins that hold `[start, end)`: int64 array."""
+    import numpy as np
+
+    first, last = start >> shift, max(end - 1, start) >> shift
+    low, high = _INT64
+    return np.array([min(max(n << shift, low), high) for n in range(first, last + 2)], np.int64)
+
+
+def _waiting(run: RunFacts, edges: Any) -> dict[int, Any]:
+    """The ns of each bin in which a rank waits, int64 array, for each rank with a matched operation."""
+    import numpy as np
+
+    from alltrace.trace.intervals import bin_coverage_ns, by_track, merge
+
+    if run.alignment is None or not run.alignment.members.num_rows:
+        return {}
+    members = run.alignment.members.select(["rank", "arrival_ns", "wait_ns", "fact"])
+    rank, start, wait = (members.column(c).to_numpy().astype(np.int64) for c in ("rank", "arrival_ns", "wait_ns"))
+    wait = np.where(members.column("fact").fill_null(False).to_numpy(), wait, 0)
+    return {of[0]: bin_coverage_ns(merge(start[rows], start[rows] + wait[rows]), edges) for of, rows in by_track(rank)}
+
+
+def _table(
+    ranks: Mapping[int, int], times: Mapping[int, Any], waits: Mapping[int, Any], edges: Any, columns: Sequence[AnswerColumn]
+) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    bins = len(edges) - 1
+    devices = np.repeat(np.array(list(ranks.values()), np.int64), bins)
+    found = {name: np.concatenate([times[r][i] for r in ranks]) for i, name in enumerate(_CLASSES)}
+    whole = np.tile(np.diff(edges), len(ranks)) * devices
+    busy = found["compute_ns"] + found["exposed_communication_ns"] + found["exposed_copy_ns"]
+    found["idle_ns"] = whole - busy
+    none = np.zeros(bins, np.int64)
+    waiting = np.concatenate([waits.get(r, none) for r in ranks])
+    unknown = np.repeat([r not in waits for r in ranks], bins)
+    lengths = np.tile(np.diff(edges), len(ranks))
+    shares = (busy, found["compute_ns"], found["communication_ns"], busy - found["compute_ns"], found["idle_ns"])
+    data = {
+        "rank": np.repeat(np.array(list(ranks), np.int64), bins),
+        "start_ns": np.tile(edges[:-1], len(ranks)),
+        "end_ns": np.tile(edges[1:], len(ranks)),
+        "devices": devices,
+        **{name: found[name] for name in _TIMES},
+        **{name: 100 * part / whole for name, part in zip(_SHARES, shares, strict=True)},
+        "waiting_ns": pa.array(waiting, mask=unknown),
+        "waiting_percent": pa.array(100 * waiting / lengths, mask=unknown),
+    }
+    schema = _schema(columns)
+    return pa.table([pa.array(data[f.name]).cast(f.type) for f in schema], schema=schema)
+
+
+def _schema(columns: Sequence[AnswerColumn]) -> Any:
+    import pyarrow as pa
+
+    fields = []
+    for column in columns:
+        kind = pa.float64() if column.unit == "%" else pa.int32() if column.name in ("rank", "devices") else pa.int64()
+        fields.append(pa.field(column.name, kind, metadata={"decimals": "1"} if column.unit == "%" else None))
+    return pa.schema(fields)
+
+
+RECIPE = Activity()

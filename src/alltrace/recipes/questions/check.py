@@ -1,0 +1,282 @@
+"""Judges a run by limits: statistics of what recipes answer, against numbers or against another run."""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.trace.errors import AlltraceError, UsageError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from alltrace.run.store import Run
+
+SHORT = {
+    "step_ns": ("steps", "duration_ns"),
+    "device_step_ns": ("steps", "device_span_ns"),
+    "kernel_ns": ("kernels", "median_ns"),
+}
+"""Names for what is asked most; other columns go by their name, or as `RECIPE.COLUMN`."""
+
+SEARCHED = ("breakdown", "overlap", "stragglers", "collectives", "steps", "kernels", "efficiency", "diagnose")
+"""The recipes, in order, in which a column without a recipe is looked for."""
+
+STATISTICS = ("min", "q1", "median", "q3", "max", "mean", "p95", "p99", "stddev", "total", "count")
+BASELINE = "baseline"
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq,
+}  # fmt: skip
+_LIMIT = re.compile(r"\s*([\w.-]+)\s*(<=|>=|==|<|>)\s*(.+?)\s*")
+_NUMBER = r"[+-]?(?:\d+(?:_\d+)*)?\.?\d+(?:_\d+)*(?:[eE][+-]?\d+)?"
+_BOUND = re.compile(
+    rf"(?P<plain>{_NUMBER})"
+    rf"|(?:(?P<before>{_NUMBER})\s*\*\s*)?{BASELINE}(?:\s*(?P<sign>[*+-])\s*(?P<after>{_NUMBER}))?"
+)
+_KEYS = {"name", "check", "where"}
+
+COLUMNS = (
+    AnswerColumn("name", None, "what the limit is called"),
+    AnswerColumn("check", None, "the limit as it was written"),
+    AnswerColumn("verdict", None, "held, breached, or unknown where it cannot be judged, which counts as breached"),
+    AnswerColumn("value", None, "what the run has; without a statistic, the worst value"),
+    AnswerColumn("bound", None, "what it was compared with"),
+    AnswerColumn("baseline", None, "what the other run has; null where it does not matter"),
+    AnswerColumn("why", None, "why it cannot be judged; else null"),
+)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit.
+
+    Attributes:
+        name: What it is called.
+        check: As it was written.
+        recipe: The recipe that is asked.
+        column: The column of its answer.
+        statistic: One of `STATISTICS` over the rows; None where every row must hold.
+        compare: The sign between value and bound.
+        scale: What the baseline is multiplied by; 0 where the bound is a number.
+        shift: What is added to that.
+        where: Values that other columns of a row must have for it to count.
+    """
+
+    name: str
+    check: str
+    recipe: str
+    column: str
+    statistic: str | None
+    compare: str
+    scale: float
+    shift: float
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
+    """The limits of a budget.
+
+    Args:
+        budget: A budget file as TOML reads it: `limits`, a list of texts (`step_ns.median <= 1.05 * baseline`) or a table of such
+            by name; or `[[limit]]` tables with `check`, and perhaps `name` and `where`.
+        place: What the file is called in errors.
+
+    Raises:
+        UsageError: Something in it is not understood.
+    """
+    for key in budget:
+        if key not in ("limits", "limit"):
+            raise UsageError(f"{place}: {printable(str(key))!r} is not known; expected limits = [...] or [[limit]] tables")
+    limits = budget.get("limits", [])
+    named = list(limits.items()) if isinstance(limits, dict) else [(None, text) for text in _listed(limits, place)]
+    entries = [{"name": name, "check": text} if name is not None else {"check": text} for name, text in named]
+    entries += _listed(budget.get("limit", []), place)
+    if not entries:
+        raise UsageError(f"{place} has no limit; expected such as limits = ['step_ns.median <= 1.05 * baseline']")
+    found = [_limit(entry, place) for entry in entries]
+    names = [limit.name for limit in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{place}: two limits are called {printable(name)!r}; expected different names")
+    return found
+
+
+def _listed(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise UsageError(f"{place}: limits are {type(value).__name__}; expected a list of limits")
+    return value
+
+
+def _limit(entry: Any, place: str) -> Limit:
+    if not isinstance(entry, dict) or not isinstance(entry.get("check"), str):
+        raise UsageError(f"{place}: {printable(repr(entry))} is no limit; expected a text such as 'overlap_percent >= 80'")
+    for key in entry:
+        if key not in _KEYS:
+            raise UsageError.unknown(f"key of a limit in {place}", str(key), _KEYS)
+    check = entry["check"]
+    parts = _LIMIT.fullmatch(check)
+    bound = _BOUND.fullmatch(parts[3]) if parts else None
+    if parts is None or bound is None:
+        raise UsageError(
+            f"{place}: limit {printable(check)!r} is not understood; expected COLUMN[.STATISTIC] <= NUMBER or 1.05 * baseline"
+        )
+    recipe, column, statistic = _column(parts[1], place)
+    where = entry.get("where", {})
+    if not isinstance(where, dict):
+        raise UsageError(f"{place}: where of {printable(check)!r} is {where!r}; expected a table such as {{ name = 'gemm' }}")
+    for key in where:
+        _check_column(recipe, key, place)
+    scale, shift = _line(bound)
+    if scale and statistic is None:
+        raise UsageError(f"{place}: {printable(check)!r} compares with a baseline; expected a statistic, such as {parts[1]}.median")
+    name = entry.get("name", check)
+    if not isinstance(name, str):
+        raise UsageError(f"{place}: the name of {printable(check)!r} is {name!r}; expected a text")
+    return Limit(name, check, recipe, column, statistic, parts[2], scale, shift, where)
+
+
+def _line(bound: re.Match[str]) -> tuple[float, float]:
+    """The bound as scale times the baseline, plus shift."""
+    if bound["plain"] is not None:
+        return 0.0, float(bound["plain"])
+    scale = float(bound["before"] or 1)
+    if bound["sign"] is None:
+        return scale, 0.0
+    after = float(bound["after"])
+    if bound["sign"] == "*":
+        return scale * after, 0.0
+    return scale, after if bound["sign"] == "+" else -after
+
+
+def _column(text: str, place: str) -> tuple[str, str, str | None]:
+    """Recipe, column and statistic of what stands on the left of a limit."""
+    from alltrace.recipes.registry import names
+
+    parts = text.split(".")
+    statistic = parts.pop() if len(parts) > 1 and parts[-1] in STATISTICS else None
+    if len(parts) == 1 and parts[0] in SHORT:
+        return (*SHORT[parts[0]], statistic)
+    if len(parts) == 2 and parts[0] in names():
+        _check_column(parts[0], parts[1], place)
+        return parts[0], parts[1], statistic
+    if len(parts) == 1:
+        for recipe in SEARCHED:
+            if parts[0] in _columns(recipe):
+                return recipe, parts[0], statistic
+    if len(parts) > 1 and (parts[0] in SHORT or any(parts[0] in _columns(r) for r in SEARCHED)):
+        raise UsageError.unknown(f"statistic in {place}", parts[-1], STATISTICS)
+    known = {*SHORT, *(c for recipe in SEARCHED for c in _columns(recipe))}
+    raise UsageError.unknown(f"column in {place}", parts[-1] if len(parts) == 1 else ".".join(parts), known)
+
+
+def _columns(recipe: str) -> list[str]:
+    from alltrace.recipes.registry import find
+
+    asked = find(recipe)
+    return [c.name for c in asked.answer_columns({o.name: o.default for o in asked.options})]
+
+
+def _check_column(recipe: str, column: str, place: str) -> None:
+    known = _columns(recipe)
+    if column not in known:
+        raise UsageError.unknown(f"column of {recipe} in {place}", str(column), known)
+
+
+def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, jobs: int | None = None) -> Answer:
+    """Whether `run` keeps the limits.
+
+    Args:
+        run: The run.
+        limits: What to judge by.
+        baseline: The run that limits with `baseline` compare with.
+        jobs: The most processes.
+
+    Returns:
+        A row per limit, in their order. Warm-up and checkpoint steps do not count in limits on `steps`.
+
+    Raises:
+        UsageError: A limit compares with the baseline, and there is none.
+    """
+    import pyarrow as pa
+
+    needing = next((limit for limit in limits if limit.scale), None)
+    if needing is not None and baseline is None:
+        raise UsageError(f"limit {printable(needing.check)!r} compares with a baseline; expected --baseline RUN")
+    answers: dict[tuple[str, str], Any] = {}
+    rows = []
+    for limit in limits:
+        try:
+            rows.append(_judged(limit, *_values(limit, run, baseline, answers, jobs)))
+        except AlltraceError as error:
+            rows.append(_row(limit, "unknown", why=str(error)))
+    kinds = {"value": pa.float64(), "bound": pa.float64(), "baseline": pa.float64()}
+    schema = pa.schema([(c.name, kinds.get(c.name, pa.string())) for c in COLUMNS])
+    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS)
+
+
+def _values(
+    limit: Limit, run: Run, baseline: Run | None, answers: dict[tuple[str, str], Any], jobs: int | None
+) -> tuple[list[float], float | None]:
+    """The values of a limit's column in the run, and the statistic of those of the baseline where it matters."""
+    values = _asked("run", limit, run, answers, jobs)
+    if not limit.scale or baseline is None:
+        return values, None
+    others = _asked("baseline", limit, baseline, answers, jobs)
+    if not others and limit.statistic != "count":
+        raise AlltraceError(f"the baseline has no {limit.column}")
+    return values, _statistic(others, limit.statistic or "median")
+
+
+def _asked(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str], Any], jobs: int | None) -> list[float]:
+    from alltrace.recipes.execution.ask import ask
+
+    key = which, limit.recipe
+    if key not in answers:
+        answers[key] = ask(run, limit.recipe, jobs=jobs).table.to_pylist()
+    rows = [r for r in answers[key] if all(r.get(k) == v for k, v in limit.where.items())]
+    if limit.recipe == "steps" and "kind" not in limit.where:
+        rows = [r for r in rows if r["kind"] == "step"]
+    if limit.statistic == "count":
+        return [0.0] * len(rows)
+    values = [r[limit.column] for r in rows if r[limit.column] is not None]
+    if any(isinstance(v, str | list | dict) for v in values):
+        raise AlltraceError(f"{limit.column} of {limit.recipe} is no number; only .count can be asked of it")
+    return [float(v) for v in values]
+
+
+def _judged(limit: Limit, values: list[float], baseline: float | None) -> dict[str, Any]:
+    bound = limit.shift if baseline is None else limit.scale * baseline + limit.shift
+    if not values and limit.statistic != "count":
+        return _row(limit, "unknown", bound=bound, baseline=baseline, why=f"the run has no {limit.column}")
+    holds = _COMPARE[limit.compare]
+    if limit.statistic is not None:
+        value = _statistic(values, limit.statistic)
+    elif limit.compare == "==":
+        value = next((v for v in values if not holds(v, bound)), values[0])
+    else:  # every row must hold, so the worst one tells
+        value = max(values) if limit.compare in ("<", "<=") else min(values)
+    kept = holds(value, bound)
+    return _row(limit, "held" if kept else "breached", value=value, bound=bound, baseline=baseline)
+
+
+def _row(limit: Limit, verdict: str, **others: Any) -> dict[str, Any]:
+    return {"name": limit.name, "check": limit.check, "verdict": verdict, **others}
+
+
+def _statistic(values: Sequence[float], statistic: str) -> float:
+    """A statistic of at least one value; quantiles by linear interpolation, the deviation of a sample."""
+    import numpy as np
+
+    if statistic == "count":
+        return float(len(values))
+    found = np.asarray(values, np.float64)
+    quantiles = {"min": 0.0, "q1": 0.25, "median": 0.5, "q3": 0.75, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    if statistic in quantiles:
+        return float(np.quantile(found, quantiles[statistic]))
+    if statistic == "stddev":
+        return float(found.std(ddof=1)) if len(found) > 1 else 0.0
+    return float(found.sum() if statistic == "total" else found.mean())

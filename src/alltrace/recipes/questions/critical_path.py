@@ -1,0 +1,156 @@
+"""The recipe `critical-path`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, replay_notes
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alltrace.recipes.base import RunFacts
+    from alltrace.replay.join import Replay
+    from alltrace.replay.path import Pieces
+
+_RANK = AnswerColumn("rank", None, "rank that the path goes through")
+_CLASS = AnswerColumn(
+    "class",
+    None,
+    "compute; transfer (a collective after its last arrival); communication that no other rank's matches; copy; host; gap (launch "
+    "latency and pauses of the device); idle (nothing explains it)",
+)
+
+
+class CriticalPath(ReplayRecipe):
+    """The chain of work over all ranks that decided how long the run took.
+
+    From the last end backwards: through a rank's own work to what it waited for, and at a collective to the rank that arrived last
+    (Böhme et al., IPDPS 2012). Shortening anything else makes the run no shorter. The times sum to the time from the run's first
+    moment to the last end.
+    """
+
+    name = "critical-path"
+    options = (Option("segments", bool, False, "list the pieces of the path, in order of time"),)
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        _RANK,
+        _CLASS,
+        AnswerColumn("time_ns", "ns", "time of the path in this class on this rank"),
+        AnswerColumn("share_percent", "%", "share of the whole path"),
+        AnswerColumn("slack_ns", "ns", "how much longer the rank could take at its tightest place without the run taking longer"),
+    )
+    chart = Chart("stacked_bars", "rank", ("time_ns",), "class", title="Time of the critical path on each rank")
+
+    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+        """The columns: of shares, or of segments."""
+        if not options["segments"]:
+            return self.columns
+        return (
+            AnswerColumn("start_ns", "ns", "start of the piece on the run's aligned clock"),
+            AnswerColumn("duration_ns", "ns", "its length"),
+            _RANK,
+            _CLASS,
+            AnswerColumn("what", None, "the kernel with most of its time, or the collective's operation and communicator"),
+        )
+
+    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
+        """Shares by rank; or the pieces by when they are."""
+        if not options["segments"]:
+            return self.chart
+        return Chart(
+            "scatter", "start_ns", ("duration_ns",), "class", detail="what", title="Pieces of the critical path", log_y=True
+        )
+
+    def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """Shares by rank and class, or the pieces."""
+        import pyarrow as pa
+
+        from alltrace.replay.path import critical_path
+
+        pieces = critical_path(replay)
+        notes = replay_notes(replay, members)
+        if pieces.makespan_ns:
+            notes.append(f"the path takes {pieces.makespan_ns} ns, from the run's first moment to the last end of a piece of work")
+        columns = self.answer_columns(options)
+        rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)
+        types = {"rank": pa.int32(), "class": pa.string(), "share_percent": pa.float64(), "what": pa.string()}
+        schema = pa.schema([(c.name, types.get(c.name, pa.int64())) for c in columns])
+        return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(notes))
+
+
+def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:
+    from alltrace.replay.path import CLASSES, rank_slack_ns
+    from alltrace.trace.distinct import rows_by
+
+    slack = rank_slack_ns(replay)
+    whole = pieces.makespan_ns
+    rows = []
+    for key, its in rows_by(pieces.rank * 16 + pieces.kind).items():
+        rank, kind = divmod(key, 16)
+        time = int(pieces.duration[its].sum())
+        share = 100 * time / whole if whole else 0.0
+        rows.append({"rank": rank, "class": CLASSES[kind], "time_ns": time, "share_percent": share, "slack_ns": slack.get(rank)})
+    return sorted(rows, key=lambda r: (-r["time_ns"], r["rank"], r["class"]))
+
+
+def _segments(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> list[dict[str, Any]]:
+    """The pieces, those of one rank and class that follow each other as one."""
+    import numpy as np
+
+    from alltrace.replay.path import CLASSES
+
+    if not len(pieces.start):
+        return []
+    labels = _labels(replay, pieces, members, run)
+    change = np.flatnonzero((np.diff(pieces.rank) != 0) | (np.diff(pieces.kind) != 0)) + 1
+    rows = []
+    origin = int(replay.when[0])
+    for group in np.split(np.arange(len(pieces.start)), change):
+        time: dict[str | None, int] = {}
+        for n in group.tolist():
+            label = labels.get(int(pieces.arc[n])) if CLASSES[int(pieces.kind[n])] not in ("host", "gap", "idle") else None
+            time[label] = time.get(label, 0) + int(pieces.duration[n])
+        rows.append(
+            {
+                "start_ns": origin + int(pieces.start[group[0]]),
+                "duration_ns": int(pieces.duration[group].sum()),
+                "rank": int(pieces.rank[group[0]]),
+                "class": CLASSES[int(pieces.kind[group[0]])],
+                "what": max(time, key=lambda k: time[k]),
+            }
+        )
+    return rows
+
+
+def _labels(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> dict[int, str | None]:
+    """What each arc of the path is."""
+    import numpy as np
+
+    found: dict[int, str | None] = {}
+    main: dict[int, int] = {}
+    arcs = np.unique(pieces.arc)
+    nodes = np.unique(replay.graph.target[arcs])
+    for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
+        own = nodes[slice(*np.searchsorted(nodes, (base, base + len(part.when))))]
+        cells = np.flatnonzero(np.isin(part.cell_node, own - base))
+        cells = cells[np.argsort(part.cell_ns[cells], kind="stable")]
+        main.update(zip((part.cell_node[cells] + base).tolist(), part.names[part.cell_name[cells]].tolist(), strict=True))
+    names = np.unique([main[t] for t in replay.graph.target[arcs].tolist() if t in main])
+    texts = dict(zip(names.tolist(), name_texts(run, names), strict=True))
+    groups = {g.number: g.name for g in run.alignment.groups}
+    instance, first = np.unique(members.column("instance").to_numpy(), return_index=True)
+    ops = members.column("op").to_pylist() if len(instance) else []
+    communicators = members.column("communicator").to_numpy()
+    for arc in arcs.tolist():
+        number = int(replay.instance[arc])
+        if number >= 0:
+            row = int(first[np.searchsorted(instance, number)])
+            found[arc] = f"{ops[row]} ({groups.get(int(communicators[row]))})"
+        else:
+            name = main.get(int(replay.graph.target[arc]))
+            found[arc] = None if name is None else texts[name]
+    return found
+
+
+RECIPE = CriticalPath()

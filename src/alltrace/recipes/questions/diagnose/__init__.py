@@ -1,0 +1,194 @@
+"""The recipe `diagnose`: a ranked list of what costs a run time, and who is to blame.
+
+`facts` has what one rank contributes, `board` puts all ranks side by side, and each module of `DETECTORS` looks for a family of
+findings there. A new detector is a module with `find(board)`, listed in `DETECTORS`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, Finding, severity_of
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.questions.diagnose.all_rank_facts import Board
+
+DETECTORS = (
+    "alltrace.recipes.questions.diagnose.compute",
+    "alltrace.recipes.questions.diagnose.communication",
+    "alltrace.recipes.questions.diagnose.host",
+    "alltrace.recipes.questions.diagnose.copies",
+)
+"""The modules that look for what costs time."""
+
+
+class Diagnose(Recipe):
+    """What costs the run time, who is to blame and what to do: ranked findings, the largest loss first.
+
+    Each rank's time in its steps is divided by what its device waits for: its own compute, the host that is late (and what it does
+    meanwhile), communication, copies. What differs between ranks names culprits; time that a rank waits for a later one belongs to
+    that rank. Warm-up and checkpoint steps are left out. `lost_ns` is the wall time that the job would get back, of which
+    `evidence` says in `basis` whether a replay or a ceiling tells it. `capture-fault` rows come first.
+    """
+
+    name = "diagnose"
+    aligned = True
+    tables: ClassVar = {
+        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation", "process"),
+        "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation", "process"),
+        "graphs": ("start", "end", "device", "stream", "correlation", "process"),
+        "api": ("start", "end", "process", "thread", "name", "correlation"),
+        "ranges": ("start", "end", "name"),
+        "osrt": ("start", "end", "name"),
+    }
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("kind", None, "kind of the finding"),
+        AnswerColumn("severity", None, f"high from {HIGH_SHARE:.0%} of the time, medium from {MEDIUM_SHARE:.0%}, else low"),
+        AnswerColumn("lost_ns", "ns", "aligned wall time that the job would get back over the judged steps"),
+        AnswerColumn("lost_ns_per_step", "ns", "the same per judged step; null without steps"),
+        AnswerColumn("lost_share", None, "lost_ns of the judged time, 0 to 1"),
+        AnswerColumn("ranks", None, "the culprits"),
+        AnswerColumn("hosts", None, "hosts all of whose ranks are culprits"),
+        AnswerColumn("where", None, "the kernel, range, communicator or call"),
+        AnswerColumn("evidence", None, "numbers that the finding rests on, and basis: replay or ceiling"),
+        AnswerColumn("advice", None, "what to do about it"),
+        AnswerColumn("confidence", None, "how sure the kind and the culprits are, 0 to 1"),
+    )
+    chart = Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time")
+
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """What facts and graphs are made from."""
+        from alltrace.recipes.analysis.run_replay import with_graph
+
+        return with_graph(super().reads(options))
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """The rank's facts and its graph; nothing without device work."""
+        from alltrace.recipes.analysis.run_replay import graph_of
+        from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
+        from alltrace.recipes.questions.diagnose.rank_facts import gather
+
+        found = gather(rank, rank.shared("steps"))
+        if found is None:
+            return Contribution()
+        facts, host = found
+        graph = graph_of(rank)
+        return Contribution(facts, graph, host_time(graph, host))
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The findings of all detectors, ranked."""
+        import pyarrow as pa
+
+        from alltrace.recipes.analysis.run_replay import replay_of
+        from alltrace.recipes.questions.diagnose import capture
+        from alltrace.recipes.questions.diagnose import late_ranks as late
+        from alltrace.recipes.questions.diagnose.all_rank_facts import Board
+
+        given = {p.rank: p.table for p in parts if p.table.facts is not None}
+        if not given:
+            return Answer(
+                self._schema().empty_table(),
+                self.columns,
+                ("nothing ran on a device for any time, so nothing could be judged",) if parts else (),
+            )
+        hosts = {r.rank: r.host for r in run.ranks}
+        board = Board(given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run))
+        found = [finding for module in DETECTORS for finding in import_module(module).find(board)]
+        found += late.find(board, _ranked(found, board))
+        rows = [_row(f, board) for f in [*capture.find(board, run), *_ranked(found, board)]]
+        return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(_limits(board)))
+
+    def _schema(self) -> Any:
+        import pyarrow as pa
+
+        types = {
+            "lost_ns": pa.int64(),
+            "lost_ns_per_step": pa.int64(),
+            "lost_share": pa.float64(),
+            "ranks": pa.list_(pa.int32()),
+            "hosts": pa.list_(pa.string()),
+            "evidence": pa.struct([("basis", pa.string()), *((name, pa.float64()) for name in EVIDENCE)]),
+            "confidence": pa.float64(),
+        }
+        shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}}
+        return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
+
+
+def _ranked(found: Sequence[Finding], board: Board) -> list[Finding]:
+    """What costs enough to be told, the largest loss first; of equal ones the surer."""
+    least = LEAST_SHARE * board.span_ns
+    return sorted(
+        (f for f in found if f.told or f.lost_ns >= max(least, 1)), key=lambda f: (-f.lost_ns, -f.confidence, f.kind, f.ranks)
+    )
+
+
+def _row(finding: Finding, board: Board) -> dict[str, Any]:
+    share = finding.lost_ns / board.span_ns if board.span_ns else 0.0
+    return {
+        "kind": finding.kind,
+        "severity": severity_of(finding, share),
+        "lost_ns": finding.lost_ns,
+        "lost_ns_per_step": None if board.whole_run else finding.lost_ns // max(len(board.steps), 1),
+        "lost_share": share,
+        "ranks": list(finding.ranks),
+        "hosts": list(finding.hosts),
+        "where": finding.where,
+        "evidence": {**finding.evidence, **_error_of(finding, board), "basis": finding.basis},
+        "advice": finding.advice,
+        "confidence": finding.confidence,
+    }
+
+
+def _error_of(finding: Finding, board: Board) -> dict[str, float]:
+    return {"replay_error": round(board.replay_error or 0.0, 4)} if finding.basis == "replay" else {}
+
+
+def _limits(board: Board) -> list[str]:
+    """What could not be judged, and why."""
+    notes = [_basis(board)]
+    if board.whole_run:
+        notes.append("no steps were found, so the whole run is judged as one step, its start-up too")
+    else:
+        judged = counted(len(board.steps), "step is", "steps are")
+        notes.append(f"{judged} judged; warm-up and checkpoint steps are left out")
+    if board.stepless:
+        from alltrace.run.store import number_ranges
+
+        notes.append(f"no step to judge was found on rank {number_ranges(board.stepless)}, so it is left out")
+    if len(board.facts) < 2:
+        notes.append("one rank alone: who waits for whom, slow ranks and uneven work could not be judged")
+    elif board.members is None:
+        notes.append(
+            "no collective is matched across ranks: waiting, slow communicators and exposed communication could not be judged"
+        )
+    if board.clocks_unknown:
+        notes.append(
+            "the clocks of some ranks that meet are not known well enough: slow communicators and exposed communication between "
+            "them could not be judged"
+        )
+    if any(f.graphs for f in board.facts.values()):
+        notes.append("graphs hide their kernels: slow kernels and communication inside of graphs could not be judged")
+    if not any(f.ranges for f in board.facts.values()):
+        notes.append("without ranges, waiting for data is told by calls that read only")
+    return notes
+
+
+def _basis(board: Board) -> str:
+    """What stands behind the losses."""
+    from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
+
+    if board.replay_error is None:
+        return "the run was not replayed, so losses are ceilings"
+    error = f"{100 * board.replay_error:.2f} %"
+    if board.replay_error > MOST_ERROR:
+        return f"the replay of the unchanged run is {error} away from it, more than {MOST_ERROR:.0%}, so losses are ceilings"
+    return f"the unchanged run is replayed with an error of {error}; what does not follow from a replay is a ceiling"
+
+
+RECIPE = Diagnose()

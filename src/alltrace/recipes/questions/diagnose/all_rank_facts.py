@@ -1,0 +1,290 @@
+"""The facts of all ranks side by side: what detectors read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from alltrace.align.aligned import RESIDUALS_FOR_A_FACT
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
+from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, Gain, Regain
+from alltrace.trace.distinct import rows_by
+from alltrace.trace.intervals import merge, overlap_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.questions.diagnose.host_time import Contribution
+    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+    from alltrace.recipes.questions.diagnose.recovered_time import Altered
+    from alltrace.replay.join import Replay
+    from alltrace.replay.rank_graph import RankGraph
+
+    Float = NDArray[np.float64]
+
+CULPRIT_SHARE = 0.5
+"""A rank is a culprit when it loses at least this share of what the worst rank loses."""
+
+_WORTH_A_REPLAY = 0.002
+"""Below this share of the judged time a ceiling is all that is asked."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """The members of matched instances, in judged steps; arrays of n values, sorted by instance and rank.
+
+    Attributes:
+        instance, communicator, rank, step, stream, size: Whole numbers; a step is a place in `Board.steps`.
+        row: The row of the rank's `collectives`.
+        op: The operation, as text.
+        start, end: Aligned ns.
+        last_arrival: Of the instance.
+        transfer: From the last arrival to the instance's end.
+        waited: Time in which the rank's device waits for communication during the rank's own operation.
+        moved: The part of that after the last arrival; 0 where less than three residuals of the clocks, or they are not known.
+        fact: Whether the rank's wait for the last arrival is at least three residuals of the clocks.
+        certain: Whether the instance's transfer is at least three residuals of every member's clock.
+    """
+
+    instance: NDArray[np.int64]
+    communicator: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    step: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    size: NDArray[np.int64]
+    row: NDArray[np.int64]
+    op: NDArray[Any]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    last_arrival: NDArray[np.int64]
+    transfer: NDArray[np.int64]
+    waited: NDArray[np.int64]
+    moved: NDArray[np.int64]
+    fact: NDArray[np.bool_]
+    certain: NDArray[np.bool_]
+
+
+class Board:
+    """The facts of all ranks, on the steps that at least half of those with steps have.
+
+    Where some ranks have steps, the others, of reports that end too soon, are not judged: a whole run is no step beside them.
+
+    Args:
+        given: What each rank gives: its facts, and its graph.
+        hosts: The host of each rank of the run.
+        alignment: The run's alignment (`alltrace.align.aligned.Aligned`).
+        texts: The texts of ids of names.
+        join: The graph of the run, from those of its ranks.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[int, Contribution],
+        hosts: Mapping[int, str],
+        alignment: Any,
+        texts: Callable[[Any], Any],
+        join: Callable[[Sequence[RankGraph]], Replay],
+    ) -> None:
+        self._given = dict(sorted(given.items()))
+        facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
+        self.stepless = tuple(r for r, f in facts.items() if f.whole_run)
+        self.whole_run = len(self.stepless) == len(facts)
+        """Whether the ranks' runs had to be taken for one step."""
+        if self.whole_run:
+            self.stepless = ()
+        self.facts = {r: _unjudged(f) if r in self.stepless else f for r, f in facts.items()}
+        self.hosts = dict(hosts)
+        self.alignment = alignment
+        self.ranks = np.array(list(self.facts), np.int64)
+        self._texts, self._join = texts, join
+        known = np.concatenate([f.steps for f in self.facts.values()] or [np.empty(0, np.int64)])
+        steps, counts = np.unique(known, return_counts=True)
+        self.steps = steps[counts >= max((len(self.facts) - len(self.stepless)) / 2, 1)]
+
+    def name(self, ident: int) -> str:
+        """The text of a name."""
+        import pyarrow as pa
+
+        return self._texts(pa.array([ident], pa.int64()))[0].as_py() or ""
+
+    @cached_property
+    def times(self) -> Float:
+        """(ranks, steps, classes), ns; NaN where a rank lacks a step."""
+        found = np.full((len(self.ranks), len(self.steps), len(CLASSES)), np.nan)
+        for row, facts in enumerate(self.facts.values()):
+            at = np.searchsorted(self.steps, facts.steps)
+            ok = (
+                (at < len(self.steps)) & (self.steps[np.minimum(at, max(len(self.steps) - 1, 0))] == facts.steps)
+                if len(self.steps)
+                else np.zeros(len(at), bool)
+            )
+            found[row, at[ok]] = facts.times[ok]
+        return found
+
+    def of(self, name: str) -> Float:
+        """(ranks, steps) of one class, ns; 0 where a rank lacks a step."""
+        found: Float = np.nan_to_num(self.times[:, :, CLASSES.index(name)])
+        return found
+
+    @cached_property
+    def own(self) -> Float:
+        """(ranks, steps): what a rank takes by itself, without what it waits for communication, ns."""
+        found: Float = np.nan_to_num(self.times.sum(axis=2)) - self.of("communication")
+        return found
+
+    @cached_property
+    def span_ns(self) -> int:
+        """The judged time: of each judged step the median over ranks of its length, summed."""
+        lengths = self.times.sum(axis=2)
+        return int(np.nansum(np.nanmedian(lengths, axis=0))) if lengths.size else 0
+
+    def gain(self, lost: Float, change: Callable[[Regain], Altered | None] | None = None) -> Gain:
+        """What the job gets back if each rank loses `lost` (ranks, steps) less.
+
+        Args:
+            lost: What is lost, ns. Its ceiling is, of each step, the longest own time now less then.
+            change: The weights of the replay without it, or another order; None where a replay cannot tell.
+        """
+        if not lost.size:
+            return Gain(0)
+        return self.regained(int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()), change)
+
+    def gain_of_waiting(self, lost: Float, change: Callable[[Regain], Altered | None] | None = None) -> Gain:
+        """What the job gets back if what all wait for takes `lost` (ranks, steps) less: the ceiling is of each step its median."""
+        there = np.where(lost > 0, lost, np.nan)
+        rows = ~np.isnan(there).all(axis=0)
+        return self.regained(int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0, change)
+
+    def regained(self, ceiling_ns: int, change: Callable[[Regain], Altered | None] | None = None) -> Gain:
+        """What a replay gives back, or the ceiling where none can tell or it is too little to be told."""
+        if change is None or ceiling_ns < _WORTH_A_REPLAY * self.span_ns or self.regain is None:
+            return Gain(ceiling_ns)
+        changed = change(self.regain)
+        return Gain(ceiling_ns) if changed is None else Gain(self.regain.saved_ns(changed), "replay")
+
+    @cached_property
+    def _regain(self) -> Regain | None:
+        ready = self.alignment is not None and all(g.graph is not None for g in self._given.values())
+        if not ready:
+            return None
+        replay = self._join([g.graph for g in self._given.values()])
+        return Regain(replay, self._given, self.alignment.members, None if self.whole_run else self.steps)
+
+    @property
+    def regain(self) -> Regain | None:
+        """The run as it can be replayed; None where that cannot be, is too far from the run, or clocks are not known."""
+        if self.clocks_unknown or self._regain is None or self._regain.error > MOST_ERROR:
+            return None
+        return self._regain
+
+    @cached_property
+    def clocks_unknown(self) -> bool:
+        """Whether some matched operation is between ranks whose clocks' error is not known."""
+        return self.alignment is not None and self.alignment.members.column("residual_ns").null_count > 0
+
+    @property
+    def replay_error(self) -> float | None:
+        """How far the replay of the unchanged run is from it, as a share of it; None where it is not replayed."""
+        return self._regain.error if self._regain is not None and not self.clocks_unknown else None
+
+    def culprits(self, lost: Float, share: float = CULPRIT_SHARE) -> NDArray[np.bool_]:
+        """Which ranks lose at least `share` of what the worst loses over all steps."""
+        total = np.maximum(lost, 0).sum(axis=1)
+        most = total.max(initial=0)
+        found: NDArray[np.bool_] = (total >= share * most) & (total > 0)
+        return found
+
+    def excess(self, values: Float) -> Float:
+        """(ranks, steps): how much more than the lower quartile over ranks, which more than half of the ranks may exceed."""
+        if not values.size:
+            return values
+        there = np.where(np.isnan(self.times[:, :, 0]), np.nan, values)
+        low = np.nanpercentile(there, 25, axis=0, method="lower")
+        found: Float = np.nan_to_num(there - low)
+        return found
+
+    def hosts_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
+        """The hosts all of whose ranks are among `ranks`."""
+        chosen = set(ranks)
+        by_host: dict[str, list[int]] = {}
+        for rank, host in self.hosts.items():
+            by_host.setdefault(host, []).append(rank)
+        return tuple(host for host, members in by_host.items() if chosen.issuperset(members))
+
+    @cached_property
+    def members(self) -> Members | None:
+        """The members of matched instances; None without any."""
+        if self.alignment is None:
+            return None
+        table = self.alignment.members
+        if not table.num_rows:
+            return None
+
+        def column(name: str) -> NDArray[np.int64]:
+            return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), np.int64)
+
+        rank, start, end, last = (column(c) for c in ("rank", "arrival_ns", "end", "last_arrival_ns"))
+        step = np.full(len(rank), -1)
+        waited, moved = np.zeros(len(rank), np.int64), np.zeros(len(rank), np.int64)
+        rows = rows_by(rank)
+        for number, facts in self.facts.items():
+            mine = rows.get(number)
+            if mine is None or not len(self.steps) or not len(facts.steps):
+                continue
+            # an operation counts for the step that its end lies in, which is where it is waited for
+            at = np.searchsorted(facts.regions[:, 0], end[mine] - 1, "right") - 1
+            inside = (at >= 0) & (end[mine] <= facts.regions[np.maximum(at, 0), 1])
+            place = np.minimum(np.searchsorted(self.steps, facts.steps[np.maximum(at, 0)]), len(self.steps) - 1)
+            inside &= self.steps[place] == facts.steps[np.maximum(at, 0)]
+            step[mine] = np.where(inside, place, -1)
+            sets = merge(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
+            waited[mine] = overlap_ns(start[mine], end[mine], sets)
+            moved[mine] = overlap_ns(np.clip(last[mine], start[mine], end[mine]), end[mine], sets)
+        # what is less than three residuals may be an error of the clocks
+        residual = np.asarray(pc.fill_null(table.column("residual_ns"), -1).to_numpy(), np.int64)
+        moved[(residual < 0) | (moved < RESIDUALS_FOR_A_FACT * residual)] = 0
+        transfer = column("transfer_ns")
+        doubtful = (residual < 0) | (transfer < RESIDUALS_FOR_A_FACT * residual)
+        certain = ~np.isin(column("instance"), np.unique(column("instance")[doubtful]))
+        keep = step >= 0
+        ops = table.column("op").combine_chunks()
+        words = [*ops.dictionary.to_pylist(), ""]
+        op = np.array(words, object)[ops.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)]
+        values = {
+            "instance": column("instance"),
+            "communicator": column("communicator"),
+            "rank": rank,
+            "step": step,
+            "stream": column("stream"),
+            "size": column("bytes"),
+            "row": column("row"),
+            "op": op,
+            "start": start,
+            "end": end,
+            "last_arrival": last,
+            "transfer": transfer,
+            "waited": waited,
+            "moved": moved,
+            "fact": np.asarray(table.column("fact").to_numpy(), np.bool_),
+            "certain": certain,
+        }
+        return Members(**{name: value[keep] for name, value in values.items()})
+
+    def spread(self, members: NDArray[np.int64], amounts: NDArray[np.int64]) -> Float:
+        """(ranks, steps): the sum of the `amounts` of rows of `members`."""
+        found = np.zeros((len(self.ranks), len(self.steps)))
+        all_of = self.members
+        if all_of is not None:
+            np.add.at(found, (np.searchsorted(self.ranks, all_of.rank[members]), all_of.step[members]), amounts)
+        return found
+
+
+def _unjudged(facts: RankFacts) -> RankFacts:
+    """The facts of a rank without its run as a step."""
+    return replace(facts, steps=facts.steps[:0], regions=facts.regions[:0], times=facts.times[:0], paused_ns=0, kernels=0)

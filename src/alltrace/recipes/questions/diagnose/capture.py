@@ -1,0 +1,121 @@
+"""Reports that do not tell all: missing ranks, dropped events, no ranges, hidden kernels, clocks apart."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.base import RunFacts
+    from alltrace.recipes.questions.diagnose.all_rank_facts import Board
+
+_DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
+_DAMAGED = re.compile(r"cut short|left out", re.IGNORECASE)
+_NEWER = re.compile(r"newer", re.IGNORECASE)
+
+
+def find(board: Board, run: RunFacts) -> list[Finding]:
+    """Every fault of the capture; none costs time."""
+    found = []
+    missing = tuple(sorted(getattr(run.manifest, "missing_ranks", ()) or ()))
+    if missing:
+        found.append(
+            _fault(
+                board,
+                missing,
+                "missing ranks",
+                "There is no report of these ranks; capture them too, or recover their reports.",
+                {"missing": len(missing)},
+            )
+        )
+    found += _short(board, run)
+    for pattern, where, advice in (
+        (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
+        (_DAMAGED, "damaged report", "A part of the report could not be read; capture it again, or judge by the rest."),
+        (_NEWER, "newer report", "The report is newer than this reader; update alltrace."),
+    ):
+        ranks = _warned(run, pattern)
+        if ranks:
+            found.append(_fault(board, ranks, where, advice, {"reports": len(ranks)}))
+    without = tuple(r for r, f in board.facts.items() if not f.ranges)
+    if without:
+        found.append(
+            _fault(
+                board,
+                without,
+                "no ranges",
+                "No ranges were captured, so steps and code cannot be named; trace NVTX.",
+                {"without_ranges": len(without)},
+                "low",
+            )
+        )
+    hidden = tuple(r for r, f in board.facts.items() if f.graphs)
+    if hidden:
+        count = sum(board.facts[r].graphs for r in hidden)
+        advice = "CUDA graphs were traced as a whole, so their kernels are hidden; capture with --cuda-graph-trace=node."
+        found.append(_fault(board, hidden, "graphs hide kernels", advice, {"graph_launches": count}, "low"))
+    found += _clocks(board, run)
+    return found
+
+
+def _fault(
+    board: Board, ranks: Sequence[int], where: str, advice: str, evidence: dict[str, float], severity: str = "medium"
+) -> Finding:
+    return Finding("capture-fault", 0, tuple(ranks), where, advice, evidence, 1.0, board.hosts_of(ranks), severity=severity)
+
+
+def _short(board: Board, run: RunFacts) -> list[Finding]:
+    """Ranks whose first or last step is not the others', where the program numbers its steps."""
+    steps = run.alignment.steps if run.alignment is not None else None
+    found: list[Finding] = []
+    if steps is None or not steps.num_rows:
+        return found
+    named = np.array([source == "range" for source in steps.column("source").to_pylist()])
+    rank, step = (steps.column(c).to_numpy()[named] for c in ("rank", "step"))
+    if not len(rank):
+        return found
+    order = np.lexsort((step, rank))
+    numbers, begin = np.unique(rank[order], return_index=True)
+    first, last = step[order][begin], step[order][np.append(begin[1:], len(order)) - 1]
+    usual = int(np.median(first)), int(np.median(last))
+    for late, where, advice in (
+        (first > usual[0], "late start", "These reports begin after the run did; start the capture at the same step on all ranks."),
+        (last < usual[1], "cut short", "These reports end before the run did; stop the capture at the same step on all ranks."),
+    ):
+        ranks = tuple(numbers[late].tolist())
+        if ranks:
+            edge = first if where == "late start" else last
+            evidence = {
+                "first_missing_step" if where == "cut short" else "first_step": float(edge[late][0] + (where == "cut short")),
+                "steps": float(usual[1] - usual[0] + 1),
+            }
+            found.append(_fault(board, ranks, where, advice, evidence))
+    return found
+
+
+def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:
+    """The ranks with a warning that matches."""
+    reports: Sequence[Any] = run.manifest.reports
+    bad = {n for n, r in enumerate(reports) if any(pattern.search(w) for w in r.warnings)}
+    return tuple(r.rank for r in run.ranks if bad.intersection(r.reports))
+
+
+def _clocks(board: Board, run: RunFacts) -> list[Finding]:
+    components: dict[int, list[str]] = {}
+    for clock in run.manifest.clocks:
+        components.setdefault(clock.component, []).append(clock.host)
+    if len(components) < 2:
+        return []
+    largest = max(components.values(), key=len)
+    apart = {h for c in components.values() if c is not largest for h in c}
+    ranks = [r for r, h in board.hosts.items() if h in apart]
+    advice = (
+        "No collective connects these hosts with the others, so only UTC stamps tell their clocks, which are off by milliseconds."
+    )
+    return [_fault(board, ranks, "clocks not connected", advice, {"components": len(components)}, "low")]

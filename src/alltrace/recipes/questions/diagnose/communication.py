@@ -1,0 +1,268 @@
+"""Communication that costs time by itself: slow links, what could overlap, what queues needlessly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.trace.distinct import rows_by
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.questions.diagnose.all_rank_facts import Board, Members
+    from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, Regain
+
+_SLOW_RATE = 1.6
+"""A communicator is slow when its peers' median bus bandwidth is at least this many times its own."""
+
+_LEAST_BYTES = 1 << 20
+"""Smaller messages say more of latency than of bandwidth."""
+
+_BACK_TO_BACK_NS = 30_000
+_GRADIENTS_BEGIN = 0.3
+"""A communicator that begins after this share of the step carries gradients, which only the optimizer needs."""
+
+_FACTORS = {"AllReduce": 2.0}
+_ONES = frozenset({"Broadcast", "Reduce", "Send", "Recv", "SendRecv"})
+
+
+def find(board: Board) -> list[Finding]:
+    """`slow-communicator` or `low-bandwidth` of a link, `serialized-communication` and `exposed-communication`."""
+    members = board.members
+    if members is None or not len(members.rank):
+        return []
+    slow, excess, shares = _slow(board, members)
+    queued, found = _serialized(board, members)
+    exposed = _exposed(board, members, excess, shares, queued)
+    return [*slow, *found, *exposed]
+
+
+def _firsts(members: Members) -> NDArray[np.int64]:
+    """The first row of each instance."""
+    change = np.concatenate(([True], members.instance[1:] != members.instance[:-1]))
+    return np.flatnonzero(change)
+
+
+def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int64], dict[int, float]]:
+    """Communicators far slower than others alike; for each member the transfer time too much, for each of them its part."""
+    excess = np.zeros(len(members.rank), np.int64)
+    first = _firsts(members)
+    groups = {g.number: g for g in board.alignment.groups}
+    rates: dict[int, list[float]] = {}
+    for row in first.tolist():
+        group = groups.get(int(members.communicator[row]))
+        if group is None or members.size[row] < _LEAST_BYTES or not members.certain[row] or members.transfer[row] <= 0:
+            continue
+        rates.setdefault(group.number, []).append(_bus_rate(members, row, group.size))
+    typical = {n: float(np.median(r)) for n, r in rates.items() if len(r) >= 3}
+    slow: dict[int, float] = {}
+    alike: dict[tuple[int, int], list[int]] = {}
+    for number in typical:
+        alike.setdefault(_kind(board, groups[number]), []).append(number)
+    usual: dict[int, float] = {}
+    for numbers in alike.values():
+        values = np.array([typical[n] for n in numbers])
+        if len(numbers) > 1:
+            usual.update((n, float(np.median(np.delete(values, at)))) for at, n in enumerate(numbers))
+    for number, rate in typical.items():
+        if number in usual and usual[number] >= _SLOW_RATE * rate:
+            slow[number] = usual[number] / rate
+    if not slow:
+        return [], excess, {}
+    for number, ratio in slow.items():
+        rows = members.communicator == number
+        excess[rows] = (members.moved[rows] * (1 - 1 / ratio)).astype(np.int64)
+    lost = board.spread(np.arange(len(excess)), excess)
+    shares = {number: 1 - 1 / ratio for number, ratio in slow.items()}
+    named = sorted(slow, key=lambda n: -slow[n])
+    evidence = {"slowdown": round(slow[named[0]], 2), "busbw_gb_per_s": round(typical[named[0]], 2), "communicators": len(named)}
+    evidence["peers_busbw_gb_per_s"] = round(typical[named[0]] * slow[named[0]], 2)
+    common = set.intersection(*(set(groups[n].ranks) for n in named))
+    where = ", ".join(groups[n].name for n in named[:4])
+    if len(named) > 1 and len(common) == 1:
+        rank = next(iter(common))
+        advice = (
+            f"All communicators of rank {rank} are slow and those without it are not; check its network and NVLink connections."
+        )
+        gain = board.regained(int(lost.max(axis=0).sum()), lambda run: run.less_transfer(shares))
+        hosts = board.hosts_of([rank])
+        return (
+            [Finding("low-bandwidth", gain.lost_ns, (rank,), where, advice, evidence, 0.7, hosts, basis=gain.basis)],
+            excess,
+            shares,
+        )
+    ranks = sorted({r for n in named for r in groups[n].ranks})
+    advice = f"Transfers of {where} take {slow[named[0]]:.1f} times as long as elsewhere; check the links of its ranks."
+    gain = board.gain_of_waiting(lost, lambda run: run.less_transfer(shares))
+    hosts = board.hosts_of(ranks)
+    return (
+        [Finding("slow-communicator", gain.lost_ns, tuple(ranks), where, advice, evidence, 0.85, hosts, basis=gain.basis)],
+        excess,
+        shares,
+    )
+
+
+def _bus_rate(members: Members, row: int, size: int) -> float:
+    """Bus bandwidth in GB/s by the formulas of nccl-tests, from the last arrival to the end."""
+    op = str(members.op[row])
+    factor = 1.0 if op in _ONES or size < 2 else _FACTORS.get(op, 1.0) * (size - 1) / size
+    total = int(members.size[row]) * (size if op in ("AllGather", "ReduceScatter") else 1)
+    return factor * total / int(members.transfer[row])
+
+
+def _kind(board: Board, group: Any) -> tuple[int, int]:
+    """The size of a communicator and the hosts that it spans: the links of those with the same should be alike."""
+    return group.size, len({board.hosts.get(r) for r in group.ranks})
+
+
+def _serialized(board: Board, members: Members) -> tuple[NDArray[np.bool_], list[Finding]]:
+    """Operations behind which one of another communicator queues on the same stream while the device waits."""
+    order = np.lexsort((members.start, members.stream, members.rank))
+    rank, stream, group = (v[order] for v in (members.rank, members.stream, members.communicator))
+    same = (rank[1:] == rank[:-1]) & (stream[1:] == stream[:-1]) & (group[1:] != group[:-1])
+    gap = members.start[order][1:] - members.end[order][:-1]
+    behind = same & (gap >= 0) & (gap <= _BACK_TO_BACK_NS)
+    queued = np.zeros(len(order), bool)
+    queued[order[:-1][behind]] = True
+    # the one that queues waits for the one before it, which the device need not have waited for
+    lost = board.spread(np.flatnonzero(queued), members.moved[queued])
+    if not lost.any():
+        return queued, []
+    chosen = board.culprits(lost)
+    rows = rows_by(members.rank)
+    single = np.array([r in rows and _single(members, rows[r]) for r in board.ranks.tolist()])
+    chosen = single if (single & chosen).any() else chosen
+    ranks = board.ranks[chosen].tolist()
+    evidence = {"queued": int(queued.sum()), "waited_ns_per_step": float(np.round(lost[chosen].mean()))}
+    names = {g.number: g.name for g in board.alignment.groups}
+    where = ", ".join(names[n] for n in np.unique(members.communicator[queued]).tolist()[:3])
+    advice = (
+        "Collectives of independent communicators run one after another on one stream; give each communicator a stream of its own."
+    )
+    needless = _gradients(board, members) & ~_last(members, members.communicator)
+    gain = board.gain_of_waiting(lost * chosen[:, None], lambda run: _unqueued(run, members, ranks, ~needless))
+    kind, hosts = "serialized-communication", board.hosts_of(ranks)
+    return queued, [Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.7, hosts, basis=gain.basis)]
+
+
+def _unqueued(run: Regain, members: Members, ranks: Sequence[int], needed: NDArray[np.bool_]) -> OtherOrder:
+    """The run with a stream for each communicator of `ranks`: an operation waits for the last one of its own only."""
+    mine = np.flatnonzero(np.isin(members.rank, ranks))
+    by_group = mine[np.lexsort((members.start[mine], members.communicator[mine], members.stream[mine], members.rank[mine]))]
+    own = np.full(len(members.rank), -1)
+    same = members.start[by_group][1:] > members.start[by_group][:-1]
+    for values in (members.rank, members.stream, members.communicator):
+        same &= values[by_group][1:] == values[by_group][:-1]
+    own[by_group[1:][same]] = members.row[by_group[:-1][same]]
+    order = mine[np.lexsort((members.start[mine], members.stream[mine], members.rank[mine]))]
+    ahead, behind = order[:-1], order[1:]
+    next_of_stream = (members.rank[ahead] == members.rank[behind]) & (members.stream[ahead] == members.stream[behind])
+    next_of_stream &= members.start[ahead] < members.start[behind]  # one kernel may be several operations
+    other = next_of_stream & (members.communicator[ahead] != members.communicator[behind])
+    ahead, behind = ahead[other], behind[other]
+    return run.no_queue(members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind])
+
+
+def _single(members: Members, mine: NDArray[np.intp]) -> bool:
+    """Whether a rank, of these rows, has several communicators and one stream for all of them."""
+    return len(np.unique(members.communicator[mine])) > 1 and len(np.unique(members.stream[mine])) == 1
+
+
+def _exposed(
+    board: Board, members: Members, excess: NDArray[np.int64], shares: Mapping[int, float], queued: NDArray[np.bool_]
+) -> list[Finding]:
+    """Transfers that the device waits for although something could hide them.
+
+    Parameters can be gathered ahead, and gradients are needed by the optimizer only, so all but a step's last such operation could
+    run under compute. What a layer needs of its peers at once (all-to-all, messages between stages, all-reduces that the forward
+    pass has too) is no loss.
+    """
+    hideable = _hideable(board, members) & ~queued
+    # what the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no transfer's
+    first = _firsts(members)
+    least = np.minimum.reduceat(members.moved - excess, first)
+    amounts = np.where(hideable, np.repeat(least, np.diff(np.append(first, len(hideable)))), 0)
+    lost = board.spread(np.arange(len(amounts)), amounts)
+    if not lost.any():
+        return []
+    chosen = board.culprits(lost, 0.2)
+    ranks = board.ranks[chosen].tolist()
+    evidence = {
+        "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
+        "operations_per_step": round(float((amounts > 0).sum()) / max(len(board.steps) * len(ranks), 1), 1),
+        "all_exposed_ns_per_step": float(np.round(board.of("communication")[chosen].mean())),
+    }
+    ops, counts = np.unique(members.op[amounts > 0].astype(str), return_counts=True)
+    advice = (
+        "Devices wait for transfers that could run under compute; start them earlier, on their own stream, and wait for them later."
+    )
+    where = str(ops[counts.argmax()])
+    ends_step = _gradients(board, members) & ~hideable
+    free = (hideable | ends_step) & np.isin(members.rank, ranks)
+
+    def changed(run: Regain) -> OtherOrder:
+        # what a slow communicator takes too long is told by itself
+        weights = run.less_transfer(shares) if shares else None
+        return run.no_waits(members.rank[free], members.row[free], ends_step[free], weights)
+
+    gain = board.gain_of_waiting(lost * chosen[:, None], changed)
+    kind, hosts = "exposed-communication", board.hosts_of(ranks)
+    return [Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.7, hosts, basis=gain.basis)]
+
+
+def _gradients(board: Board, members: Members) -> NDArray[np.bool_]:
+    """Which operations carry gradients, which the optimizer needs and no kernel before it."""
+    length = max(board.span_ns / max(len(board.steps), 1), 1)
+    begins = np.zeros(len(members.rank))
+    for number, mine in rows_by(members.rank).items():
+        facts = board.facts[number]
+        at = np.searchsorted(facts.steps, board.steps[members.step[mine]])
+        begins[mine] = (members.start[mine] - facts.regions[at, 0]) / length
+    found = np.zeros(len(members.rank), bool)
+    for its in rows_by(members.communicator).values():
+        ops = members.op[its].astype(str)
+        for op in np.unique(ops).tolist():
+            rows = its[ops == op]
+            if op in ("AllReduce", "ReduceScatter", "Reduce") and np.percentile(begins[rows], 5) >= _GRADIENTS_BEGIN:
+                found[rows] = True
+    return found
+
+
+def _only_sent(members: Members) -> NDArray[np.bool_]:
+    """Which operations are sends whose kernel receives nothing."""
+    order = np.lexsort((members.start, members.stream, members.rank))
+    keys = [v[order] for v in (members.rank, members.stream, members.start)]
+    first = np.ones(len(order), bool)
+    first[1:] = np.any([k[1:] != k[:-1] for k in keys], axis=0)
+    at = np.flatnonzero(first)
+    sends = np.minimum.reduceat((members.op[order] == "Send").astype(np.int8), at)
+    found: NDArray[np.bool_] = np.zeros(len(order), bool)
+    found[order] = np.repeat(sends, np.diff(np.append(at, len(order)))) > 0
+    return found
+
+
+def _last(members: Members, *keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which operations are the last of a rank's step, of each of the `keys`."""
+    found = np.zeros(len(members.rank), bool)
+    if not len(found):
+        return found
+    by = (*keys, members.step, members.rank)
+    order = np.lexsort((members.end, *by))
+    last = np.ones(len(order), bool)
+    last[:-1] = np.any([k[order][1:] != k[order][:-1] for k in by], axis=0)
+    found[order[last]] = True
+    return found
+
+
+def _hideable(board: Board, members: Members) -> NDArray[np.bool_]:
+    """What could run under compute: gathered parameters, gradients, what a rank sends; but not what ends a step."""
+    # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
+    gathered = (members.op == "AllGather") & ~_last(members)
+    gradients = _gradients(board, members) & ~_last(members, members.communicator)
+    found: NDArray[np.bool_] = gradients | gathered | _only_sent(members)
+    return found

@@ -1,0 +1,113 @@
+"""Devices that stand still because of the host: launches, waits, pauses, data, allocations; or for none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.questions.diagnose.all_rank_facts import Board
+    from alltrace.recipes.questions.diagnose.recovered_time import Regain
+
+_USUAL_SHARE = 0.6
+"""A pause in at least this share of the steps is no rare one."""
+
+
+_CULPRIT_SHARE = 0.25
+"""A rank is a culprit from this share of the worst rank's loss on: others' losses hide much of a host's."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    kind: str
+    advice: str
+    confidence: float = 0.85
+
+
+_KINDS = {
+    "sync": _Kind("sync", "The host waits for the device and lets it run dry; remove the waits, or read results later."),
+    "allocation": _Kind(
+        "allocation", "Memory of the device is allocated and freed between kernels; keep buffers or use a caching allocator.", 0.9
+    ),
+    "data": _Kind(
+        "data-stall", "The device waits for the next batch; use more loader workers, prefetch further, or cache the data.", 0.9
+    ),
+    "host-pause": _Kind(
+        "host-pause",
+        "The launching thread does nothing for a while; look for garbage collection, page faults, swapping, or a busy core.",
+    ),
+    "launch": _Kind(
+        "launch-bound", "The host launches kernels more slowly than the device runs them; fuse kernels or capture a CUDA graph."
+    ),
+    "idle": _Kind(
+        "idle-gap",
+        "The device stands still although work is queued and nothing in the report says why; look at event waits and other "
+        "processes on the device.",
+        0.6,
+    ),
+}
+
+
+def find(board: Board) -> list[Finding]:
+    """One finding for each class of host delay that costs time."""
+    found = []
+    for name, kind in _KINDS.items():
+        lost = board.of(name)
+        if not lost.any():
+            continue
+        chosen = board.culprits(lost, _CULPRIT_SHARE)
+        if name == "host-pause":  # a pause that another rank's hides is one all the same
+            paused = np.array([f.paused_ns for f in board.facts.values()])
+            chosen = paused >= _CULPRIT_SHARE * paused.max()
+        if name == "launch":  # whose launches take longer than its kernels, even where waiting for others hides that
+            paced = np.array([f.launch_ns * f.kernels > f.kernel_total_ns for f in board.facts.values()])
+            chosen = paced if (paced & chosen).any() else chosen
+        ranks = board.ranks[chosen].tolist()
+        affected = (lost > 0.02 * np.maximum(board.own, 1)).mean(axis=1)[chosen].max(initial=0)
+        named, confidence = kind.kind, kind.confidence
+        if name == "host-pause" and affected > _USUAL_SHARE:
+            confidence = 0.5
+        where, evidence = _evidence(board, name, lost, chosen)
+        gain = board.gain(lost, partial(_without, name))
+        hosts = board.hosts_of(ranks)
+        found.append(Finding(named, gain.lost_ns, tuple(ranks), where, kind.advice, evidence, confidence, hosts, basis=gain.basis))
+    return found
+
+
+def _without(name: str, run: Regain) -> NDArray[np.int64] | None:
+    return run.no_idle() if name == "idle" else run.no_host(name)
+
+
+def _evidence(board: Board, name: str, lost: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[str, dict[str, float]]:
+    facts = [f for f, c in zip(board.facts.values(), chosen, strict=True) if c]
+    mine = lost[chosen]
+    evidence: dict[str, float] = {
+        "stalled_ns_per_step": float(np.round(mine.mean())),
+        "longest_step_ns": float(mine.max()),
+        "steps_affected": int((mine > 0.1 * mine.max()).any(axis=0).sum()),
+        "steps": len(board.steps),
+    }
+    where = _most_common([f.call_names.get(name, "") for f in facts])
+    if name in facts[0].call_counts:
+        evidence["calls"] = int(np.median([f.call_counts.get(name, 0) for f in facts]))
+    if name == "launch":
+        kernels = sum(f.kernels for f in facts)
+        evidence["kernels_per_step"] = round(kernels / max(sum(len(f.steps) for f in facts), 1))
+        evidence["launch_ns"] = float(np.median([f.launch_ns for f in facts]))
+        evidence["mean_kernel_ns"] = round(sum(f.kernel_total_ns for f in facts) / max(kernels, 1))
+        where = "kernel launches"
+    return where or {"host-pause": "no call of any thread", "idle": "queued work"}.get(name, name), evidence
+
+
+def _most_common(texts: Sequence[str]) -> str:
+    known = sorted(t for t in texts if t)
+    return max(known, key=known.count) if known else ""

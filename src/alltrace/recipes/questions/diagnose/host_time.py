@@ -1,0 +1,100 @@
+"""What the host's time in a rank's graph went to: which of it a replay may leave out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
+from alltrace.replay.rank_graph import COPY, HOST
+from alltrace.trace.intervals import containing, exclusive, overlap_ns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.questions.diagnose.gaps import HostSets
+    from alltrace.replay.rank_graph import RankGraph
+
+    Int64 = NDArray[np.int64]
+
+BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")
+"""Classes of calls that may wait for the device."""
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """The host's time on the arcs of a `RankGraph`; arrays of k arcs with such time and w arcs by which a host waits for a device.
+
+    Attributes:
+        arc: Numbers of the arcs with time of the host, k.
+        times: How it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last, launch, is what is left.
+        after: The part of launch from a wait's end to the first launch after it, k, ns.
+        after_class: The number of that wait's class among `HOST_CLASSES`, k; -1 where the arc begins at no wait.
+        wait_arc: Numbers of the arcs by which a host waits, w.
+        wait_class: The number of the class of the call that waits, w; -1 for none.
+        copy_class: For each node of the graph that is copies the number of the class of the call that launched them; -1 for others.
+    """
+
+    arc: Int64
+    times: Int64
+    after: Int64
+    after_class: Int64
+    wait_arc: Int64
+    wait_class: Int64
+    copy_class: Int64
+
+
+def host_time(graph: RankGraph, host: HostSets) -> HostTime:
+    """How the host's time in a rank's graph divides.
+
+    Args:
+        graph: The rank's graph.
+        host: What its host did.
+    """
+    named = exclusive([host.sets[name] for name in HOST_CLASSES[:-1]])
+    arc = np.flatnonzero(graph.host_ns > 0)
+    source, target = graph.source[arc], graph.target[arc]
+    start = graph.when[source]
+    end = start + graph.host_ns[arc]
+    times = np.zeros((len(arc), len(HOST_CLASSES)), np.int64)
+    for column, merged in enumerate(named):
+        times[:, column] = overlap_ns(start, end, merged)
+    times[:, -1] = graph.host_ns[arc] - times.sum(axis=1)
+    # until the first launch after a wait
+    first = np.full(len(graph.when), np.iinfo(np.int64).max)
+    launches = graph.kind[target] != HOST
+    np.minimum.at(first, source[launches], end[launches])
+    until = np.minimum(first[source], end)
+    after = until - start
+    for merged in named:
+        after = after - overlap_ns(start, until, merged)
+    waits = np.flatnonzero((graph.kind[graph.target] == HOST) & (graph.kind[graph.source] != HOST))
+    node_class = np.full(len(graph.when), -1, np.int64)
+    nodes = np.unique(graph.target[waits])
+    for name in BLOCKING:
+        column = HOST_CLASSES.index(name)
+        node_class[nodes[containing(named[column], graph.when[nodes] - 1) >= 0]] = column
+    copy_class = np.full(len(graph.when), -1, np.int64)
+    copies = np.flatnonzero(graph.kind == COPY)
+    for name in ("pageable-copy", "sync-copy"):
+        column = HOST_CLASSES.index(name)
+        copy_class[copies[containing(named[column], graph.launched[copies]) >= 0]] = column
+    waiting = node_class[graph.target[waits]]
+    return HostTime(arc, times, after, node_class[source], waits.astype(np.int64), waiting, copy_class)
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one rank gives to a diagnosis.
+
+    Attributes:
+        facts: Its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work.
+        graph: Its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise.
+        host: Its host's time.
+    """
+
+    facts: Any = None
+    graph: Any = None
+    host: HostTime | None = None

@@ -1,0 +1,63 @@
+"""Ranks that all others wait for though nothing of their own singles them out: neither their kernels nor what their host did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.trace.distinct import rows_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.questions.diagnose.all_rank_facts import Board
+
+_LEAST_EXCESS = 0.01
+"""A rank stands out when its own time exceeds the others' by this share of the step."""
+
+_LEAST_LAST = 0.5
+"""It must arrive last at this share of the operations at which somebody waits."""
+
+
+def find(board: Board, others: Sequence[Finding]) -> list[Finding]:
+    """`straggler` for each rank that arrives last at most operations and that none of the `others` names among a few."""
+    members = board.members
+    if members is None or not len(members.rank) or len(board.ranks) < 3 or not len(board.steps):
+        return []
+    few = len(board.ranks) / 2
+    told = {r for f in others if len(f.ranks) <= few for r in f.ranks}
+    excess = board.excess(board.own)
+    length = float(np.median(np.nan_to_num(board.times.sum(axis=2))))
+    # an operation counts where some wait at it can be told from an error of the clocks
+    late = members.fact & (members.last_arrival > members.start)
+    first = np.concatenate(([True], members.instance[1:] != members.instance[:-1]))
+    number = np.cumsum(first) - 1
+    waited_for = np.bincount(number, late) > 0
+    last = waited_for[number] & (members.start >= members.last_arrival)
+    operations = max(int(waited_for.sum()), 1)
+    lasts = np.flatnonzero(last)
+    by_rank = rows_by(members.rank[lasts])
+    found = []
+    for row, rank in enumerate(board.ranks.tolist()):
+        mine = lasts[by_rank[rank]] if rank in by_rank else lasts[:0]
+        share = len(mine) / operations
+        if rank in told or share < _LEAST_LAST or np.median(excess[row]) < _LEAST_EXCESS * length:
+            continue
+        lost = np.zeros_like(excess)
+        lost[row] = excess[row]
+        ops, counts = np.unique(members.op[mine].astype(str), return_counts=True)
+        evidence = {
+            "late_ns_per_step": float(np.round(excess[row].mean())),
+            "last_share": round(share, 3),
+            "steps_affected": int((excess[row] >= _LEAST_EXCESS * length).sum()),
+            "steps": len(board.steps),
+        }
+        advice = (
+            f"Rank {rank} arrives last although its kernels and its host take no longer; look at what its device waits for before "
+            "it communicates."
+        )
+        gain, where, hosts = board.gain(lost), str(ops[counts.argmax()]), board.hosts_of([rank])
+        found.append(Finding("straggler", gain.lost_ns, (rank,), where, advice, evidence, 0.7, hosts, basis=gain.basis))
+    return found

@@ -1,0 +1,174 @@
+"""What detectors judge: facts of each rank, small enough to be gathered from thousands of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.gaps import (
+    CLASSES,
+    activity,
+    classify,
+    host_sets,
+    numbers,
+    regions_of,
+    words,
+)
+from alltrace.trace.intervals import Merged, intersection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+    from alltrace.recipes.questions.diagnose.gaps import HostSets
+
+    Int64 = NDArray[np.int64]
+
+_MOST_NAMES = 200
+_LEAST_COPY_BYTES = 256 << 10
+
+
+@dataclass
+class RankFacts:
+    """One rank's facts; arrays of n are over its judged steps, times in ns.
+
+    Attributes:
+        steps: Numbers of the judged steps, n.
+        regions: Their start and end on the device, aligned, (n, 2).
+        times: How their time divides into `CLASSES`, (n, len(CLASSES)).
+        waits: Intervals in which a device waits for communication, (w, 2).
+        kernel_names: Ids of the names of compute kernels, the longest in sum, k.
+        kernel_counts: How many of each in the judged steps, k.
+        kernel_ns: Their summed durations, k.
+        copy_kinds: Direction and memory of copies, such as `HtoD pageable`.
+        copy_bytes: Bytes of large copies of each, in the judged steps.
+        copy_ns: Their summed durations.
+        copy_counts: Their number.
+        call_names: For each class of host calls the name it is mostly made of.
+        call_counts: For each the number of calls in the whole run.
+        paused_ns: Time in judged steps in which no thread calls anything, whether or not the device stands still for it.
+        launch_ns: Median time from one launch of a compute kernel to the next.
+        kernels: Compute kernels in the judged steps.
+        kernel_total_ns: Their summed durations.
+        graphs: Graphs traced as a whole.
+        ranges: Whether the rank has any range.
+        whole_run: Whether no steps were known, so that the run was taken for one.
+    """
+
+    steps: Int64
+    regions: Int64
+    times: Int64
+    waits: Int64
+    kernel_names: Int64
+    kernel_counts: Int64
+    kernel_ns: Int64
+    copy_kinds: list[str]
+    copy_bytes: Int64
+    copy_ns: Int64
+    copy_counts: Int64
+    call_names: dict[str, str]
+    call_counts: dict[str, int]
+    paused_ns: int
+    launch_ns: int
+    kernels: int
+    kernel_total_ns: int
+    graphs: int
+    ranges: bool
+    whole_run: bool
+
+    def of(self, name: str) -> Int64:
+        """The times of one class, n."""
+        found: Int64 = self.times[:, CLASSES.index(name)]
+        return found
+
+
+def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
+    """The facts of a rank, and what its host did; None without device work.
+
+    Args:
+        rank: Its tables.
+        steps: Its rows of `alltrace.align.schema.STEPS`, aligned; None or empty takes the run for one step.
+    """
+    api = rank.table("api", ("start", "end", "process", "thread", "correlation", "name"))
+    work = activity(rank, api)
+    # what took no time tells nothing
+    spans = [m for m in (work.compute, work.communication, work.copies) if len(m.starts)]
+    if not spans or (not len(work.starts) and not len(work.communication.starts)):
+        return None
+    rows: list[Mapping[str, Any]] = steps.to_pylist() if steps is not None else []
+    numbered, regions = regions_of(rows)
+    whole_run = not len(regions)
+    if whole_run:
+        numbered = np.zeros(1, np.int64)
+        regions = np.array([[min(int(m.starts[0]) for m in spans), max(int(m.ends[-1]) for m in spans)]], np.int64)
+    host = host_sets(rank, api)
+    times, waits = classify(work, host, regions)
+    judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
+    paused = intersection(host.sets["host-pause"], judged).total_ns
+    names, counts, sums, kernels, total = _kernels(rank, regions)
+    kinds, copied, took, copies = _copies(rank, regions)
+    facts = RankFacts(
+        steps=numbered,
+        regions=regions,
+        times=times,
+        waits=np.stack((waits.starts, waits.ends), axis=1),
+        kernel_names=names,
+        kernel_counts=counts,
+        kernel_ns=sums,
+        copy_kinds=kinds,
+        copy_bytes=copied,
+        copy_ns=took,
+        copy_counts=copies,
+        call_names=dict(host.names),
+        call_counts=dict(host.calls),
+        paused_ns=paused,
+        launch_ns=int(np.median(np.diff(np.sort(work.launch_start)))) if len(work.launch_start) > 1 else 0,
+        kernels=kernels,
+        kernel_total_ns=total,
+        graphs=rank.table("graphs", ("start",)).num_rows,
+        ranges=rank.has("ranges"),
+        whole_run=whole_run,
+    )
+    return facts, host
+
+
+def _inside(starts: Int64, regions: Int64) -> NDArray[np.bool_]:
+    at = np.searchsorted(regions[:, 0], starts, "right") - 1
+    found: NDArray[np.bool_] = (at >= 0) & (starts < regions[np.maximum(at, 0), 1])
+    return found
+
+
+def _kernels(rank: RankTables, regions: Int64) -> tuple[Int64, Int64, Int64, int, int]:
+    from alltrace.trace.kernel_rules import COMMUNICATION
+
+    table = rank.table("kernels", ("start", "end", "name", "kind"))
+    codes, kinds = words(table, "kind")
+    mine = _inside(numbers(table, "start"), regions) & ~np.isin(codes, [i for i, k in enumerate(kinds) if k in COMMUNICATION])
+    length = (numbers(table, "end") - numbers(table, "start"))[mine]
+    ids, at = np.unique(numbers(table, "name")[mine], return_inverse=True)
+    counts = np.bincount(at, minlength=len(ids)).astype(np.int64)
+    sums = np.bincount(at, weights=length, minlength=len(ids)).astype(np.int64)
+    top = np.sort(np.argsort(-sums, kind="stable")[:_MOST_NAMES])
+    return ids[top], counts[top], sums[top], int(mine.sum()), int(length.sum())
+
+
+def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64, Int64]:
+    table = rank.table("copies", ("start", "end", "bytes", "kind", "src_kind", "dst_kind"))
+    kind, kinds = words(table, "kind")
+    pageable = np.zeros(len(kind), bool)
+    for column in ("src_kind", "dst_kind"):
+        of, memories = words(table, column)
+        pageable |= np.isin(of, [i for i, m in enumerate(memories) if m == "pageable"])
+    size = numbers(table, "bytes")
+    large = _inside(numbers(table, "start"), regions) & (size >= _LEAST_COPY_BYTES) & (kind >= 0)
+    large &= ~np.isin(kind, [i for i, k in enumerate(kinds) if k == "memset"])
+    key = 2 * kind[large] + pageable[large]
+    found, at = np.unique(key, return_inverse=True)
+    length = (numbers(table, "end") - numbers(table, "start"))[large]
+    labels = [f"{kinds[k // 2]} {'pageable' if k % 2 else 'pinned'}" for k in found.tolist()]
+    sums = [np.bincount(at, weights=v, minlength=len(found)).astype(np.int64) for v in (size[large], length)]
+    return labels, sums[0], sums[1], np.bincount(at, minlength=len(found)).astype(np.int64)

@@ -1,0 +1,303 @@
+"""What the job would get back: the run replayed once, then with less of what a finding names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
+from alltrace.recipes.questions.diagnose.host_time import BLOCKING
+from alltrace.replay.change import NEVER, replayed
+from alltrace.replay.graph import make_graph
+from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER
+from alltrace.trace.distinct import rows_by
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
+    from alltrace.replay.graph import Graph
+    from alltrace.replay.join import Replay
+    from alltrace.replay.rank_graph import RankGraph
+
+    Int64 = NDArray[np.int64]
+    Float = NDArray[np.float64]
+
+MOST_ERROR = 0.05
+"""A replay that is further from the unchanged run answers nothing."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the job gets back, ns, and whether a `replay` or a `ceiling` tells it."""
+
+    lost_ns: int
+    basis: str = "ceiling"
+
+
+@dataclass(frozen=True)
+class OtherOrder:
+    """A run whose work waits for other work than it did.
+
+    Attributes:
+        graph: The graph: the nodes of the run's, other arcs.
+        weights: int64 array, the weights of its arcs, ns.
+        against: The weights of the run's own graph that the order is compared with; None for the recorded ones.
+    """
+
+    graph: Graph
+    weights: Int64
+    against: Int64 | None = None
+
+
+Altered: TypeAlias = "Int64 | OtherOrder"
+"""Other weights of the run's graph, or another graph."""
+
+
+class Regain:
+    """A run that can be replayed with less of something.
+
+    Args:
+        replay: The joined graphs of the ranks.
+        given: What each rank gives, in the order of the graphs.
+        members: The members of all instances (`Aligned.members`).
+        steps: The judged steps; None to judge the whole run as one.
+    """
+
+    def __init__(self, replay: Replay, given: Mapping[int, Contribution], members: Any, steps: Int64 | None) -> None:
+        self._hosts: list[HostTime] = [g.host for g in given.values() if g.host is not None]
+        self._steps = steps
+        self._members = members
+        self.replay = replay
+        # where each rank's arcs are in the joint graph: after those of each rank comes one to its first moment
+        count = np.array([len(part.source) + 1 for part in replay.parts])
+        self._first_arc = np.concatenate(([0], np.cumsum(count)))[:-1]
+        self._place = np.full(int(max(self.replay.graph.arcs.max(initial=-1), self.replay.graph.dropped.max(initial=-1))) + 1, -1)
+        self._place[self.replay.graph.arcs] = np.arange(len(self.replay.graph.arcs))
+        self._before = replayed(self.replay, self.replay.weights)
+
+    @property
+    def error(self) -> float:
+        """How far the replay of the unchanged run is from it, as a share of it."""
+        return self.replay.error
+
+    def saved_ns(self, changed: Altered) -> int:
+        """How much shorter the judged steps are under other weights or in another order, ns; 0 where they are not."""
+        if isinstance(changed, OtherOrder):
+            whole, steps = replayed(replace(self.replay, graph=changed.graph), changed.weights)
+            against = changed.against
+        else:
+            whole, steps = replayed(self.replay, changed)
+            against = None
+        before_whole, before_steps = self._before if against is None else replayed(self.replay, against)
+        if self._steps is None:
+            return max(before_whole - whole, 0)
+        return max(sum(before_steps[s] - steps[s] for s in self._steps.tolist() if s in before_steps), 0)
+
+    def less_work(self, kind: int, ranks: Int64, steps: Sequence[int] | None, share: Float) -> Int64:
+        """The weights with less device work.
+
+        Args:
+            kind: Class of the work, `COMPUTE` or `COPY`.
+            ranks: The ranks, ascending.
+            steps: The steps, ascending; None where the whole run is one.
+            share: Float array (ranks, steps): the part of the work that is left out.
+        """
+        replay = self.replay
+        node = np.flatnonzero((replay.kind == kind) & np.isin(replay.rank, ranks))
+        row = np.searchsorted(ranks, replay.rank[node])
+        factor = np.ones(len(replay.kind))
+        if steps is None:
+            factor[node] -= share[row, 0]
+        else:
+            numbers = np.asarray(steps, np.int64)
+            column = np.minimum(np.searchsorted(numbers, replay.step[node]), max(len(numbers) - 1, 0))
+            known = numbers[column] == replay.step[node]
+            factor[node] -= np.where(known, share[row, column], 0.0)
+        transfer = replay.instance >= 0
+        work = np.where(transfer, replay.work_ns, np.rint(replay.work_ns * factor[replay.graph.target]))
+        weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work.astype(np.int64)
+        return weights
+
+    def less_compute(self, ranks: Int64, steps: Sequence[int] | None, share: Float) -> Int64:
+        """`less_work` of kernels."""
+        return self.less_work(COMPUTE, ranks, steps, share)
+
+    def less_copies(self, shares: Mapping[int, float]) -> Int64:
+        """The weights with shorter copies on some ranks, by the part that is left out."""
+        ranks = np.array(sorted(shares), np.int64)
+        return self.less_work(COPY, ranks, None, np.array([[shares[r]] for r in ranks.tolist()]))
+
+    def less_transfer(self, shares: Mapping[int, float]) -> Int64:
+        """The weights with shorter transfers of some communicators, by the part that is left out."""
+        replay = self.replay
+        instance, group = (self._members.column(c).to_numpy().astype(np.int64) for c in ("instance", "communicator"))
+        factor = np.ones(int(instance.max(initial=-1)) + 1)
+        for number, share in shares.items():
+            factor[instance[group == number]] = 1 - share
+        transfer = replay.instance >= 0
+        work = replay.work_ns.copy()
+        work[transfer] = np.rint(work[transfer] * factor[replay.instance[transfer]]).astype(np.int64)
+        weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work
+        return weights
+
+    def no_waits(self, rank: Int64, row: Int64, ends_step: NDArray[np.bool_], weights: Int64 | None = None) -> OtherOrder:
+        """The run with nothing of another stream waiting for some collectives, but for the work that they came after.
+
+        Args:
+            rank: The rank of each.
+            row: Its row of the rank's `collectives`.
+            ends_step: Whether what computes after it waits all the same, and only other collectives do not.
+            weights: The weights under which that is asked, ns; None for the recorded ones.
+        """
+        graph, replay = self.replay.graph, self.replay
+        ends, arrivals = self._nodes(rank, row)
+        ends, arrivals, stays = ends[ends >= 0], arrivals[ends >= 0], ends_step[ends >= 0]
+        after = self._works[graph.source]
+        after &= np.isin(graph.target, arrivals)
+        order = np.flatnonzero(after)[np.argsort(replay.when[graph.source[after]], kind="stable")]
+        instead = np.full(graph.nodes, -1)
+        instead[graph.target[order]] = graph.source[order]
+        source = graph.source.copy()
+        elsewhere = self._track[graph.source] != self._track[graph.target]
+        arrives = (replay.kind[graph.target] == TRANSFER) & (replay.instance < 0) & (self._track[graph.target] >= 0)
+        for chosen, waits in ((~stays, self._works[graph.target]), (np.ones(len(ends), np.bool_), arrives)):
+            link = np.arange(graph.nodes)
+            link[ends[chosen]] = instead[arrivals[chosen]]
+            source[waits & elsewhere] = link[source[waits & elsewhere]]
+        return self._rewired(source, weights)
+
+    def no_queue(self, rank: Int64, row: Int64, ahead: Int64, own: Int64, needed: NDArray[np.bool_]) -> OtherOrder:
+        """The run with some collectives waiting for another one of their stream than the one ahead of them.
+
+        What computes after a collective that nothing but other collectives needs waits for the one ahead of that instead, which an
+        order to wait for the whole stream hides.
+
+        Args:
+            rank: The rank of each.
+            row: Its row of the rank's `collectives`.
+            ahead: The row of the one ahead of it on its stream.
+            own: The row of the one that it waits for all the same, -1 for none.
+            needed: Whether device work needs what it brings.
+        """
+        graph = self.replay.graph
+        ends, arrivals = self._nodes(rank, row)
+        ahead_ends, own_ends = (self._nodes(rank, r)[0] for r in (ahead, own))
+        known = (ends >= 0) & (ahead_ends >= 0)
+        source = graph.source.copy()
+        # each arrival has one arc from the end ahead of it
+        instead = np.full(graph.nodes, -2)
+        instead[arrivals[known]] = np.where(own_ends >= 0, own_ends, -1)[known]
+        before = np.full(graph.nodes, -2)
+        before[arrivals[known]] = ahead_ends[known]
+        queued = before[graph.target] == source
+        source[queued] = instead[graph.target[queued]]
+        # of several in a row that nothing needs the first one's predecessor is waited for
+        needless = known & ~needed
+        link = np.arange(graph.nodes)
+        link[ends[needless]] = ahead_ends[needless]
+        for _ in range(len(link)):
+            further = link[link]
+            if (further == link).all():
+                break
+            link = further
+        waits = self._works[graph.target]
+        source[waits] = link[source[waits]]
+        return self._rewired(source)
+
+    def _rewired(self, source: NDArray[np.int32], weights: Int64 | None = None) -> OtherOrder:
+        """The run with other sources of its arcs, -1 for none; an arc that alone leads to its target stays."""
+        against, weights = weights, self.replay.weights if weights is None else weights
+        graph = self.replay.graph
+        others = np.bincount(graph.target[source >= 0], minlength=graph.nodes)
+        source = np.where((source < 0) & (others[graph.target] == 0), graph.source, source)
+        kept = source >= 0
+        other = make_graph(graph.nodes, source[kept], graph.target[kept], self.replay.when)
+        return OtherOrder(other, weights[kept][other.arcs], against)
+
+    @cached_property
+    def _works(self) -> NDArray[np.bool_]:
+        """Which nodes are work of a device that is no communication."""
+        return np.isin(self.replay.kind, (COMPUTE, COPY))
+
+    @cached_property
+    def _track(self) -> Int64:
+        """The stream of each node, numbers that are different for different ranks; -1 for what is on none."""
+        found = np.full(len(self.replay.kind), -1)
+        least = 0
+        for part, base in zip(self.replay.parts, self.replay.base.tolist(), strict=True):
+            found[base : base + len(part.track)] = np.where(part.track >= 0, part.track + least, -1)
+            least += len(part.tracks)
+        return found
+
+    def _nodes(self, rank: Int64, row: Int64) -> tuple[Int64, Int64]:
+        """The nodes of the ends and of the arrivals of collectives; -1 for those that have none."""
+        ends, arrivals = np.full(len(rank), -1), np.full(len(rank), -1)
+        rows = rows_by(rank)
+        for part, base in zip(self.replay.parts, self.replay.base.tolist(), strict=True):
+            mine = rows.get(part.rank)
+            if mine is None or not len(part.member_row):
+                continue
+            order = np.argsort(part.member_row, kind="stable")
+            at = order[np.minimum(np.searchsorted(part.member_row[order], row[mine]), len(order) - 1)]
+            known = part.member_row[at] == row[mine]
+            ends[mine[known]] = part.member_end[at[known]] + base
+            arrivals[mine[known]] = part.member_arrival[at[known]] + base
+        return ends, arrivals
+
+    def no_idle(self) -> Int64:
+        """The weights without pauses that nothing explains; ranks begin when they did."""
+        replay = self.replay
+        return replay.weights - np.where(replay.graph.source == 0, 0, replay.idle_ns)
+
+    def no_host(self, name: str) -> Int64 | None:
+        """The weights without what one of `HOST_CLASSES` takes of the host, and without its waits; None where that is no change.
+
+        Of the waits of class `sync` the last of a rank's step stays: a program reads its loss.
+        """
+        column = HOST_CLASSES.index(name)
+        weights = self.replay.weights.copy()
+        changed = False
+        away = np.zeros(len(self.replay.kind), np.bool_)
+        for host, part, first, base in zip(
+            self._hosts, self.replay.parts, self._first_arc.tolist(), self.replay.base.tolist(), strict=True
+        ):
+            gone = host.wait_arc[host.wait_class == column] if name in BLOCKING else np.empty(0, np.int64)
+            if name == "sync":
+                gone = gone[~self._last_of_step(part, base, gone)]
+            taken = host.times[:, column].copy()
+            if name == "launch":
+                taken -= np.where(host.after_class >= 0, host.after, 0)
+            elif len(gone):
+                left_out = np.isin(part.source[host.arc], part.target[gone])
+                taken += np.where(left_out, host.after, 0)
+            self._reduce(weights, first + host.arc, taken)
+            place = self._place[first + gone]
+            weights[place[place >= 0]] = NEVER
+            changed |= bool(taken.any() or len(gone))
+            # these copies go to a stream of their own, where nothing waits for them
+            away[base : base + len(part.when)] = host.copy_class == column
+        weights -= np.where(away[self.replay.graph.target], self.replay.work_ns, 0)
+        return weights if changed else None
+
+    def _reduce(self, weights: Int64, arcs: Int64, taken: Int64) -> None:
+        place = self._place[arcs]
+        there = place >= 0
+        weights[place[there]] -= taken[there]
+
+    def _last_of_step(self, part: RankGraph, base: int, arcs: Int64) -> NDArray[np.bool_]:
+        """Which arcs lead to the last of their step's waits."""
+        node = part.target[arcs]
+        step = self.replay.step[base + node]
+        found: NDArray[np.bool_] = np.zeros(len(arcs), np.bool_)
+        if len(arcs):
+            numbers, at = np.unique(step, return_inverse=True)
+            latest = np.full(len(numbers), -1)
+            np.maximum.at(latest, at, node)  # the host's moments are numbered by time
+            found = node == latest[at]
+        return found

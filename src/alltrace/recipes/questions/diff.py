@@ -1,0 +1,238 @@
+"""Compares two runs: what is in both by what it is, exact quantiles of its durations, and whether the difference is chance."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.questions.durations import KEYS, Durations, distribution
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import Part, RunFacts
+    from alltrace.run.store import Run
+
+ALPHA = 0.05
+THRESHOLD_PERCENT = 1.0
+
+_DOCS = {c.name: c for c in Durations.columns}
+COLUMNS = (
+    *(_DOCS[k] for k in KEYS),
+    AnswerColumn("verdict", None, "slower or faster: not chance, and the median moved by the threshold; else same; only_a, only_b"),
+    AnswerColumn("count_a", None, "how often in run A, over all ranks"),
+    AnswerColumn("count_b", None, "the same in run B"),
+    AnswerColumn("total_a_ns", "ns", "summed duration in run A"),
+    AnswerColumn("total_b_ns", "ns", "the same in run B"),
+    AnswerColumn("total_change_ns", "ns", "run B less run A"),
+    AnswerColumn("total_change_percent", "%", "that, of run A; null where run A has none"),
+    AnswerColumn("q1_a_ns", "ns", "exact first quartile in run A"),
+    AnswerColumn("q1_b_ns", "ns", "the same in run B"),
+    AnswerColumn("median_a_ns", "ns", "exact median in run A"),
+    AnswerColumn("median_b_ns", "ns", "the same in run B"),
+    AnswerColumn("q3_a_ns", "ns", "exact third quartile in run A"),
+    AnswerColumn("q3_b_ns", "ns", "the same in run B"),
+    AnswerColumn("median_change_percent", "%", "median of run B less that of run A, of the latter; null where one has none"),
+    AnswerColumn("longer_share", None, "probability that a duration of run B is longer than one of run A, ties counted half"),
+    AnswerColumn("p_value", None, "of the rank test of Mann and Whitney, two-sided, corrected for ties and for the number of rows"),
+)
+CHART = Chart(
+    "scatter", "median_a_ns", ("median_b_ns",), "verdict", detail="name", title="Medians of both runs", log_x=True, log_y=True
+)
+
+
+class _Raw(Durations):
+    """The distributions themselves."""
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """Columns of `KEYS`, `value` and `count`."""
+        return Answer(distribution(parts, run, options), ())
+
+
+def compare(
+    run_a: Run,
+    run_b: Run,
+    *,
+    what: str | None = None,
+    alpha: float = ALPHA,
+    threshold_percent: float = THRESHOLD_PERCENT,
+    ranks: Sequence[int] | None = None,
+    steps: str | None = None,
+    skip_warmup: bool = False,
+    jobs: int | None = None,
+) -> Answer:
+    """What differs between two runs.
+
+    Args:
+        run_a: The run to compare with.
+        run_b: The run that is judged.
+        what: Only these kinds of things (see `durations`).
+        alpha: What `p_value` must be below for a difference that is not chance.
+        threshold_percent: By how much the median must have moved, too.
+        ranks: The ranks to ask in both; None for all.
+        steps: The steps to count in both; None for the whole runs.
+        skip_warmup: Leave out warm-up steps, and what lies outside of steps.
+        jobs: The most processes.
+
+    Returns:
+        A row per thing of either run, the largest change of the total first. Durations of one run depend on each other, so
+        `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what matters.
+
+    Raises:
+        UsageError: A thing, rank or step is unknown.
+        InputError: A file of a run is damaged.
+    """
+    from alltrace.recipes.execution.ask import ask
+
+    options = {"what": what}
+    answers = [ask(r, _Raw(), options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
+    table = compared(answers[0].table, answers[1].table, alpha, threshold_percent)
+    notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]
+    sizes = [len(r.ranks) for r in (run_a, run_b)]
+    if ranks is None and sizes[0] != sizes[1]:
+        notes.append(f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for that alone")
+    return Answer(table, COLUMNS, tuple(notes), chart=CHART)
+
+
+def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = THRESHOLD_PERCENT) -> Any:
+    """The rows of `compare`, from two distributions (columns of `KEYS`, `value`, `count`)."""
+    import pyarrow as pa
+
+    from alltrace.recipes.analysis.distribution import summarize
+
+    sides = [{_key(r): r for r in summarize(d, "linear").to_pylist()} for d in (a, b)]
+    tests = _rank_tests(a, b)
+    keys = sorted({*sides[0], *sides[1]}, key=str)
+    adjusted = _adjusted({k: tests[k][1] for k in keys if k in tests})
+    rows = [_row(k, sides[0].get(k), sides[1].get(k), tests.get(k), adjusted.get(k)) for k in keys]
+    for row in rows:
+        row["verdict"] = _verdict(row, alpha, threshold_percent)
+    rows.sort(key=lambda r: (-abs(r["total_change_ns"]), str(r["what"]), str(r["name"])))
+    return pa.Table.from_pylist(rows, pa.schema([_field(c) for c in COLUMNS]))
+
+
+def _field(column: AnswerColumn) -> Any:
+    import pyarrow as pa
+
+    if column.name in ("what", "name", "verdict"):
+        return pa.field(column.name, pa.string())
+    if column.unit == "%" or column.name in ("longer_share", "p_value") or column.name.startswith(("q1", "q3", "median")):
+        return pa.field(column.name, pa.float64(), metadata={"decimals": "1"} if column.unit == "%" else None)
+    return pa.field(column.name, pa.int64())
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[k] for k in KEYS)
+
+
+def _row(
+    key: tuple[Any, ...],
+    a: Mapping[str, Any] | None,
+    b: Mapping[str, Any] | None,
+    test: tuple[float, float] | None,
+    p_value: float | None,
+) -> dict[str, Any]:
+    row: dict[str, Any] = dict(zip(KEYS, key, strict=True))
+    for label, side in (("a", a), ("b", b)):
+        row[f"count_{label}"] = int(side["count"]) if side else 0
+        row[f"total_{label}_ns"] = int(side["total"]) if side else 0
+        for name in ("q1", "median", "q3"):
+            row[f"{name}_{label}_ns"] = side[name] if side else None
+    row["total_change_ns"] = row["total_b_ns"] - row["total_a_ns"]
+    row["total_change_percent"] = 100 * row["total_change_ns"] / row["total_a_ns"] if row["total_a_ns"] else None
+    before, after = row["median_a_ns"], row["median_b_ns"]
+    row["median_change_percent"] = 100 * (after - before) / before if before and after is not None else None
+    row["longer_share"] = test[0] if test else None
+    row["p_value"] = p_value
+    return row
+
+
+def _verdict(row: Mapping[str, Any], alpha: float, threshold_percent: float) -> str:
+    if not row["count_a"]:
+        return "only_b"
+    if not row["count_b"]:
+        return "only_a"
+    before, after = row["median_a_ns"], row["median_b_ns"]
+    moved = after != before and (not before or abs(after - before) >= threshold_percent / 100 * before)
+    if not moved or row["p_value"] is None or row["p_value"] >= alpha:
+        return "same"
+    return "slower" if after > before else "faster"
+
+
+def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
+    """The share of pairs in which B is longer, and the p value, of each thing that both have.
+
+    The test of Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", The
+    Annals of Mathematical Statistics 18 (1947), by its normal approximation with the correction for ties and for continuity.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    from alltrace.recipes.analysis.distribution import group
+
+    whole = pa.concat_tables([a, b])
+    if not whole.num_rows:
+        return {}
+    codes, first = group([whole.column(k) for k in KEYS])
+    value = whole.column("value").to_numpy()
+    count = whole.column("count").to_numpy()
+    counts = np.zeros((2, whole.num_rows), np.int64)
+    counts[0, : a.num_rows] = count[: a.num_rows]
+    counts[1, a.num_rows :] = count[a.num_rows :]
+    order = np.lexsort((value, codes))
+    codes, value, counts = codes[order], value[order], counts[:, order]
+    new = np.ones(len(codes), np.bool_)
+    new[1:] = (codes[1:] != codes[:-1]) | (value[1:] != value[:-1])
+    at = np.flatnonzero(new)
+    codes, counts = codes[at], np.add.reduceat(counts, at, axis=1)
+    bounds = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
+    keys = whole.select(list(KEYS)).take(pa.array(first)).to_pylist()
+    found = {}
+    for low, high in zip(bounds.tolist(), [*bounds[1:].tolist(), len(codes)], strict=True):
+        tested = rank_test(counts[0, low:high], counts[1, low:high])
+        if tested is not None:
+            found[_key(keys[codes[low]])] = tested
+    return found
+
+
+def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
+    """Mann and Whitney's test of two samples, given how often each value stands in them.
+
+    Args:
+        a: How often each value, ascending, stands in sample A.
+        b: The same in sample B, for the same values.
+
+    Returns:
+        The probability that a value of B is greater than one of A, ties counted half; and the two-sided p value. None where a
+        sample is empty.
+    """
+    import numpy as np
+
+    n, m = int(a.sum()), int(b.sum())
+    if not n or not m:
+        return None
+    # float128 where there is one would not help: products of counts of 1e9 stay exact to 1e-16 of the whole
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    below = np.cumsum(a) - a
+    wins = float((b * (below + a / 2)).sum())
+    tied = a + b
+    total = n + m
+    spread = n * m / 12 * (total + 1 - float((tied**3 - tied).sum()) / (total * (total - 1)))
+    share = wins / (n * m)
+    if spread <= 0:
+        return share, 1.0
+    z = max(0.0, abs(wins - n * m / 2) - 0.5) / math.sqrt(spread)
+    return share, math.erfc(z / math.sqrt(2))
+
+
+def _adjusted(p_values: Mapping[tuple[Any, ...], float]) -> dict[tuple[Any, ...], float]:
+    """P values corrected for how many there are: Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995)."""
+    ranked = sorted(p_values, key=lambda k: p_values[k], reverse=True)
+    least = 1.0
+    found = {}
+    for position, key in enumerate(ranked):
+        least = min(least, p_values[key] * len(ranked) / (len(ranked) - position))
+        found[key] = least
+    return found

@@ -1,0 +1,480 @@
+"""The recipe `efficiency`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow.compute as pc
+
+from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.trace.errors import UsageError
+from alltrace.trace.kernel_rules import COMMUNICATION
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.trace.intervals import Merged
+
+_FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
+_USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
+_CONVENTIONS = {
+    "basic": "useful: compute kernels; communication: copies, fills and communication kernels; maxima over devices",
+    "talp": "useful: all kernels, those of communication too; communication: copies and fills; maxima over processes",
+    "extrae": "useful: all kernels, those of communication too; communication: copies without fills; maxima over devices",
+}
+
+
+class Efficiency(Recipe):
+    """The POP efficiencies of devices and hosts: how much of the time is useful, and what the rest is lost to.
+
+    Of the devices, `parallel_efficiency` (useful time of the devices' time) is the product of `load_balance`,
+    `communication_efficiency` and `orchestration_efficiency`. Of the hosts it is `mpi_parallel_efficiency` (itself `load_balance`
+    times `communication_efficiency`) times `offload_efficiency`; useful is what is neither MPI nor a call of the GPU runtime. Times
+    are unions: streams of a device, threads of a rank and ranks that share a device count once. What is useful and what is
+    communication on a device differs between tools: `--convention` chooses, and a note says which it was.
+
+    A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
+    there; that of a range is its extent on the host, all instances of a rank together, of which those within one another are one.
+    A range that was still open ends with the last of the rank's ranges.
+    """
+
+    name = "efficiency"
+    aligned = True
+    tables: ClassVar = {
+        "kernels": ("start", "end", "device", "kind"),
+        "copies": ("start", "end", "device", "kind"),
+        "graphs": ("start", "end", "device"),
+        "api": ("start", "end"),
+        "mpi": ("start", "end"),
+        "ranges": ("start", "end", "name"),
+    }
+    options: ClassVar = (
+        Option("per", str, "run", "one row for the run, for each step, or for the ranges called --range", ("run", "step", "range")),
+        Option("range", str, None, "name of the ranges, as the program spells it; for --per range"),
+        Option("convention", str, "basic", "what counts as useful and as communication", tuple(_CONVENTIONS)),
+        Option("reference", str, None, "a run to scale against: a run directory or reports"),
+        Option("scaling", str, "strong", "whether the reference did the same work, or as much per device", ("strong", "weak")),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("side", None, "device or host"),
+        AnswerColumn("step", None, "number of the step; null for the run and for ranges"),
+        AnswerColumn("range", None, "name of the ranges; null for the run and for steps"),
+        AnswerColumn("count", None, "devices, or ranks on the host"),
+        AnswerColumn("span_ns", "ns", "the region's time"),
+        AnswerColumn("useful_ns", "ns", "useful time, summed over devices or ranks"),
+        AnswerColumn("communication_ns", "ns", "communication that nothing useful hides, or MPI, summed likewise"),
+        AnswerColumn("runtime_ns", "ns", "calls of the GPU runtime outside of MPI, summed over ranks; null for devices"),
+        AnswerColumn("parallel_efficiency", None, "useful time of the whole time, 0 to 1"),
+        AnswerColumn("load_balance", None, "mean of the largest: what is lost by waiting for those with more work"),
+        AnswerColumn("communication_efficiency", None, "what is lost by communication that nothing hides, or by MPI"),
+        AnswerColumn("orchestration_efficiency", None, "what is lost where no device is given work; null for hosts"),
+        AnswerColumn("mpi_parallel_efficiency", None, "time outside of MPI of the whole time; null for devices"),
+        AnswerColumn(
+            "offload_efficiency", None, "of the time outside of MPI, what is no call of the GPU runtime; null for devices"
+        ),
+        AnswerColumn("computation_scalability", None, "useful time of the reference to that of this run; null without --reference"),
+        AnswerColumn("global_efficiency", None, "parallel_efficiency times computation_scalability; null without --reference"),
+    )
+    chart = Chart("bars", "side", _FACTORS, title="What the efficiency of devices and hosts is made of")
+
+    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
+        """The factors; over steps, the whole of each side."""
+        if options["per"] != "step":
+            return self.chart
+        return Chart("lines", "step", ("parallel_efficiency",), "side", title="Parallel efficiency of each step")
+
+    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
+        """The options.
+
+        Raises:
+            UsageError: Ranges are asked for without their name, or named without being asked for.
+        """
+        if options["per"] == "range" and not options["range"]:
+            raise UsageError("efficiency --per range needs --range NAME, the name of the ranges")
+        if options["per"] != "range" and options["range"]:
+            raise UsageError(f"--range of efficiency is about ranges, but --per is {options['per']}; ask with --per range")
+        return super().prepared(options, run)
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges."""
+        import numpy as np
+        import pyarrow as pa
+
+        sets = [*_device_sets(rank, options["convention"]), *_host_sets(rank)]
+        if options["per"] == "range":
+            sets += _range_sets(rank, options["range"])
+        count = [len(s) for _, _, s, _ in sets]
+        ends = [np.asarray(e, np.int64) for _, _, _, e in sets]
+        starts = [np.asarray(s, np.int64) for _, _, s, _ in sets]
+        return pa.table(
+            {
+                "what": pa.array(np.repeat([w for w, *_ in sets], count).astype(np.int8)),
+                "device": pa.array(np.repeat([d for _, d, *_ in sets], count).astype(np.int32)),
+                "start": np.concatenate([*starts, np.empty(0, np.int64)]),
+                "end": np.concatenate([*ends, np.empty(0, np.int64)]),
+            }
+        )
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """A row for the devices and one for the hosts, of each region."""
+        import pyarrow as pa
+
+        rows = [row for region in _regions(parts, run, options) for row in region.rows(options["convention"])]
+        notes = [f"convention {options['convention']}: {_CONVENTIONS[options['convention']]}"] if parts else []
+        notes += _missing(parts, rows, options)
+        if options["reference"] is not None and parts:
+            notes += _scaled(rows, options)
+        fields = [pa.field(c.name, _type(c), metadata={"decimals": "3"} if _is_ratio(c) else None) for c in self.columns]
+        return Answer(pa.Table.from_pylist(rows, pa.schema(fields)), self.columns, tuple(notes))
+
+
+def _is_ratio(column: AnswerColumn) -> bool:
+    return column.name.endswith(("_efficiency", "_scalability", "load_balance"))
+
+
+def _type(column: AnswerColumn) -> Any:
+    import pyarrow as pa
+
+    if _is_ratio(column):
+        return pa.float64()
+    return pa.string() if column.name in ("side", "range") else pa.int32() if column.name == "count" else pa.int64()
+
+
+_Set = tuple[int, int, "NDArray[Any]", "NDArray[Any]"]
+
+
+def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
+    import numpy as np
+
+    from alltrace.trace.intervals import merge
+
+    pieces: dict[int, list[Any]] = {_USEFUL: [], _MOVING: []}
+    for name in ("kernels", "copies", "graphs"):
+        columns = ("start", "end", "device", *(("kind",) if name != "graphs" else ()))
+        table = rank.table(name, columns)
+        start, end = (table.column(c).fill_null(0).to_numpy() for c in ("start", "end"))
+        device = table.column("device").fill_null(-1).to_numpy()
+        if name == "graphs":
+            groups = {_USEFUL: np.ones(len(start), bool)}
+        elif name == "copies":
+            groups = {_MOVING: ~_is_one_of(table.column("kind"), ("memset",)) | (convention != "extrae")}
+        else:
+            talks = _is_one_of(table.column("kind"), COMMUNICATION) & (convention == "basic")
+            groups = {_USEFUL: ~talks, _MOVING: talks}
+        for what, chosen in groups.items():
+            pieces[what].append((device[chosen], start[chosen], end[chosen]))
+    for what, found in pieces.items():
+        device, start, end = (np.concatenate(c) for c in zip(*found, strict=True))
+        for number in np.unique(device).tolist():
+            merged = merge(start[device == number], end[device == number])
+            yield what, number, merged.starts, merged.ends
+
+
+def _is_one_of(column: Any, words: Collection[str]) -> NDArray[Any]:
+    """Whether each row of a column of words has one of `words`."""
+    import numpy as np
+
+    encoded = column.combine_chunks()
+    if not hasattr(encoded, "indices"):  # an empty chunked array
+        return np.zeros(len(column), bool)
+    codes = [code for code, word in enumerate(encoded.dictionary.to_pylist()) if word in words]
+    found: NDArray[Any] = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), codes)
+    return found
+
+
+def _host_sets(rank: RankTables) -> Iterator[_Set]:
+    from alltrace.trace.intervals import difference, merge
+
+    found = {}
+    for what, name in ((_MPI, "mpi"), (_RUNTIME, "api")):
+        table = rank.table(name, ("start", "end"))
+        start = table.column("start").fill_null(0).to_numpy()
+        end = table.column("end").fill_null(0).to_numpy()
+        found[what] = merge(start, end)
+    found[_RUNTIME] = difference(found[_RUNTIME], found[_MPI])
+    for what, merged in found.items():
+        yield what, -1, merged.starts, merged.ends
+
+
+def _range_sets(rank: RankTables, name: str | None) -> Iterator[_Set]:
+    import numpy as np
+    import pyarrow as pa
+
+    from alltrace.recipes.analysis.nvtx_projection import close_ends
+
+    table = rank.table("ranges", ("start", "end", "name"))
+    encoded = table.column("name").combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray) or name is None:
+        return
+    texts = rank.texts(encoded.dictionary).to_pylist()
+    wanted = [code for code, text in enumerate(texts) if text == name]
+    rows = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), wanted)
+    start, end = (c.fill_null(0).to_numpy()[rows] for c in (table.column("start"), close_ends(table)))
+    if not len(start):
+        return
+    end = np.maximum(start, end)
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    # those within one another are one; those that only touch are not, because ranks are compared instance by instance
+    latest = np.maximum.accumulate(end)
+    first = np.flatnonzero(np.append(True, start[1:] >= latest[:-1]))
+    yield _RANGE, -1, start[first], latest[np.append(first[1:], len(start)) - 1]
+
+
+@dataclass
+class _Region:
+    """A region of the run: the time of each device and rank in it.
+
+    Attributes:
+        step: Its step, or None.
+        name: The name of its ranges, or None.
+        span: Its time on the devices, and on the hosts.
+        useful, active: Of each device.
+        processes: The rank of each device.
+        mpi, runtime: Of each rank.
+    """
+
+    step: int | None
+    name: str | None
+    span: tuple[int, int]
+    useful: list[int]
+    active: list[int]
+    processes: list[int]
+    mpi: list[int]
+    runtime: list[int]
+
+    def rows(self, convention: str) -> Iterator[dict[str, Any]]:
+        """Its row for the devices and the one for the hosts."""
+        where = {"step": self.step, "range": self.name}
+        tree = device_tree(self.useful, self.active, self.span[0], processes=self.processes if convention == "talp" else None)
+        if self.useful:
+            yield {
+                **where,
+                "side": "device",
+                "count": len(self.useful),
+                "span_ns": self.span[0],
+                "useful_ns": sum(self.useful),
+                "communication_ns": sum(self.active) - sum(self.useful),
+                "parallel_efficiency": tree.parallel,
+                "load_balance": tree.load_balance,
+                "communication_efficiency": tree.communication,
+                "orchestration_efficiency": tree.orchestration,
+            }
+        host = host_tree(self.mpi, self.runtime, self.span[1])
+        yield {
+            **where,
+            "side": "host",
+            "count": len(self.mpi),
+            "span_ns": self.span[1],
+            "useful_ns": len(self.mpi) * self.span[1] - sum(self.mpi) - sum(self.runtime),
+            "communication_ns": sum(self.mpi),
+            "runtime_ns": sum(self.runtime),
+            "parallel_efficiency": host.parallel,
+            "load_balance": host.load_balance,
+            "communication_efficiency": host.communication,
+            "mpi_parallel_efficiency": host.mpi_parallel,
+            "offload_efficiency": host.offload,
+        }
+
+
+def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Iterator[_Region]:
+    import numpy as np
+    import pyarrow as pa
+
+    work = _Work(parts, run)
+    if not parts:
+        return
+    if options["per"] == "run":
+        span = work.span()
+        if span[1] > span[0]:
+            whole = {p.rank: np.array([span]) for p in parts}
+            yield work.region(None, None, whole, whole)
+    elif options["per"] == "range":
+        found = {p.rank: work.host[p.rank][_RANGE] for p in parts if len(work.host[p.rank].get(_RANGE, ()))}
+        if found:
+            yield work.region(None, options["range"], found, found)
+    else:
+        steps = run.alignment.steps
+        yield from work.steps(steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), [p.rank for p in parts]))))
+
+
+class _Work:
+    """All ranks' sets of intervals; devices that ranks share are one device."""
+
+    def __init__(self, parts: Sequence[Part], run: RunFacts) -> None:
+        import numpy as np
+
+        from alltrace.trace.intervals import Merged, difference, union
+
+        identities = {(r.rank, d.device): d.identity for r in run.ranks for d in r.devices}
+        known = {r.rank: [d.device for d in r.devices] for r in run.ranks}
+        self.host: dict[int, dict[int, Any]] = {}
+        sets: dict[Any, dict[int, list[Merged]]] = {}
+        self._owners: dict[Any, int] = {}
+        for part in parts:
+            what, device = (part.table.column(c).to_numpy() for c in ("what", "device"))
+            times = np.stack([part.table.column(c).to_numpy() for c in ("start", "end")], axis=1)
+            self.host[part.rank] = {w: times[what == w] for w in (_MPI, _RUNTIME, _RANGE)}
+            of_device = (what == _USEFUL) | (what == _MOVING)
+            for number in {*np.unique(device[of_device]).tolist(), *known.get(part.rank, ())}:
+                identity = identities.get((part.rank, number), (part.rank, number))
+                self._owners.setdefault(identity, part.rank)
+                for kind in (_USEFUL, _MOVING):
+                    own = times[(what == kind) & (device == number)]
+                    sets.setdefault(identity, {}).setdefault(kind, []).append(Merged(own[:, 0].copy(), own[:, 1].copy()))
+        self._devices: dict[Any, tuple[Merged, Merged]] = {}
+        for identity, found in sets.items():
+            useful = union(found[_USEFUL])
+            self._devices[identity] = useful, difference(union(found[_MOVING]), useful)
+
+    def span(self) -> tuple[int, int]:
+        """First start and last end of any device's work; of calls where there is none."""
+        found = [(m.starts[0], m.ends[-1]) for pair in self._devices.values() for m in pair if len(m.starts)]
+        if not found:
+            found = [(t[0, 0], t[-1, 1]) for own in self.host.values() for w, t in own.items() if w != _RANGE and len(t)]
+        return (int(min(s for s, _ in found)), int(max(e for _, e in found))) if found else (0, 0)
+
+    def region(
+        self, step: int | None, name: str | None, device: Mapping[int, NDArray[Any]], host: Mapping[int, NDArray[Any]]
+    ) -> _Region:
+        """The times within a region, given for each rank its intervals, on the device and on the host.
+
+        Args:
+            step: Its step.
+            name: The name of its ranges.
+            device: For each rank, int64 array (n, 2).
+            host: Likewise.
+        """
+        from alltrace.trace.intervals import Merged
+
+        region = _Region(step, name, (_time(device), _time(host)), [], [], [], [], [])
+        for identity, (useful, moving) in self._devices.items():
+            rank = self._owners[identity]
+            if rank in device:
+                busy = _within(useful, device[rank])
+                region.useful.append(busy)
+                region.active.append(busy + _within(moving, device[rank]))
+                region.processes.append(rank)
+        for rank, spans in host.items():
+            own = self.host[rank]
+            region.mpi.append(_within(Merged(own[_MPI][:, 0].copy(), own[_MPI][:, 1].copy()), spans))
+            region.runtime.append(_within(Merged(own[_RUNTIME][:, 0].copy(), own[_RUNTIME][:, 1].copy()), spans))
+        return region
+
+    def steps(self, steps: Any) -> Iterator[_Region]:
+        """The region of each step; how much of a rank's steps its sets cover is worked out for all of them at once.
+
+        Args:
+            steps: Steps (`STEPS`) of ranks with parts, aligned.
+        """
+        import numpy as np
+
+        from alltrace.trace.distinct import rows_by
+        from alltrace.trace.intervals import Merged, overlap_ns
+
+        rank = steps.column("rank").to_numpy()
+        host = np.stack([steps.column(c).to_numpy() for c in ("start", "end")], axis=1)
+        device = np.stack([steps.column(c).fill_null(0).to_numpy() for c in ("device_start", "device_end")], axis=1)
+        there = np.array(steps.column("device_start").is_valid())
+        of_step, of_rank = rows_by(steps.column("step").to_numpy()), rows_by(rank)
+        for rows in of_step.values():
+            if not there[rows].any():
+                device[rows], there[rows] = host[rows], True
+        place = np.empty(len(rank), np.int64)
+        for rows in of_rank.values():
+            place[rows] = np.arange(len(rows))
+
+        def covered(of: int, spans: NDArray[Any], merged: Merged) -> list[int]:
+            first, last = spans[of_rank[of]].T
+            found: list[int] = overlap_ns(first, np.maximum(first, last), merged).tolist()
+            return found
+
+        busy = [
+            (owner, covered(owner, device, useful), covered(owner, device, moving))
+            for owner, (useful, moving) in ((self._owners[i], sets) for i, sets in self._devices.items())
+            if owner in of_rank
+        ]
+        calls = {
+            r: [covered(r, host, Merged(own[w][:, 0].copy(), own[w][:, 1].copy())) for w in (_MPI, _RUNTIME)]
+            for r, own in self.host.items()
+            if r in of_rank
+        }
+        for number, rows in of_step.items():
+            of = dict(zip(rank[rows].tolist(), rows.tolist(), strict=True))
+            shown = rows[there[rows]]
+            on = dict(zip(rank[shown].tolist(), shown.tolist(), strict=True))
+            spans = (int(s[:, 1].max() - s[:, 0].min()) for s in (device[list(on.values())], host[list(of.values())]))
+            region = _Region(number, None, (next(spans), next(spans)), [], [], [], [], [])
+            for owner, useful, moving in busy:
+                if owner in on:
+                    at = place[on[owner]]
+                    region.useful.append(useful[at])
+                    region.active.append(useful[at] + moving[at])
+                    region.processes.append(owner)
+            for r, row in of.items():
+                mpi, runtime = calls[r]
+                region.mpi.append(mpi[place[row]])
+                region.runtime.append(runtime[place[row]])
+            yield region
+
+
+def _time(spans: Mapping[int, NDArray[Any]]) -> int:
+    """The time of a region: of its k-th interval on all ranks from the first start to the last end, summed over k."""
+    total = 0
+    for k in range(max(len(s) for s in spans.values())):
+        those = [s[k] for s in spans.values() if len(s) > k]
+        total += int(max(s[1] for s in those) - min(s[0] for s in those))
+    return total
+
+
+def _within(merged: Merged, spans: NDArray[Any]) -> int:
+    from alltrace.trace.intervals import merge, overlap_ns
+
+    whole = merge(spans[:, 0].copy(), spans[:, 1].copy())
+    return int(overlap_ns(whole.starts, whole.ends, merged).sum())
+
+
+def _missing(parts: Sequence[Part], rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> list[str]:
+    if not parts or rows:
+        counts = {len(p.table.filter(_is_range(p.table))) for p in parts} if options["per"] == "range" else set()
+        return [f"ranks have {min(counts)} to {max(counts)} ranges {options['range']!r}"] if len(counts) > 1 else []
+    if options["per"] == "range":
+        return [f"no rank has a range {options['range']!r}, so there is nothing to answer"]
+    return ["no steps were found, so there is nothing to answer"] if options["per"] == "step" else ["nothing took any time"]
+
+
+def _is_range(table: Any) -> Any:
+
+    return pc.equal(table.column("what"), _RANGE)
+
+
+def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[str]:
+    """Adds the scalability against the reference to the rows; returns what must be known of it."""
+    from alltrace.recipes.execution.ask import ask
+    from alltrace.run.cache import resolve
+    from alltrace.run.store import Run
+
+    reference = Run(resolve([options["reference"]]))
+    answer = ask(reference, RECIPE, {**options, "reference": None})
+    known = {(r["side"], r["step"], r["range"]): r for r in answer.table.to_pylist()}
+    without = 0
+    for row in rows:
+        other = known.get((row["side"], row["step"], row["range"]))
+        if other is None:
+            without += 1
+            continue
+        weak = options["scaling"] == "weak"
+        grown = scalability(other["useful_ns"], other["count"], row["useful_ns"], row["count"], weak=weak)
+        row["computation_scalability"] = grown
+        if grown is not None and row["parallel_efficiency"] is not None:
+            row["global_efficiency"] = grown * row["parallel_efficiency"]
+    notes = [f"scalability against {options['reference']}, {options['scaling']} scaling: the whole of that run is counted"]
+    return [*notes, *([f"{without} rows have no counterpart in it"] if without else [])]
+
+
+RECIPE = Efficiency()

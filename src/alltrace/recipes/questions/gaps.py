@@ -1,0 +1,125 @@
+"""The recipe `gaps`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow.compute as pc
+
+from alltrace.recipes.analysis.device_intervals import gpu_names
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_SOURCES = {"kernels": "name", "copies": "kind", "graphs": None}
+
+
+class Gaps(Recipe):
+    """The longest times in which a device did nothing, with the work that ended before and the work that started after.
+
+    A gap lies between two pieces of work of one device: kernels, copies and graphs of all its streams. The time before the first
+    and after the last is no gap.
+    """
+
+    name = "gaps"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "kernels": ("start", "end", "device", "name"),
+        "copies": ("start", "end", "device", "kind"),
+        "graphs": ("start", "end", "device"),
+    }
+    options = (
+        Option("min_ns", int, 100_000, "shortest gap to list, in ns", least=0),
+        Option("rows", int, 50, "how many gaps to list, the longest first; 0 for all", least=0),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        AnswerColumn("start_ns", "ns", "start of the gap on the run's aligned clock"),
+        AnswerColumn("duration_ns", "ns", "its length"),
+        AnswerColumn("before", None, "the work that ended last before it"),
+        AnswerColumn("after", None, "the work that started first after it"),
+    )
+    on_one_clock = True
+    chart = Chart(
+        "scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="When devices did nothing, and for how long"
+    )
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The rank's gaps of at least `min_ns`, the longest `rows` of them."""
+        import numpy as np
+        import pyarrow as pa
+
+        from alltrace.trace.intervals import gaps, merge
+
+        start, end, device, labels, codes = _work(rank)
+        found: list[dict[str, Any]] = []
+        for number in np.unique(device).tolist():
+            on = np.flatnonzero(device == number)
+            open_ = gaps(merge(start[on], end[on]))
+            long = np.flatnonzero(open_.durations_ns >= max(options["min_ns"], 1))
+            if options["rows"]:
+                long = long[np.argsort(-open_.durations_ns[long], kind="stable")][: options["rows"]]
+            # of pieces that end or start together the longest is named, so that no order of rows matters
+            by_end, by_start = on[np.lexsort((-start[on], end[on]))], on[np.lexsort((-end[on], start[on]))]
+            last = by_end[np.searchsorted(end[by_end], open_.starts[long], "right") - 1]
+            first = by_start[np.searchsorted(start[by_start], open_.ends[long], "left")]
+            found += [
+                {"device": number, "start_ns": s, "duration_ns": d, "before": labels[codes[b]], "after": labels[codes[a]]}
+                for s, d, b, a in zip(open_.starts[long].tolist(), open_.durations_ns[long].tolist(), last, first, strict=True)
+            ]
+        found.sort(key=lambda g: (-g["duration_ns"], g["start_ns"]))
+        fields = [("device", pa.int64()), ("start_ns", pa.int64()), ("duration_ns", pa.int64())]
+        schema = pa.schema([*fields, ("before", pa.string()), ("after", pa.string())])
+        return pa.Table.from_pylist(found[: options["rows"] or None], schema)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The longest gaps of all ranks."""
+        import pyarrow as pa
+
+        gpus = gpu_names(run)
+        rows = [{**g, "rank": p.rank, "gpu": gpus.get((p.rank, g["device"]))} for p in parts for g in p.table.to_pylist()]
+        rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"], g["rank"]))
+        schema = pa.schema(
+            [
+                ("rank", pa.int32()),
+                ("gpu", pa.string()),
+                ("start_ns", pa.int64()),
+                ("duration_ns", pa.int64()),
+                ("before", pa.string()),
+                ("after", pa.string()),
+            ]
+        )
+        kept = [{n: r[n] for n in schema.names} for r in rows[: options["rows"] or None]]
+        notes = (
+            () if rows or not parts else (f"no device was idle for {options['min_ns']:,} ns or more between two pieces of work",)
+        )
+        return Answer(pa.Table.from_pylist(kept, schema), self.columns, notes)
+
+
+def _work(rank: RankTables) -> tuple[Any, Any, Any, list[str | None], Any]:
+    """All GPU work of a rank: starts, ends, devices, and a label each as a code into a list."""
+    import numpy as np
+
+    starts, ends, devices, codes = [], [], [], []
+    labels: list[str | None] = []
+    for name, column in _SOURCES.items():
+        table = rank.table(name, Gaps.tables[name])
+        starts.append(pc.fill_null(table.column("start"), 0).to_numpy())
+        ends.append(pc.fill_null(table.column("end"), 0).to_numpy())
+        devices.append(pc.fill_null(table.column("device"), -1).to_numpy())
+        if column is None or not table.num_rows:
+            codes.append(np.full(table.num_rows, len(labels)))
+            labels.append("CUDA graph")
+            continue
+        encoded = table.column(column).combine_chunks()
+        encoded = encoded if column == "kind" else encoded.dictionary_encode()
+        words = encoded.dictionary if column == "kind" else rank.texts(encoded.dictionary)
+        codes.append(encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False) + len(labels))
+        labels += [*(f"copy {w}" if column == "kind" else w for w in words.to_pylist()), None]
+    return np.concatenate(starts), np.concatenate(ends), np.concatenate(devices), labels, np.concatenate(codes)
+
+
+RECIPE = Gaps()

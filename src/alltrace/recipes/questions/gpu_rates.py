@@ -1,0 +1,124 @@
+"""The recipe `gpu-rates`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.device_intervals import gpu_names
+from alltrace.recipes.analysis.metric_samples import samplings
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+from alltrace.recipes.nsys.sampled import GPU_READS, plain_metric
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_RATES = {
+    "gr active": r"gr active",
+    "sm active": r"sm active",
+    "sm issue": r"sm issue",
+    "tensor active": r"tensor active",
+    "warps in flight": r"compute warps in flight",
+    "dram read": r"dram read (bandwidth|throughput)",
+    "dram write": r"dram write (bandwidth|throughput)",
+    "nvlink received": r"nvlink rx.*",
+    "nvlink sent": r"nvlink tx.*",
+    "pcie received": r"pcie rx throughput",
+    "pcie sent": r"pcie tx throughput",
+    "clock": r"gpc clock frequency",
+}
+_DRAM = ("dram read", "dram write")
+_MINE, _TAKEN = "devices of ranks", "devices in use"
+
+
+class GpuRates(Recipe):
+    """How hard each GPU worked: tensor cores, issue of instructions, memory, NVLink and PCIe, from the sampled GPU metrics.
+
+    Means are weighted by the time that a sample tells of, and times without samples count for nothing. `sm active` is the share of
+    multiprocessors and time with work: 50 % may be half of them always, or all of them half the time. `sm issue` is the share
+    of the cycles that issue an instruction: 4 a cycle at most. `warps in flight` is the occupancy that was reached. Memory rates
+    are the share by the device's peak bandwidth. What the GPU does in kernels alone says `metric-attribution`.
+    """
+
+    name = "gpu-rates"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"gpu_metrics": GPU_READS}
+    host_samples = True
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank that works on the GPU"),
+        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        AnswerColumn("rate", None, f"what was sampled: {', '.join(_RATES)}"),
+        AnswerColumn("metric", None, "the profiler's name of it"),
+        AnswerColumn("samples", None, "samples"),
+        AnswerColumn("known_ns", "ns", "time that they tell of"),
+        AnswerColumn("mean", None, "mean by time: % of the peak; of the clock in the unit of the metric"),
+        AnswerColumn("median", None, "exact median of the samples"),
+        AnswerColumn("p95", None, "95th percentile, linear between neighbours"),
+        AnswerColumn("max", None, "largest"),
+        AnswerColumn("mean_bytes_per_s", "bytes/s", "of memory the mean by the device's peak; null where that is not known"),
+    )
+    chart = Chart("bars", "rate", ("mean",), "rank", "gpu")
+
+    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
+        """The options with the GPUs that each rank works on, and those of each host that some rank does."""
+        mine = {r.rank: frozenset(d.device for d in r.devices) for r in run.ranks}
+        taken = frozenset(d.identity for r in run.ranks for d in r.devices)
+        return {**options, _MINE: mine, _TAKEN: taken}
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """A row per device and rate."""
+        known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
+        peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}
+        names = {d["device"]: d["uuid"] or d["bus_id"] for d in known}
+        mine = options[_MINE].get(rank.rank, frozenset())
+        rows = []
+        for sampling in samplings(rank, of_host=True):
+            name = names.get(sampling.device)
+            if sampling.device not in mine and (rank.host, name) in options[_TAKEN]:
+                continue  # it stands with the rank that works on it
+            for metric, values in sampling.values.items():
+                rate = next((r for r, words in _RATES.items() if re.fullmatch(words, plain_metric(metric))), None)
+                if rate is None:
+                    continue
+                mean = float(np.average(values, weights=sampling.known_ns))
+                median, p95, high = np.quantile(values, (0.5, 0.95, 1)).tolist()
+                peak = peaks.get(sampling.device) if rate in _DRAM else None
+                rows.append(
+                    {
+                        "device": sampling.device, "gpu": name, "rate": rate, "metric": metric, "samples": len(values),
+                        "known_ns": int(sampling.known_ns.sum()), "mean": mean, "median": median, "p95": p95, "max": high,
+                        "mean_bytes_per_s": None if peak is None else round(mean * peak / 100),
+                    }
+                )  # fmt: skip
+        places = {rate: i for i, rate in enumerate(_RATES)}
+        rows.sort(key=lambda r: (r["device"], places[str(r["rate"])], r["metric"]))
+        return pa.Table.from_pylist(rows, _schema(("device", *(c.name for c in self.columns[1:]))))
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The rows of all ranks."""
+        gpus = gpu_names(run)
+        rows = [
+            {**row, "rank": part.rank, "gpu": gpus.get((part.rank, row["device"]), row["gpu"])}
+            for part in parts
+            for row in part.table.to_pylist()
+        ]
+        notes = ("no GPU metric is one of these rates",) if parts and not rows else ()
+        return Answer(pa.Table.from_pylist(rows, _schema([c.name for c in self.columns])), self.columns, notes)
+
+
+def _schema(names: Sequence[str]) -> Any:
+    kinds = {"rank": pa.int32(), **dict.fromkeys(("gpu", "rate", "metric"), pa.string())}
+    reals = ("mean", "median", "p95", "max")
+    return pa.schema(
+        [
+            pa.field(n, pa.float64(), metadata={"decimals": "1"}) if n in reals else pa.field(n, kinds.get(n, pa.int64()))
+            for n in names
+        ]
+    )
+
+
+RECIPE = GpuRates()

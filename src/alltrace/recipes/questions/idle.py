@@ -1,0 +1,174 @@
+"""The recipe `idle`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow.compute as pc
+
+from alltrace.recipes.analysis.device_intervals import gpu_names
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.analysis.launched_work import GpuWork
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_CAUSES = ("host_sync_ns", "host_ns", "launch_ns", "kernel_wait_ns", "dependency_ns", "unknown_ns")
+_SYNC = r"^(?:cuda|cu|hip)\w*Synchronize"
+_STREAM = AnswerColumn("stream", None, "CUDA stream")
+
+
+class Idle(Recipe):
+    """Why devices were idle: the time between two pieces of work, by what the second one waited for.
+
+    A gap lies between two pieces of work of one device (kernels, copies, graphs), whatever their streams, or of one stream with
+    `--by stream`. While the next piece was not launched yet, the host is the cause: in a call that waits for the GPU, or
+    elsewhere. From the launch on, the launch is. What was launched before the gap began waited on the device: for as long as two
+    kernels of a stream have between them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the idle time, to
+    the nanosecond.
+    """
+
+    name = "idle"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
+        "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
+        "graphs": ("start", "end", "device", "stream", "correlation", "process"),
+        "api": ("start", "end", "process", "thread", "correlation", "name"),
+    }
+    requires = ("kernels",)
+    options = (
+        Option("by", str, "device", "gaps of each device, or of each stream on its own", ("device", "stream")),
+        Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work is the ordinary delay, in ns", least=0),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        AnswerColumn("span_ns", "ns", "from the first start to the last end of the work"),
+        AnswerColumn("gaps", None, "times in which nothing ran"),
+        AnswerColumn("idle_ns", "ns", "their summed length"),
+        AnswerColumn("idle_percent", "%", "idle_ns of span_ns"),
+        AnswerColumn("host_sync_ns", "ns", "the next work was not launched yet; its thread was in a call that waits for the GPU"),
+        AnswerColumn("host_ns", "ns", "the next work was not launched yet; its thread did something else"),
+        AnswerColumn("launch_ns", "ns", "the next work was being launched, and nothing was queued before"),
+        AnswerColumn("kernel_wait_ns", "ns", "the next work was queued; the gap is shorter than kernel_delay_ns"),
+        AnswerColumn("dependency_ns", "ns", "the next work was queued; the gap is longer: it waited for other work or an event"),
+        AnswerColumn("unknown_ns", "ns", "the call that launched the next work is not known"),
+    )
+    chart = Chart("stacked_bars", "rank", _CAUSES)
+
+    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+        """With `--by stream`, `stream` comes third."""
+        return self.columns if options["by"] == "device" else (*self.columns[:2], _STREAM, *self.columns[2:])
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """One row per device or stream."""
+        import numpy as np
+        import pyarrow as pa
+
+        from alltrace.recipes.analysis.launched_work import gpu_work, with_graphs
+        from alltrace.trace.intervals import by_track, gaps, merge
+
+        work = with_graphs(rank, gpu_work(rank))
+        waits = _Waits(rank, work)
+        streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
+        rows = []
+        order = np.lexsort((work.start, streams, work.device))
+        for (device, stream), places in by_track(work.device[order], streams[order]):
+            mine = order[places]
+            start, end = work.start[mine], work.end[mine]
+            open_ = gaps(merge(start, end))
+            # of work that starts together the longest is the next, so that no order of rows matters
+            first = mine[np.lexsort((work.call[mine], -end, start))]
+            after = first[np.searchsorted(work.start[first], open_.ends, "left")] if len(open_.ends) else mine[:0]
+            rows.append(
+                {
+                    "device": device,
+                    "stream": stream,
+                    "start_ns": int(start.min()),
+                    "end_ns": int(max(end.max(), start.max())),
+                    "gaps": len(open_.starts),
+                    **waits.causes(open_.starts, open_.ends, after, options["kernel_delay_ns"]),
+                }
+            )
+        return pa.Table.from_pylist(rows, pa.schema([(n, pa.int64()) for n in _PART]))
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """A row per rank and device, or stream."""
+        import pyarrow as pa
+
+        columns = self.answer_columns(options)
+        gpus = gpu_names(run)
+        rows = []
+        for part in parts:
+            for row in part.table.to_pylist():
+                span, idle = row["end_ns"] - row["start_ns"], sum(row[c] for c in _CAUSES)
+                facts = {"rank": part.rank, "gpu": gpus.get((part.rank, row["device"])), "span_ns": span, "idle_ns": idle}
+                rows.append({**row, **facts, "idle_percent": 100 * idle / span if span else None})
+        kinds = {"rank": pa.int32(), "gpu": pa.string(), "idle_percent": pa.float64()}
+        fields = [
+            pa.field(c.name, kinds.get(c.name, pa.int64()), metadata={"decimals": "1"} if c.name == "idle_percent" else None)
+            for c in columns
+        ]
+        kept = [{f.name: r[f.name] for f in fields} for r in rows]
+        return Answer(pa.Table.from_pylist(kept, pa.schema(fields)), columns)
+
+
+_PART = ("device", "stream", "start_ns", "end_ns", "gaps", *_CAUSES)
+
+
+class _Waits:
+    """Splits gaps by what the next work waited for."""
+
+    def __init__(self, rank: RankTables, work: GpuWork) -> None:
+        self._work = work
+        self._synchronizing = _synchronizing(rank, work)
+
+    def causes(self, starts: Any, ends: Any, after: Any, delay_ns: int) -> dict[str, int]:
+        """The time of each cause over gaps, whose next work is `after`."""
+        import numpy as np
+
+        from alltrace.trace.intervals import overlap_ns
+
+        work = self._work
+        called, thread = work.of_calls("start", after), work.of_calls("thread", after)
+        known = work.call[after] >= 0
+        length = ends - starts
+        late = known & (called > starts)
+        launched = np.minimum(called, ends)
+        host = np.where(late, launched - starts, 0)
+        synced = np.zeros_like(host)
+        for number in np.unique(thread[late]).tolist():
+            rows = np.flatnonzero(late & (thread == number))
+            if number in self._synchronizing:
+                synced[rows] = overlap_ns(starts[rows], launched[rows], self._synchronizing[number])
+        queued = known & ~late
+        parts = {
+            "host_sync_ns": synced,
+            "host_ns": host - synced,
+            "launch_ns": np.where(late, ends - launched, 0),
+            "kernel_wait_ns": np.where(queued & (length < delay_ns), length, 0),
+            "dependency_ns": np.where(queued & (length >= delay_ns), length, 0),
+            "unknown_ns": np.where(known, 0, length),
+        }
+        return {name: int(values.sum()) for name, values in parts.items()}
+
+
+def _synchronizing(rank: RankTables, work: GpuWork) -> dict[int, Any]:
+    """By thread, when it was in a call that waits for the GPU."""
+    import numpy as np
+    import pyarrow as pa
+
+    from alltrace.trace.arrays import integers
+    from alltrace.trace.intervals import merge_by_track
+
+    names = pc.unique(work.calls.column("name")).drop_null()
+    waits = pc.filter(names, pc.match_substring_regex(rank.texts(names), _SYNC))
+    mine = pc.fill_null(pc.is_in(work.calls.column("name"), value_set=pa.array(waits, pa.int64())), False)
+    calls = work.calls.filter(mine)
+    start = integers(calls.column("start"))
+    return merge_by_track(integers(calls.column("thread"), -1), start, np.maximum(integers(calls.column("end")), start))
+
+
+RECIPE = Idle()

@@ -1,0 +1,231 @@
+"""The recipe `kernel-sequences`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_SHOWN = 32
+_SUMS = ("count", "gpu_total_ns", "cpu_total_ns")
+_KEYS = ("operator", "code", "length")
+_NUMBERS = [*_KEYS, *_SUMS]
+
+
+class KernelSequences(Recipe):
+    """Which sequences of kernels the calls of an operator or range launch, and how often: candidates for fusion or a CUDA graph.
+
+    A sequence is all kernels that one call launched, itself and whatever is inside, in the order of their launches. Calls with the
+    same sequence are counted together, over all ranks. An operator inside a call of the same name is not counted again.
+    """
+
+    name = "kernel-sequences"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
+        "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
+        "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
+        "api": ("start", "end", "process", "thread", "correlation", "name"),
+    }
+    requires = ("ranges", "kernels", "api")
+    options = (
+        Option("operator", str, None, "only operators and ranges with this in their name"),
+        Option("min_length", int, 3, "fewest kernels of a sequence", least=1),
+        Option("top", int, 20, "how many sequences, those with the most GPU time first; 0 for all", least=0),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("operator", None, "the operator or range"),
+        AnswerColumn("kernels", None, f"its kernels, the first {_SHOWN} of a longer sequence"),
+        AnswerColumn("length", None, "kernels of the sequence"),
+        AnswerColumn("ranks", None, "ranks on which it was launched"),
+        AnswerColumn("count", None, "calls that launched it"),
+        AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels of all these calls"),
+        AnswerColumn("gpu_mean_ns", "ns", "the same of one call"),
+        AnswerColumn("cpu_mean_ns", "ns", "mean time of the call on the host"),
+    )
+    chart = Chart("bars", "kernels", ("gpu_total_ns",), "operator")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """One row per operator and sequence."""
+        import numpy as np
+
+        from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
+        from alltrace.recipes.analysis.nvtx_projection import launch_spans
+        from alltrace.recipes.analysis.range_sums import Intervals, outermost
+        from alltrace.trace.arrays import integers
+        from alltrace.trace.distinct import distinct
+
+        ranges = launch_spans(rank)
+        kinds, places = distinct(integers(ranges.column("name")))
+        names = [n or "" for n in rank.texts(pa.array(kinds, pa.int64())).to_pylist()]
+        wanted = np.array([not options["operator"] or options["operator"] in n for n in names], np.bool_)
+        keep = np.flatnonzero(wanted[places.ravel()]) if len(names) else np.zeros(0, np.int64)
+        name = places.ravel()[keep].astype(np.int64)
+        start = integers(ranges.column("start"))[keep]
+        at = Intervals(integers(ranges.column("thread"))[keep], start, np.maximum(integers(ranges.column("end"))[keep], start))
+        outer = outermost(name * (1 + at.thread.max(initial=0)) + at.thread, at.start, at.end)
+        name, at = name[outer], at.of(outer)
+        work = gpu_work(rank)
+        mine = np.flatnonzero((work.call >= 0) & (work.kind == KERNEL))
+        found = _sequences(at, Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end"))), work, mine)
+        return _grouped(kinds, name, at, found, options["min_length"])
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The sequences of all ranks."""
+        import numpy as np
+
+        from alltrace.recipes.analysis.distribution import group
+
+        rough = {"decimals": "1"}
+        kinds = {"operator": pa.string(), "kernels": pa.string(), "gpu_mean_ns": pa.float64(), "cpu_mean_ns": pa.float64()}
+        schema = pa.schema(
+            [
+                pa.field(c.name, k := kinds.get(c.name, pa.int64()), metadata=rough if pa.types.is_floating(k) else None)
+                for c in self.columns
+            ]
+        )
+        if not parts:
+            return Answer(schema.empty_table(), self.columns)
+        whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])
+        place, first = group([whole.column(k) for k in _KEYS])
+        ranks = np.bincount(place, minlength=len(first))
+        count, gpu, cpu = (_summed(whole.column(c), place, len(first)) for c in _SUMS)
+        notes = [] if len(first) else [f"no call launches {options['min_length']} kernels or more"]
+        chosen = np.arange(len(first))
+        if options["top"] and len(first) > options["top"]:
+            notes.append(f"{options['top']} of {len(first)} sequences are shown (--top)")
+            chosen = np.flatnonzero(gpu >= np.partition(gpu, len(gpu) - options["top"])[len(gpu) - options["top"]])
+        at = first[chosen]
+        operators = pc.fill_null(run.texts(pc.take(whole.column("operator"), pa.array(at))), "").to_pylist()
+        lengths = pc.take(whole.column("length"), pa.array(at)).to_pylist()
+        rows = [
+            {
+                "operator": operator, "kernels": kernels, "length": length, "ranks": int(ranks[n]), "count": int(count[n]),
+                "gpu_total_ns": int(gpu[n]), "gpu_mean_ns": int(gpu[n]) / int(count[n]), "cpu_mean_ns": int(cpu[n]) / int(count[n]),
+            }
+            for n, operator, kernels, length in zip(
+                chosen.tolist(), operators, _as_text(parts, at, lengths, run), lengths, strict=True
+            )
+        ]  # fmt: skip
+        rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["length"], r["operator"], r["kernels"], r["count"]))
+        return Answer(pa.Table.from_pylist(rows[: options["top"] or None], schema), self.columns, tuple(notes))
+
+
+def _summed(column: Any, place: Any, groups: int) -> Any:
+    """The sum of each group: int64 array."""
+    import numpy as np
+
+    sums = np.zeros(groups, np.int64)
+    np.add.at(sums, place, column.to_numpy())
+    return sums
+
+
+def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunFacts) -> list[str]:
+    """What sequences are, as people read them, by their rows in the parts' tables one after the other."""
+    import numpy as np
+
+    begins = np.cumsum([0, *(part.table.num_rows for part in parts)])
+    texts = [""] * len(rows)
+    owners = np.searchsorted(begins, rows, "right") - 1
+    for owner in np.unique(owners).tolist():
+        mine = np.flatnonzero(owners == owner)
+        table = parts[owner].table  # a part on disk is looked at here and let go of
+        lists = pc.take(table.column("kernels"), pa.array(rows[mine] - begins[owner])).combine_chunks()
+        words = iter(pc.fill_null(run.texts(pc.cast(lists.flatten(), "int64")), "?").to_pylist())
+        for n, count in zip(mine.tolist(), lists.value_lengths().to_pylist(), strict=True):
+            texts[n] = " | ".join(islice(words, count)) + (" | ..." if lengths[n] > _SHOWN else "")
+    return texts
+
+
+class _Found:
+    """For each call the kernels that it launched, as a piece of one list, and a code that equal sequences have in common."""
+
+    def __init__(self, first: Any, stop: Any, code: Any, gpu_ns: Any, names: Any) -> None:
+        self.first, self.stop, self.code, self.gpu_ns, self.names = first, stop, code, gpu_ns, names
+
+
+def _sequences(at: Any, calls: Any, work: Any, mine: Any) -> _Found:
+    """The sequences of the kernels `mine`, whose calls are `calls`, within the intervals `at`."""
+    import numpy as np
+
+    from alltrace.recipes.analysis.nvtx_projection import Line
+
+    threads = 1 + max(int(at.thread.max(initial=0)), int(calls.thread.max(initial=0)))
+    line = Line(threads, at.start, at.end, calls.start)
+    place = line.place(calls.thread, calls.start)
+    order = np.lexsort((work.stream[mine], work.start[mine], place))
+    place, rows = place[order], mine[order]
+    first = np.searchsorted(place, line.place(at.thread, at.start), "left")
+    # what is launched at the very end belongs to what begins there
+    stop = np.maximum(np.searchsorted(place, line.place(at.thread, at.end), "left"), first)
+    length = np.concatenate(([0], np.cumsum((work.end - work.start)[rows])))
+    # a polynomial of the names, modulo 2**64: that of a piece follows from those of two beginnings
+    name = _mixed(work.name[rows].astype(np.uint64))
+    base = np.uint64(0x9E3779B97F4A7C15)
+    powers = np.concatenate((np.ones(1, np.uint64), np.cumprod(np.full(len(rows), base), dtype=np.uint64)))
+    inverse = np.uint64(pow(int(base), -1, 1 << 64))
+    below = np.concatenate((np.ones(1, np.uint64), np.cumprod(np.full(len(rows), inverse), dtype=np.uint64)))
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(name * powers[:-1], dtype=np.uint64)))
+    code = (sums[stop] - sums[first]) * below[first]
+    return _Found(first, stop, code.view(np.int64), length[stop] - length[first], work.name[rows])
+
+
+def _mixed(values: Any) -> Any:
+    """Spreads numbers over 64 bits (the finalizer of SplitMix64, Steele et al. 2014)."""
+    import numpy as np
+
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _shown(found: _Found, rows: Any) -> Any:
+    """The ids of the first names of the sequences of some calls, as lists."""
+    import numpy as np
+
+    from alltrace.trace.distinct import distinct
+
+    kinds, codes = distinct(found.names)
+    first, length = found.first[rows], np.minimum(found.stop[rows] - found.first[rows], _SHOWN)
+    ends = np.cumsum(length)
+    at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - length), length)
+    small = np.int16 if len(kinds) < 1 << 15 else np.int32
+    names = pa.DictionaryArray.from_arrays(pa.array(codes[at].astype(small)), pa.array(kinds, pa.int64(), mask=kinds == 0))
+    return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), names)
+
+
+def _grouped(kinds: Any, name: Any, at: Any, found: _Found, least: int) -> Any:
+    import numpy as np
+
+    from alltrace.recipes.analysis.distribution import group
+
+    long = np.flatnonzero(found.stop - found.first >= least)
+    keys = [name[long], found.code[long], (found.stop - found.first)[long]]
+    place, one = group([pa.array(k) for k in keys])
+    groups = [k[one] for k in keys]
+    gpu, cpu = np.zeros(len(one), np.int64), np.zeros(len(one), np.int64)
+    np.add.at(gpu, place, found.gpu_ns[long])
+    np.add.at(cpu, place, (at.end - at.start)[long])
+    count = np.bincount(place, minlength=len(one))
+    return pa.table(
+        {
+            "operator": pa.array(kinds, pa.int64())[:0] if not len(kinds) else pa.array(kinds[groups[0]]),
+            "code": pa.array(groups[1], pa.int64()),
+            "length": pa.array(groups[2], pa.int64()),
+            "kernels": _shown(found, long[one]),
+            "count": pa.array(count.astype(np.int64)),
+            "gpu_total_ns": pa.array(gpu),
+            "cpu_total_ns": pa.array(cpu),
+        }
+    )
+
+
+RECIPE = KernelSequences()

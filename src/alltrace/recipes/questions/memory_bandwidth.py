@@ -1,0 +1,137 @@
+"""The recipe `memory-bandwidth`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.analysis.device_intervals import gpu_names
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+
+class MemoryBandwidth(Recipe):
+    """How fast copies and fills moved data, by direction, over each device's copies or over time.
+
+    The rate while copying is the bytes by the time in which at least one copy of the direction ran; the peak is the largest sum of
+    the rates of copies that ran at once, each at its own mean rate.
+    """
+
+    name = "memory-bandwidth"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"copies": ("start", "end", "device", "kind", "bytes")}
+    requires = ("copies",)
+    options = (
+        Option(
+            "bins", int, 1, "a row for each of so many equal parts of the time of the direction's copies", least=1, most=100_000
+        ),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        AnswerColumn("kind", None, "direction, such as HtoD, or memset"),
+        AnswerColumn("start_ns", "ns", "start of the part of time on the run's aligned clock"),
+        AnswerColumn("span_ns", "ns", "its length"),
+        AnswerColumn("copies", None, "copies that start in it"),
+        AnswerColumn("moved_bytes", "bytes", "bytes moved in it, spread evenly over each copy"),
+        AnswerColumn("busy_ns", "ns", "time in which at least one of them ran"),
+        AnswerColumn("busy_gb_per_s", "GB/s", "moved_bytes by busy_ns"),
+        AnswerColumn("span_gb_per_s", "GB/s", "moved_bytes by span_ns"),
+        AnswerColumn("peak_gb_per_s", "GB/s", "largest sum of the rates of copies that ran at once"),
+    )
+    on_one_clock = True
+    chart = Chart("lines", "start_ns", ("span_gb_per_s", "peak_gb_per_s"), "kind")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """One row per device, direction and part of time."""
+        import numpy as np
+        import pyarrow as pa
+
+        from alltrace.trace.arrays import integers
+
+        table = rank.table("copies", self.tables["copies"])
+        start = integers(table.column("start"))
+        end = np.maximum(integers(table.column("end")), start)
+        device, size = integers(table.column("device"), -1), np.maximum(integers(table.column("bytes")), 0)
+        kind = np.array(table.column("kind").cast(pa.string()).fill_null("unknown").to_pylist(), object)
+        rows = []
+        for number in np.unique(device).tolist():
+            for direction in sorted(set(kind[device == number])):
+                mine = np.flatnonzero((device == number) & (kind == direction))
+                found = _rates(start[mine], end[mine], size[mine], options["bins"])
+                rows += [{"device": number, "kind": direction, **row} for row in found]
+        fields = [("device", pa.int64()), ("kind", pa.string()), ("start_ns", pa.int64()), ("span_ns", pa.int64())]
+        fields += [("copies", pa.int64()), ("moved_bytes", pa.float64()), ("busy_ns", pa.int64()), ("peak", pa.float64())]
+        return pa.Table.from_pylist(rows, pa.schema(fields))
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The rows of all ranks."""
+        import pyarrow as pa
+
+        gpus = gpu_names(run)
+        rows = []
+        for part in parts:
+            for row in part.table.to_pylist():
+                moved = row["moved_bytes"]
+                rates = {
+                    "busy_gb_per_s": moved / row["busy_ns"] if row["busy_ns"] else None,
+                    "span_gb_per_s": moved / row["span_ns"] if row["span_ns"] else None,
+                    "peak_gb_per_s": row["peak"],
+                }
+                facts = {"rank": part.rank, "gpu": gpus.get((part.rank, row["device"])), "moved_bytes": round(moved)}
+                rows.append({**row, **facts, **rates})
+        kinds = {"rank": pa.int32(), "gpu": pa.string(), "kind": pa.string()}
+        fields = []
+        for column in self.columns:
+            rate = column.unit == "GB/s"
+            kind = pa.float64() if rate else kinds.get(column.name, pa.int64())
+            fields.append(pa.field(column.name, kind, metadata={"decimals": "3"} if rate else None))
+        kept = [{f.name: r[f.name] for f in fields} for r in rows]
+        return Answer(pa.Table.from_pylist(kept, pa.schema(fields)), self.columns)
+
+
+def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any]]:
+    """What copies of one direction moved in each part of their time; copies that took no time count where they start."""
+    import numpy as np
+
+    from alltrace.trace.intervals import bin_coverage_ns, bin_edges, merge
+
+    low, high = int(start.min()), int(end.max())
+    if high <= low:
+        yield {"start_ns": low, "span_ns": 0, "copies": len(start), "moved_bytes": float(size.sum()), "busy_ns": 0, "peak": None}
+        return
+    edges = bin_edges(low, high, min(bins, high - low))
+    long = end > start
+    rate = np.where(long, size / np.maximum(end - start, 1), 0.0)
+    # the rate of all copies together changes where one starts or ends; sums of floats in order of time, so no order of rows matters
+    points = np.concatenate((start, end))
+    changes = np.concatenate((rate, -rate))
+    order = np.lexsort((changes, points))
+    times, first = np.unique(points[order], return_index=True)
+    total = np.maximum(np.cumsum(np.add.reduceat(changes[order], first)), 0.0)
+    total[-1] = 0.0
+    moved = np.concatenate(([0.0], np.cumsum(total[:-1] * np.diff(times))))
+    at_edges = np.interp(edges, times, moved)
+    # what floats round away in the running sum is given back, so that the whole is exact
+    at_edges *= (float(size[long].sum()) / moved[-1]) if moved[-1] else 1.0
+    covered = bin_coverage_ns(merge(start, end), edges)
+    place = np.minimum(np.searchsorted(edges, start, "right") - 1, len(edges) - 2)
+    counts = np.bincount(place, minlength=len(edges) - 1)
+    at_once = np.bincount(place[~long], size[~long].astype(np.float64), len(edges) - 1)
+    at_edge = total[np.searchsorted(times, edges[:-1], "right") - 1]
+    inside = np.searchsorted(times, edges, "left")
+    for n in range(len(edges) - 1):
+        within = total[inside[n] : inside[n + 1]]
+        yield {
+            "start_ns": int(edges[n]),
+            "span_ns": int(edges[n + 1] - edges[n]),
+            "copies": int(counts[n]),
+            "moved_bytes": float(at_edges[n + 1] - at_edges[n] + at_once[n]),
+            "busy_ns": int(covered[n]),
+            "peak": max(float(at_edge[n]), float(within.max(initial=0.0))),
+        }
+
+
+RECIPE = MemoryBandwidth()

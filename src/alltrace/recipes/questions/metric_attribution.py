@@ -1,0 +1,174 @@
+"""The recipe `metric-attribution`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.collecting import in_pieces
+from alltrace.recipes.analysis.device_intervals import gpu_names
+from alltrace.recipes.analysis.launch_matching import CALLS, match_launches
+from alltrace.recipes.analysis.metric_samples import samplings
+from alltrace.recipes.analysis.nvtx_projection import Spans, launch_spans, on_one_line, projection
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.nsys.sampled import GPU_READS, texts_of
+from alltrace.trace.arrays import integers
+from alltrace.trace.intervals import Merged, by_track, merge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_WORK = ("start", "end", "process", "device", "correlation")
+
+
+class MetricAttribution(Recipe):
+    """Which kernels or ranges were behind the sampled GPU metrics: the mean of each metric while their work ran on the GPU.
+
+    A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where samples are
+    missing nothing is known: `coverage_percent` says how much of the work they tell of. A kernel shorter than the period shares
+    its samples with its neighbours; `pure_value` is from samples that tell of that work alone. A range's work is what was launched
+    inside it. Samples of a rank's GPU count whichever report of its host has them: most often one report samples all GPUs of a
+    host. `gpu_metric_util_sum` counts samples by whether their time stamp lies inside, as nsys does.
+    """
+
+    name = "metric-attribution"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "gpu_metrics": GPU_READS,
+        "kernels": (*_WORK, "name", "short_name"),
+        "copies": _WORK,
+        "api": ("start", "end", "process", "thread", "correlation"),
+        "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
+    }
+    requires = ("gpu_metrics", "kernels")
+    host_samples = True
+    on_one_clock = True
+    options = (
+        Option("by", str, "kernel", "what the metrics are attributed to", ("kernel", "range")),
+        Option("top", int, 20, "how many kernels or ranges of a rank, those with most time first; 0 for all", least=0),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        AnswerColumn("name", None, "kernel, by its short name, or range"),
+        AnswerColumn("metric", None, "metric, as the profiler names it"),
+        AnswerColumn("value", None, "its mean over the work, weighted by time, in the metric's unit: mostly per cent"),
+        AnswerColumn("work_ns", "ns", "time in which at least one piece of the work ran"),
+        AnswerColumn("covered_ns", "ns", "of that, the time that samples tell of"),
+        AnswerColumn("coverage_percent", "%", "share of covered_ns"),
+        AnswerColumn("samples", None, "samples that tell of any of it"),
+        AnswerColumn("pure_samples", None, "of these, those that tell of nothing else"),
+        AnswerColumn("pure_value", None, "mean of these; null without any"),
+    )
+    chart = Chart("bars", "name", ("value",), "metric", "rank")
+
+    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        """The samples and the kernels, and where it is asked by range, the ranges and the calls in them."""
+        return (*super().needs(options), *((("ranges",), ("api",)) if options["by"] == "range" else ()))
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """A row per kernel or range, device and metric."""
+        found = samplings(rank, of_host=True)
+        rows = []
+        if not found:
+            return pa.Table.from_pylist([], self._part_schema())
+        for name, device, work in _ranges(rank, options["top"]) if options["by"] == "range" else _kernels(rank, options["top"]):
+            for sampling in found:
+                if sampling.device != device or not work.total_ns:
+                    continue
+                weights = sampling.weights(work)
+                same = {
+                    "name": name, "device": device, "work_ns": work.total_ns, "covered_ns": weights.covered_ns,
+                    "samples": int((weights.covered > 0).sum()), "pure_samples": int(weights.pure.sum()),
+                }  # fmt: skip
+                for metric, values in sampling.values.items():
+                    pure = float(values[weights.pure].mean()) if weights.pure.any() else None
+                    rows.append({**same, "metric": metric, "value": weights.mean(values), "pure_value": pure})
+        return pa.Table.from_pylist(rows, self._part_schema())
+
+    def _part_schema(self) -> Any:
+        return _schema(("device", *(c.name for c in self.columns if c.name not in ("rank", "gpu"))))
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The rows of all ranks."""
+        gpus = gpu_names(run)
+        rows = [
+            {**row, "rank": part.rank, "gpu": gpus.get((part.rank, row["device"])),
+             "coverage_percent": 100 * row["covered_ns"] / row["work_ns"]}
+            for part in parts for row in part.table.to_pylist()
+        ]  # fmt: skip
+        notes = []
+        if parts and not rows:
+            notes.append("no device has both samples and such work")
+        unknown = sum(row["covered_ns"] == 0 for row in rows)
+        if unknown:
+            notes.append(f"{unknown} of {len(rows)} rows have no value, because no sample tells of their work")
+        return Answer(pa.Table.from_pylist(rows, _schema(tuple(c.name for c in self.columns))), self.columns, tuple(notes))
+
+
+def _schema(names: Sequence[str]) -> Any:
+    kinds = {"rank": pa.int32(), **dict.fromkeys(("gpu", "name", "metric"), pa.string())}
+    reals = {"value": "2", "pure_value": "2", "coverage_percent": "1"}
+    return pa.schema(
+        [
+            pa.field(n, pa.float64(), metadata={"decimals": reals[n]}) if n in reals else pa.field(n, kinds.get(n, pa.int64()))
+            for n in names
+        ]
+    )
+
+
+def _longest(found: list[tuple[str, int, Merged]], top: int) -> list[tuple[str, int, Merged]]:
+    """Those with most time, at most `top` of each device; all for 0."""
+    ordered = sorted(found, key=lambda f: (f[1], -f[2].total_ns, f[0]))
+    kept: list[tuple[str, int, Merged]] = []
+    for name, device, work in ordered:
+        if not top or sum(d == device for _, d, _ in kept) < top:
+            kept.append((name, device, work))
+    return kept
+
+
+def _kernels(rank: RankTables, top: int) -> list[tuple[str, int, Merged]]:
+    """When each kernel ran on each device."""
+    table = rank.table("kernels", ("start", "end", "device", "name", "short_name"))
+    start, end, device, name, short = (integers(table.column(c), -1) for c in ("start", "end", "device", "name", "short_name"))
+    return _longest(_by_name(rank, np.where(short == -1, name, short), device, start, end), top)
+
+
+def _by_name(rank: RankTables, name: Any, device: Any, start: Any, end: Any) -> list[tuple[str, int, Merged]]:
+    order = np.lexsort((start, name, device))
+    texts = texts_of(rank, name)
+    return [(texts[n], d, merge(start[order[at]], end[order[at]])) for (d, n), at in by_track(device[order], name[order])]
+
+
+def _ranges(rank: RankTables, top: int) -> list[tuple[str, int, Merged]]:
+    """When the work launched inside the ranges of each name ran on each device; of the `top` names with the longest extents."""
+    table = launch_spans(rank)
+    work = pa.concat_tables([rank.table(t, _WORK) for t in ("kernels", "copies")])
+    start, end, process, device, correlation = (integers(work.column(c), -1) for c in _WORK)
+    calls = match_launches(in_pieces(rank, "api", CALLS), process, correlation)
+    spans, call_start, call_end = on_one_line(table, calls.thread, calls.start, calls.end)
+    names = integers(table.column("name"), -1)
+    call_of_pair = calls.call_of_pair()
+    found: list[tuple[str, int, Merged]] = []
+    for name in _names(rank, top):
+        rows = np.flatnonzero(names == name)
+        inside = Spans(spans.start[rows], spans.end[rows], spans.length[rows]).contain(call_start, call_end)
+        pieces = np.unique(calls.op[inside[call_of_pair]])
+        found += _by_name(rank, np.full(len(pieces), name), device[pieces], start[pieces], end[pieces])
+    return _longest(found, top)
+
+
+def _names(rank: RankTables, top: int) -> Iterator[int]:
+    """Name ids of ranges with work, those with the longest extents on the GPU first."""
+    found = projection(rank)
+    names, at = np.unique(integers(found.ranges.column("name"), -1), return_inverse=True)
+    extent = np.zeros(len(names), np.int64)
+    np.add.at(extent, at, found.last - found.first)
+    order = np.lexsort((names, -extent))
+    yield from names[order[:top] if top else order].tolist()
+
+
+RECIPE = MetricAttribution()

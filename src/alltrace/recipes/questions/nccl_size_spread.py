@@ -1,0 +1,321 @@
+"""The recipe `nccl_size_spread`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_COLUMNS = ("start", "end", "api_start", "op", "bytes", "datatype", "group_size", "evidence")
+_KEYS = ("op", "group_size", "datatype", "bytes")
+_FIVE = ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns")
+_BY = {"rank": AnswerColumn("rank", None, "rank"), "step": AnswerColumn("step", None, "step; null outside of steps")}
+_FAR = 2.0
+
+
+class NcclSizeSpread(Recipe):
+    """How collective times spread by message size: a row per operation, communicator size, type and size, straight from the run.
+
+    A time is that of one rank's operation on the device, the wait for late ranks in it; `--measure transfer` takes one time for
+    each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import --nccl-log`).
+    `--nccl-tests` holds the times against what nccl-tests measured on as many ranks, at the same size or between its neighbours.
+    """
+
+    name = "nccl_size_spread"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"collectives": _COLUMNS, "kernels": ("start",), "ranges": ("start",)}
+    options = (
+        Option("by", str, "all", "rows for all ranks and steps together, or for each", ("all", "rank", "step")),
+        Option("measure", str, "duration", "an operation's time on a rank, or its instance's transfer", ("duration", "transfer")),
+        Option("op", str, None, "only this operation, such as AllReduce"),
+        Option(
+            "nccl_tests", str, None, "files of nccl-tests to hold the times against, with commas between them", reads="nccl-tests"
+        ),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("what", None, "operation, ranks and size in short"),
+        AnswerColumn("op", None, "operation"),
+        AnswerColumn("group_size", None, "ranks of the communicator; null where not known"),
+        AnswerColumn("datatype", None, "element type; null where not known"),
+        AnswerColumn("bytes", "bytes", "message size of a rank; null where neither the profiler nor a log tells"),
+        AnswerColumn("payload_bytes", "bytes", "size as nccl-tests counts it: times the ranks for AllGather and ReduceScatter"),
+        AnswerColumn("count", None, "operations, or instances"),
+        AnswerColumn("min_ns", "ns", "shortest"),
+        AnswerColumn("q1_ns", "ns", "exact first quartile (linear interpolation)"),
+        AnswerColumn("median_ns", "ns", "exact median"),
+        AnswerColumn("q3_ns", "ns", "exact third quartile"),
+        AnswerColumn("max_ns", "ns", "longest"),
+        AnswerColumn("total_ns", "ns", "summed"),
+        AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth at the median (nccl-tests, PERFORMANCE.md)"),
+        AnswerColumn("tests_time_ns", "ns", "median of nccl-tests for the operation on as many ranks; null without"),
+        AnswerColumn("tests_busbw_gb_per_s", "GB/s", "bus bandwidth at that time"),
+        AnswerColumn("tests_ratio", None, "median_ns over tests_time_ns"),
+    )
+    aligned = True
+    chart = Chart("box", "what", _FIVE, title="Times of collectives by message size", log_y=True)
+
+    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+        """With `by`, the rank or the step comes first."""
+        return self.columns if options["by"] == "all" else (_BY[options["by"]], *self.columns)
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The distribution of times by operation, ranks, type and size, and the step where that is asked."""
+        from alltrace.recipes.analysis.distribution import collect
+
+        table = _operations(rank)
+        timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
+        if options["op"] is not None:
+            timed = pc.and_(timed, pc.equal(pc.utf8_lower(table.column("op")), options["op"].lower()))
+        table = table.filter(timed)
+        keys = {name: table.column(name) for name in _KEYS}
+        if options["by"] == "step":
+            keys["step"] = _step_of(rank, table)
+        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together tell
+            return _empty(keys)
+        return collect(keys, pc.subtract(table.column("end"), table.column("start")))
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """A row per key, by operation, ranks and size."""
+        import pyarrow as pa
+
+        from alltrace.recipes.analysis.distribution import summarize
+
+        columns = self.answer_columns(options)
+        if options["measure"] == "transfer":
+            whole, notes = _transfers(run, [p.rank for p in parts], options)
+        else:
+            given = [p for p in parts if p.table.num_rows]
+            whole = pa.concat_tables([_ranked(p) for p in given]) if given else None
+            if whole is not None and options["by"] != "rank":
+                whole = whole.drop_columns(["rank"])
+            notes = []
+        schema = _schema(columns)
+        if whole is None or not whole.num_rows:
+            return Answer(schema.empty_table(), columns, tuple(notes))
+        summary = summarize(whole, "linear").to_pylist()
+        tests = options["nccl_tests"]
+        rows = [_row(s, tests) for s in summary]
+        if options["by"] != "all":
+            rows = [{options["by"]: s[options["by"]], **r} for s, r in zip(summary, rows, strict=True)]
+        by = options["by"]
+        rows.sort(
+            key=lambda r: (
+                r.get(by) is None,
+                r.get(by) or 0,
+                r["op"] or "",
+                r["group_size"] or 0,
+                r["bytes"] or -1,
+                r["datatype"] or "",
+            )
+        )
+        notes += _notes(rows, tests)
+        return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(notes), chart=_beside_tests(rows, options))
+
+
+def _operations(rank: RankTables) -> Any:
+    """The rank's operations, names as text; of a run without an alignment they are found anew. MPI's are left out."""
+    import pyarrow as pa
+
+    if rank.has("collectives"):
+        table = rank.table("collectives", _COLUMNS)
+        for name in ("op", "datatype"):
+            codes = table.column(name).combine_chunks().dictionary_encode()
+            texts = rank.texts(codes.dictionary).take(codes.indices)
+            table = table.set_column(table.column_names.index(name), name, texts)
+    else:
+        from alltrace.align.evidence import collect
+
+        table = collect(rank).select(list(_COLUMNS))
+        for name in ("op", "datatype"):
+            table = table.set_column(table.column_names.index(name), name, table.column(name).cast(pa.string()))
+    return table.filter(pc.not_equal(table.column("evidence").cast(pa.string()), "mpi").fill_null(True))
+
+
+def _step_of(rank: RankTables, table: Any) -> Any:
+    """The step in which each operation was issued, null outside."""
+    import numpy as np
+    import pyarrow as pa
+
+    steps = rank.shared("steps")
+    if steps is None or not steps.num_rows:
+        return pa.nulls(table.num_rows, pa.int64())
+    steps = steps.sort_by("start")
+    begin, end, number = (steps.column(c).to_numpy() for c in ("start", "end", "step"))
+    at = pc.coalesce(table.column("api_start"), table.column("start")).to_numpy()
+    place = np.searchsorted(begin, at, side="right") - 1
+    inside = (place >= 0) & (at < end[np.maximum(place, 0)])
+    return pa.array(number[np.maximum(place, 0)], pa.int64(), mask=~inside)
+
+
+def _empty(keys: Mapping[str, Any]) -> Any:
+    import pyarrow as pa
+
+    from alltrace.recipes.analysis.distribution import collect
+
+    return collect({n: c.slice(0, 0) for n, c in keys.items()}, pa.array([], pa.int64()))
+
+
+def _ranked(part: Part) -> Any:
+    import pyarrow as pa
+
+    return part.table.append_column("rank", pa.array([part.rank] * part.table.num_rows, pa.int64()))
+
+
+def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """The distribution of transfers of instances of which all members are there; `by` rank counts for the last to arrive.
+
+    MPI's are left out.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    from alltrace.recipes.analysis.distribution import collect
+
+    members = run.alignment.members
+    members = members.filter(pc.is_in(members.column("rank"), pa.array(ranks, members.column("rank").type)))
+    members = members.filter(pc.not_equal(members.column("evidence").cast(pa.string()), "mpi").fill_null(True))
+    instance = members.column("instance").to_numpy()
+    first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1]))) if len(instance) else instance
+    heads = members.take(pa.array(first))
+    whole = heads.filter(pc.equal(heads.column("members"), heads.column("group_size")))
+    notes = []
+    if heads.num_rows > whole.num_rows:
+        notes.append(f"{heads.num_rows - whole.num_rows:,} of {heads.num_rows:,} instances lack a rank and are left out")
+    if options["op"] is not None:
+        whole = whole.filter(pc.equal(pc.utf8_lower(whole.column("op").cast(pa.string())), options["op"].lower()))
+    keys = {n: whole.column(n) for n in _KEYS}
+    for name in ("op", "datatype"):
+        keys[name] = keys[name].cast(pa.string())
+    if options["by"] == "rank":
+        keys["rank"] = whole.column("last_rank").cast(pa.int64())
+    if options["by"] == "step":
+        steps = run.alignment.steps
+        own = (
+            steps.filter(pc.equal(steps.column("rank"), pc.min(steps.column("rank")))).sort_by("start") if steps.num_rows else steps
+        )
+        begin, number = own.column("start").to_numpy(), own.column("step").to_numpy()
+        arrival = whole.column("last_arrival_ns").to_numpy()
+        place = np.searchsorted(begin, arrival, side="right") - 1
+        outside = (place < 0) if len(begin) else np.ones(whole.num_rows, np.bool_)
+        values = number[np.maximum(place, 0)] if len(number) else np.zeros(whole.num_rows, np.int64)
+        # device work goes on after a step's end on the host, and on some ranks longer than on others
+        of, last = steps.column("step").to_numpy(), pc.max_element_wise(steps.column("end"), steps.column("device_end")).to_numpy()
+        known, at = np.unique(of, return_inverse=True)
+        until = np.full(len(known), np.iinfo(np.int64).min)
+        np.maximum.at(until, at, last)
+        if len(known):
+            outside |= arrival >= until[np.minimum(np.searchsorted(known, values), len(known) - 1)]
+        keys["step"] = pa.array(values, pa.int64(), mask=outside)
+    return collect(keys, whole.column("transfer_ns")), notes
+
+
+def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
+    from alltrace.recipes.questions.collectives import bus_share, total_bytes
+
+    op, size, ranks = summary["op"] or "", summary["bytes"], summary["group_size"]
+    payload = total_bytes(op, size, ranks) if size is not None and ranks else None
+    median = summary["median"]
+    row = {
+        **{n: summary[n] for n in _KEYS},
+        "what": _short(op, ranks, size),
+        "payload_bytes": payload,
+        "count": summary["count"],
+        **dict(zip(_FIVE, (summary[n] for n in ("min", "q1", "median", "q3", "max")), strict=True)),
+        "total_ns": int(summary["total"]),
+    }
+    if payload and median > 0:
+        row["busbw_gb_per_s"] = payload / median * bus_share(op, ranks)
+    expected = None if tests is None or not payload else _expected_ns(tests, op, ranks, payload)
+    if expected is not None and payload:
+        row |= {
+            "tests_time_ns": expected,
+            "tests_busbw_gb_per_s": payload / expected * bus_share(op, ranks),
+            "tests_ratio": median / expected,
+        }
+    return row
+
+
+def _expected_ns(tests: Any, op: str, ranks: int, size: int) -> float | None:
+    """What nccl-tests measured for an operation of this size: at it, or on the line between its neighbours, both logarithmic."""
+    from math import exp, log
+    from statistics import median
+
+    times: dict[int, list[float]] = {}
+    for row in tests.to_pylist():
+        if row["op"] == op and row["ranks"] == ranks and row["size_bytes"] > 0:
+            times.setdefault(row["size_bytes"], []).append(row["time_ns"])
+    sizes = sorted(times)
+    if size in times:
+        return float(median(times[size]))
+    below, above = [s for s in sizes if s < size], [s for s in sizes if s > size]
+    if below and above:
+        low, high = below[-1], above[0]
+        share = (log(size) - log(low)) / (log(high) - log(low))
+        return exp((1 - share) * log(median(times[low])) + share * log(median(times[high])))
+    if below and size <= _FAR * below[-1]:  # beyond the largest size the bandwidth stays
+        return float(median(times[below[-1]])) * size / below[-1]
+    return None
+
+
+def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chart | None:
+    """Lines of the spread and of nccl-tests over sizes, for the operation with most time that is held against them."""
+    if options["by"] != "all":
+        return None
+    held = [r for r in rows if r.get("tests_time_ns") is not None]
+    if not held:
+        return None
+    op = max(held, key=lambda r: sum(h["total_ns"] for h in held if h["op"] == r["op"]))["op"]
+    if len({(r["group_size"], r["datatype"]) for r in rows if r["op"] == op}) > 1:
+        return None
+    title = f"Times of {op} by message size, beside nccl-tests"
+    return Chart("lines", "payload_bytes", (*_FIVE, "tests_time_ns"), title=title, log_x=True, log_y=True, where=("op", op))
+
+
+def _short(op: str, ranks: int | None, size: int | None) -> str:
+    return f"{op or '?'}{'' if ranks is None else f' x{ranks}'} {'?' if size is None else _size(size)}"
+
+
+def _size(size: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.4g} {unit}"
+    return f"{size} B"
+
+
+def _notes(rows: Sequence[Mapping[str, Any]], tests: Any) -> list[str]:
+    notes = []
+    unknown = sum(r["count"] for r in rows if r["bytes"] is None)
+    if unknown:
+        notes.append(
+            f"{unknown:,} operations have no size: the profiler does not tell it; import the job's NCCL logs with --nccl-log for it"
+        )
+    if tests is not None:
+        held = sum(r.get("tests_ratio") is not None for r in rows)
+        runs = len(set(tests.column("run").to_pylist()))
+        notes.append(f"{held} of {len(rows)} rows have a size that the {runs} runs of nccl-tests cover on as many ranks")
+    return notes
+
+
+def _schema(columns: Sequence[AnswerColumn]) -> Any:
+    import pyarrow as pa
+
+    whole = {"group_size", "bytes", "payload_bytes", "count", "min_ns", "max_ns", "total_ns", "rank", "step"}
+    fields = []
+    for column in columns:
+        if column.name in ("what", "op", "datatype"):
+            fields.append(pa.field(column.name, pa.string()))
+        elif column.name in whole:
+            fields.append(pa.field(column.name, pa.int64()))
+        else:
+            decimals = {"busbw_gb_per_s": "3", "tests_busbw_gb_per_s": "3", "tests_ratio": "2"}.get(column.name, "1")
+            fields.append(pa.field(column.name, pa.float64(), metadata={"decimals": decimals}))
+    return pa.schema(fields)
+
+
+RECIPE = NcclSizeSpread()

@@ -1,0 +1,152 @@
+"""The recipe `operators`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
+_SUMS = (*_WHOLE, "backward_gpu_ns", "flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
+_KEYS = ("name", "shapes")
+_WHAT = {
+    "operator": "operators (a trace of the PyTorch profiler has them)",
+    "operator-shape": "operators (a trace of the PyTorch profiler has them)",
+    "module": "modules (a trace of the PyTorch profiler has them when it was taken with with_stack or with_modules)",
+    "range": "named ranges",
+    "stack": "operators with stacks (a trace of the PyTorch profiler has them when it was taken with with_stack)",
+}
+
+
+class Operators(Recipe):
+    """Operators of PyTorch, modules or named ranges: time on the host and the GPU, self and total, and work done, over all ranks.
+
+    GPU work belongs to the operator around the call that launched it: its own time goes to the innermost one, total time to
+    all those around it. Total times count an operator within another of the same row once. Operations and bytes follow from the
+    shapes of matrix products, convolutions and attention, if shapes were recorded; what is around such operators has the sum of
+    the outermost ones inside.
+    """
+
+    name = "operators"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "ranges": ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row"),
+        "frames": ("start", "end", "thread", "name"),
+        "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
+        "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
+        "api": ("start", "end", "process", "thread", "correlation", "name"),
+    }
+    requires = ("ranges",)
+    options = (
+        Option(
+            "by",
+            str,
+            "operator",
+            "what a row is: an operator, an operator with the shapes of its inputs, a module of the model, a named range, or the "
+            "stack of Python functions that operators were called from",
+            tuple(_WHAT),
+        ),
+        Option("top", int, 50, "how many rows, those with the most GPU time first; 0 for all", least=0),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("name", None, "operator, path of modules, range, or stack, the outermost first"),
+        AnswerColumn("shapes", None, "shapes of the inputs; null unless asked for by shape, or where they were not recorded"),
+        AnswerColumn("ranks", None, "ranks that called it"),
+        AnswerColumn("calls", None, "calls"),
+        AnswerColumn("cpu_total_ns", "ns", "time in it on the host"),
+        AnswerColumn("cpu_self_ns", "ns", "of it, outside of others of its kind; calls of CUDA belong to it"),
+        AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels, copies and fills launched inside"),
+        AnswerColumn("gpu_self_ns", "ns", "of it, launched outside of others of its kind"),
+        AnswerColumn("gpu_self_percent", "%", "gpu_self_ns of the summed duration of all GPU work"),
+        AnswerColumn("gpu_operations", None, "kernels, copies and fills launched inside"),
+        AnswerColumn(
+            "backward_gpu_ns",
+            "ns",
+            "GPU time of the backward of the operators called inside; null where the trace numbers no operators",
+        ),
+        AnswerColumn("flops", "FLOP", "floating-point operations by shape; null where no formula applies"),
+        AnswerColumn("tflop_per_s", "TFLOP/s", "operations by GPU time, over the calls that have both"),
+        AnswerColumn("least_bytes", "bytes", "least bytes moved: every operand read once, the result written once"),
+        AnswerColumn(
+            "flop_per_byte", "FLOP/byte", "arithmetic intensity: operations by least_bytes, over the calls that have both"
+        ),
+    )
+    chart = Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns"))
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The rank's sums by name and shapes, and a last row without name for all its GPU work."""
+        from alltrace.recipes.analysis.operator_sums import sums_of
+
+        return sums_of(rank, options["by"])
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The sums over all ranks."""
+        import pyarrow as pa
+
+        schema = _schema()
+        if not parts:
+            return Answer(schema.empty_table(), self.columns)
+        whole = pa.concat_tables([p.table for p in parts])
+        total, inside = (sum(pc.sum(whole.column(c)).as_py() or 0 for c in ("all_gpu_ns",)), 0)
+        listed = whole.filter(pc.is_null(whole.column("all_gpu_ns")))
+        grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate([("calls", "count"), *((c, "sum") for c in _SUMS)])
+        rows = []
+        for row in grouped.to_pylist():
+            found = {c: row[f"{c}_sum"] for c in _SUMS}
+            inside += found["gpu_self_ns"]
+            rows.append(
+                {
+                    "name": row["name"],
+                    "shapes": row["shapes"],
+                    "ranks": row["calls_count"],
+                    **{c: found[c] for c in (*_WHOLE, "backward_gpu_ns", "flops")},
+                    "gpu_self_percent": 100 * found["gpu_self_ns"] / total if total else None,
+                    "tflop_per_s": _ratio(found["timed_flops"], found["timed_gpu_ns"], 1e-3),
+                    "least_bytes": found["moved_bytes"],
+                    "flop_per_byte": _ratio(found["sized_flops"], found["moved_bytes"]),
+                }
+            )
+        rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["cpu_total_ns"], r["name"] or "", r["shapes"] or ""))
+        table = pa.Table.from_pylist(rows[: options["top"] or None], schema)
+        return Answer(table, self.columns, tuple(_notes(options, rows, total, inside)))
+
+
+def _notes(options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], total: int, inside: int) -> list[str]:
+    if not rows:
+        return [f"no rank has {_WHAT[options['by']]}"]
+    notes = []
+    if total > inside:
+        what = "operators" if options["by"] in ("operator", "operator-shape", "stack") else f"{options['by']}s"
+        notes.append(
+            f"{100 * (total - inside) / total:.1f} % of the GPU time was launched outside of all {what}, or its call is not known"
+        )
+    if options["top"] and len(rows) > options["top"]:
+        notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
+    return notes
+
+
+def _ratio(above: float | None, below: float | None, scale: float = 1.0) -> float | None:
+    return above * scale / below if above is not None and below else None
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    rough = {"decimals": "1"}
+    kinds = {"name": pa.string(), "shapes": pa.string(), "flops": pa.float64(), "gpu_self_percent": pa.float64()}
+    kinds |= {"tflop_per_s": pa.float64(), "flop_per_byte": pa.float64()}
+    fields = []
+    for column in Operators.columns:
+        kind = kinds.get(column.name, pa.int64())
+        shown = {"decimals": "0"} if column.name == "flops" else rough
+        fields.append(pa.field(column.name, kind, metadata=shown if pa.types.is_floating(kind) else None))
+    return pa.schema(fields)
+
+
+RECIPE = Operators()

@@ -1,0 +1,93 @@
+"""The recipe `overlap`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity, gpu_names
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_TIMES = ("compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "copy_ns", "copy_overlapped_ns", "copy_exposed_ns")
+
+
+class Overlap(Recipe):
+    """How much of each device's communication, and of its copies, runs while a compute kernel runs.
+
+    `communication_ns` is the time during which at least one communication kernel runs; `overlapped_ns` the part of it under
+    compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs.
+    """
+
+    name = "overlap"
+    tables = TABLES
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        AnswerColumn("host", None, "host"),
+        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        AnswerColumn("compute_ns", "ns", "at least one compute kernel runs"),
+        AnswerColumn("communication_ns", "ns", "at least one communication kernel runs"),
+        AnswerColumn("overlapped_ns", "ns", "communication and compute run"),
+        AnswerColumn("exposed_ns", "ns", "communication runs and no compute"),
+        AnswerColumn("overlap_percent", "%", "overlapped_ns of communication_ns"),
+        AnswerColumn("copy_ns", "ns", "at least one copy or fill runs"),
+        AnswerColumn("copy_overlapped_ns", "ns", "a copy and any kernel run"),
+        AnswerColumn("copy_exposed_ns", "ns", "a copy runs and no kernel"),
+        AnswerColumn("copy_overlap_percent", "%", "copy_overlapped_ns of copy_ns"),
+    )
+    chart = Chart(
+        "stacked_bars", "rank", ("overlapped_ns", "exposed_ns"), detail="gpu", title="Communication under compute, and exposed"
+    )
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """One row per device: the exact times, and what the notes need."""
+        import pyarrow as pa
+
+        from alltrace.trace.intervals import intersection, union
+
+        rows = []
+        for work in device_activity(rank):
+            under = intersection(work.communication, work.compute).total_ns
+            copied = intersection(work.copies, union((work.compute, work.communication))).total_ns
+            talk, copy = work.communication.total_ns, work.copies.total_ns
+            times = (work.compute.total_ns, talk, under, talk - under, copy, copied, copy - copied)
+            rows.append(
+                {
+                    "device": work.device,
+                    **dict(zip(_TIMES, times, strict=True)),
+                    "kernel_ns": work.kernel_ns,
+                    "unclassified_ns": work.unclassified_ns,
+                    "graph_ns": work.graph_ns,
+                }
+            )
+        names = ("device", *_TIMES, "kernel_ns", "unclassified_ns", "graph_ns")
+        return pa.Table.from_pylist(rows, pa.schema([(n, pa.int64()) for n in names]))
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """A row per rank and device."""
+        import pyarrow as pa
+
+        found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
+        gpus, hosts = gpu_names(run), {r.rank: r.host for r in run.ranks}
+        rows = []
+        for rank, row in found:
+            facts = {"rank": rank, "host": hosts[rank], "gpu": gpus.get((rank, row["device"]))}
+            facts["overlap_percent"] = _share(row["overlapped_ns"], row["communication_ns"])
+            facts["copy_overlap_percent"] = _share(row["copy_overlapped_ns"], row["copy_ns"])
+            rows.append({**facts, **{t: row[t] for t in _TIMES}})
+        fields = []
+        for column in self.columns:
+            kind = pa.int64() if column.unit == "ns" else pa.float64() if column.unit == "%" else pa.string()
+            kind = pa.int32() if column.name == "rank" else kind
+            fields.append(pa.field(column.name, kind, metadata={"decimals": "1"} if column.unit == "%" else None))
+        return Answer(pa.Table.from_pylist(rows, pa.schema(fields)), self.columns, tuple(class_notes([r for _, r in found])))
+
+
+def _share(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+RECIPE = Overlap()

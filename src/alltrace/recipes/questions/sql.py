@@ -1,0 +1,166 @@
+"""A user's SQL over a run: one read-only query, with nothing within reach but the run's own files."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.run.overlay import ALIGNED_TABLES
+from alltrace.run.sql_views import as_pattern, check_files, plain_folder
+from alltrace.trace.errors import AlltraceError, UsageError, printable
+
+if TYPE_CHECKING:
+    from alltrace.run.store import Run
+
+_GAP = r"(\s|--[^\n]*\n|/\*.*?\*/)*"
+_EXPLAIN = re.compile(rf"{_GAP}explain({_GAP}(analyze|\([^)]*\)))*", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a query may cost.
+
+    Attributes:
+        seconds: After so long it is stopped.
+        memory_bytes: What it may take in memory; it may not go to disk.
+        rows: So many rows of its answer are given, at most.
+    """
+
+    seconds: float
+    memory_bytes: int
+    rows: int
+
+
+def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
+    """The answer to `text`, one SELECT (or DESCRIBE, SHOW, SUMMARIZE, EXPLAIN) in DuckDB's SQL over the canonical tables.
+
+    Every table has `rank` and `host` before its own columns; names are text, times ns on the aligned clock. Besides there are
+    `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`) and `names`. A query that names `collectives`,
+    `members` or `steps`, which are derived over all ranks, has the run aligned first.
+
+    Raises:
+        UsageError: The text is not one reading statement, or DuckDB refuses it; the message is DuckDB's own. Or it took too long.
+        InputError: A file of the run is missing or damaged.
+    """
+    import shutil
+    import tempfile
+
+    import duckdb
+
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the query has bytes that are no UTF-8; expected text") from error
+    notes = run.manifest.notes
+    if len(run.hosts) > 1 or any(re.search(rf"\b{name}\b", text, re.IGNORECASE) for name in ALIGNED_TABLES):
+        from alltrace.align.store import aligned
+
+        notes = (*notes, *aligned(run).notes)
+    connection = run.connect()
+    stop = None
+    scratch = None
+    try:
+        if limits is None:
+            scratch = tempfile.mkdtemp(prefix="alltrace-sql-")  # DuckDB's own is .tmp in the folder where the command was started
+            connection.execute("SET temp_directory = ?", [scratch])
+        else:
+            connection.execute(f"SET memory_limit = '{limits.memory_bytes >> 20}MiB'")
+            connection.execute("SET max_temp_directory_size = '0KiB'")
+            connection.execute("SET threads = 2")
+            stop = threading.Timer(limits.seconds, connection.interrupt)
+            stop.start()
+        _fence(connection, run)
+        table = _answer(connection, text, None if limits is None else limits.rows)
+    except duckdb.InterruptException as error:
+        seconds = limits.seconds if limits is not None else 0
+        raise UsageError(f"the query took longer than {seconds:g} s and was stopped; ask for less at once") from error
+    except duckdb.OutOfMemoryException as error:
+        raise AlltraceError(f"memory ran out for the query ({_one_line(error)}); ask fewer rows or columns at once") from error
+    except duckdb.Error as error:
+        if not isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)):
+            check_files(run)  # damage has other types of errors from one DuckDB to the next
+        left_out = ", ".join(run.left_out()) if isinstance(error, duckdb.CatalogException) else ""
+        hint = f" (not imported: {left_out})" if left_out else ""
+        raise UsageError(f"the query cannot be answered: {_one_line(error)}{hint}") from error
+    finally:
+        if stop is not None:
+            stop.cancel()
+            stop.join()  # it must not reach for a connection that is closed
+        connection.close()
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+    if limits is not None and table.num_rows > limits.rows:
+        table = table.slice(0, limits.rows)
+        notes = (*notes, f"only the first {limits.rows} rows are shown")
+    columns = tuple(AnswerColumn(name, _unit(name), "") for name in table.column_names)
+    return Answer(table, columns, notes)
+
+
+def _answer(connection: Any, text: str, rows: int | None) -> Any:
+    import duckdb
+
+    statements = connection.extract_statements(text)
+    reads = len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
+    explains = len(statements) == 1 and statements[0].type == duckdb.StatementType.EXPLAIN
+    if explains:
+        # what EXPLAIN ANALYZE explains is carried out, so that too has to be reading
+        inner = connection.extract_statements(_EXPLAIN.sub("", statements[0].query, count=1))
+        explains = len(inner) == 1 and inner[0].type == duckdb.StatementType.SELECT
+    if not reads and not explains:
+        raise UsageError("the query is not one reading statement; expected one SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN")
+    relation = connection.sql(text)
+    if rows is not None and reads:
+        relation = relation.limit(rows + 1)
+    return _plain_numbers(_distinct_names(relation.to_arrow_table()))
+
+
+def _one_line(error: Exception) -> str:
+    return printable(" ".join(str(error).split()))
+
+
+def _plain_numbers(table: Any) -> Any:
+    """The sum of 64-bit numbers has 128 bits in SQL; where its values fit 64 bits they are given as such, else as floats."""
+    import pyarrow as pa
+
+    for n, field in enumerate(table.schema):
+        if not pa.types.is_decimal(field.type):
+            continue
+        column = table.column(n)
+        try:
+            column = column.cast(pa.int64() if field.type.scale == 0 else pa.float64())
+        except pa.ArrowInvalid:
+            column = column.cast(pa.float64())
+        table = table.set_column(n, field.name, column)
+    return table
+
+
+def _distinct_names(table: Any) -> Any:
+    """Column names may come twice in SQL, but not in an answer."""
+    taken = set(table.column_names)
+    names: list[str] = []
+    for name in table.column_names:
+        number, distinct = 1, name
+        while distinct in names or (number > 1 and distinct in taken):
+            number += 1
+            distinct = f"{name}_{number}"
+        names.append(distinct)
+    return table.rename_columns(names)
+
+
+def _fence(connection: Any, run: Run) -> None:
+    """Nothing but the run's folder can be read, nothing written, and no setting changed back."""
+    folders = [str(run.path.resolve()), str(run.path), plain_folder(run.path)]
+    if run.overlay is not None:
+        kept = run.overlay.folder
+        folders += [str(kept.resolve()), str(kept), plain_folder(kept)]
+    connection.execute("SET allowed_directories = ?", [[*folders, *map(as_pattern, folders)]])
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    connection.execute("BEGIN TRANSACTION READ ONLY")  # a SELECT may have an INSERT in its WITH
+
+
+def _unit(name: str) -> str | None:
+    return "ns" if name in ("start", "end", "time") or name.endswith("_ns") else "bytes" if name == "bytes" else None

@@ -1,0 +1,161 @@
+"""The recipe `steps`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.align.schema import STEPS
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_OWN = (
+    AnswerColumn("step", None, "number of the step, equal on all ranks"),
+    AnswerColumn("kind", None, "step, warm-up or checkpoint"),
+)
+_ROWS = (
+    AnswerColumn("rank", None, "rank"),
+    AnswerColumn("host", None, "host"),
+    *_OWN,
+    AnswerColumn("start_ns", "ns", "start on the host, aligned"),
+    AnswerColumn("end_ns", "ns", "end on the host"),
+    AnswerColumn("duration_ns", "ns", "from start to end on the host"),
+    AnswerColumn("device_start_ns", "ns", "first start of the device work launched in it"),
+    AnswerColumn("device_end_ns", "ns", "last end of that work"),
+    AnswerColumn("device_span_ns", "ns", "from one to the other"),
+    AnswerColumn("source", None, "what the step was found by: range, kernels or collectives"),
+)
+_SUMMARY = (
+    *_OWN,
+    AnswerColumn("ranks", None, "number of ranks that have the step"),
+    AnswerColumn("duration_ns", "ns", "exact median of its duration on the host over ranks"),
+    AnswerColumn("slowest_rank", None, "the rank that takes longest on the host, the lowest of equal ones"),
+    AnswerColumn("slowest_ns", "ns", "how long it takes"),
+    AnswerColumn("spread_ns", "ns", "from the shortest to the longest duration over ranks"),
+    AnswerColumn("device_span_ns", "ns", "exact median of its span on the device over ranks that have work in it"),
+    AnswerColumn("start_spread_ns", "ns", "from the first rank's start to the last one's, on the aligned clock"),
+)
+
+
+class Steps(Recipe):
+    """The training steps: when each begins and ends on every rank, on the host and on the device.
+
+    Steps are found by ranges that name them (`step 12`, `ProfilerStep#12`, `iteration 12`), else by the period of the kernel
+    sequence. A warm-up step is one at the beginning that takes half as long again as the median; a checkpoint step copies far more
+    to the host than others, or has a range that says so.
+    """
+
+    name = "steps"
+    aligned = True
+    tables: ClassVar = {"ranges": ("start", "end", "name"), "kernels": ("start", "end", "name")}
+    options: ClassVar = (Option("per_step", bool, False, "one row per step over all ranks: median, slowest rank, spread"),)
+    chart = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
+
+    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+        """Those of a step on a rank, or of a step over all ranks."""
+        return _SUMMARY if options["per_step"] else _ROWS
+
+    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
+        """Lines of the ranks; of a step over all ranks, the median and the slowest."""
+        if not options["per_step"]:
+            return self.chart
+        return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """Nothing: the alignment has the steps of all ranks."""
+        import pyarrow as pa
+
+        return pa.table({"rank": pa.array([rank.rank], pa.int32())})
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """A row per rank and step, or per step."""
+        import numpy as np
+        import pyarrow as pa
+
+        steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
+        asked = [p.rank for p in parts]
+        steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), np.array(asked, np.int64))))
+        hosts = {r.rank: r.host for r in run.ranks}
+        rows = _summary(steps) if options["per_step"] else _rows(steps, hosts)
+        columns = self.answer_columns(options)
+        notes = (_kind_notes(steps) if rows else ["no steps were found in the run"]) if parts else []
+        return Answer(pa.Table.from_pylist(rows, pa.schema([(c.name, _type(c)) for c in columns])), columns, tuple(notes))
+
+
+def _type(column: AnswerColumn) -> Any:
+    import pyarrow as pa
+
+    if column.name in ("kind", "source", "host"):
+        return pa.string()
+    return pa.int32() if column.name in ("rank", "ranks", "slowest_rank") else pa.int64()
+
+
+def _rows(steps: Any, hosts: Mapping[int, str]) -> list[dict[str, Any]]:
+    rows = []
+    for row in steps.to_pylist():
+        first, last = row["device_start"], row["device_end"]
+        rows.append(
+            {
+                **{c: row[c] for c in ("rank", "step", "kind", "source")},
+                "host": hosts[row["rank"]],
+                "start_ns": row["start"],
+                "end_ns": row["end"],
+                "duration_ns": row["end"] - row["start"],
+                "device_start_ns": first,
+                "device_end_ns": last,
+                "device_span_ns": None if first is None else last - first,
+            }
+        )
+    return sorted(rows, key=lambda r: (r["rank"], r["step"]))
+
+
+def _summary(steps: Any) -> list[dict[str, Any]]:
+    by_step: dict[int, list[dict[str, Any]]] = {}
+    for row in steps.to_pylist():
+        by_step.setdefault(row["step"], []).append(row)
+    found = []
+    for step in sorted(by_step):
+        rows = sorted(by_step[step], key=lambda r: r["rank"])
+        durations = [r["end"] - r["start"] for r in rows]
+        spans = [r["device_end"] - r["device_start"] for r in rows if r["device_start"] is not None]
+        slowest = max(durations)
+        starts = [r["start"] for r in rows]
+        found.append(
+            {
+                "step": step,
+                "kind": rows[0]["kind"],
+                "ranks": len(rows),
+                "duration_ns": _median(durations),
+                "slowest_rank": rows[durations.index(slowest)]["rank"],
+                "slowest_ns": slowest,
+                "spread_ns": slowest - min(durations),
+                "device_span_ns": _median(spans) if spans else None,
+                "start_spread_ns": max(starts) - min(starts),
+            }
+        )
+    return found
+
+
+def _median(values: Sequence[int]) -> int:
+    """The middle value, or the mean of the two middle ones, rounded down."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
+
+
+def _kind_notes(steps: Any) -> list[str]:
+    kinds: dict[str, set[int]] = {}
+    for step, kind in zip(steps.column("step").to_pylist(), steps.column("kind").to_pylist(), strict=True):
+        kinds.setdefault(kind, set()).add(step)
+    return [
+        f"{counted(len(kinds[kind]), f'{kind} step')}, the first of them step {min(kinds[kind])}"
+        for kind in ("warm-up", "checkpoint")
+        if kind in kinds
+    ]
+
+
+RECIPE = Steps()

@@ -1,0 +1,278 @@
+"""The recipe `stragglers`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.analysis.run_replay import TABLES, alignment_tables, graph_of, peers_in, replay_notes, replay_of, with_graph
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.analysis.lateness import Cause, Lateness
+    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.replay.join import Replay
+    from alltrace.replay.peers import Peers
+    from alltrace.replay.rank_graph import RankGraph
+
+    Int64 = NDArray[np.int64]
+
+_NAMED_RANGES = 4
+
+
+class Stragglers(Recipe):
+    """Which rank the others wait for at collectives, how much, and why it is late.
+
+    A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all others, so
+    that `waited_ns` and `caused_ns` have the same sum. Waits shorter than three residuals of the clocks are not counted. Direct
+    blame is diluted where waits pass from group to group; `path_blame_ns` is not: what of the critical path goes beyond the peers'
+    median.
+    """
+
+    name = "stragglers"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
+    aligned: ClassVar[bool] = True
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        AnswerColumn("host", None, "host"),
+        AnswerColumn("waited_ns", "ns", "time it waited for others at matched operations"),
+        AnswerColumn("caused_ns", "ns", "time others waited for it, where it arrived last"),
+        AnswerColumn("caused_percent", "%", "share of all waits"),
+        AnswerColumn("exposed_wait_ns", "ns", "part of its waits during which no compute kernel ran on its devices"),
+        AnswerColumn("operations", None, "matched operations it took part in"),
+        AnswerColumn("last_percent", "%", "share of them at which it arrived last and somebody's wait counts"),
+        AnswerColumn("path_blame_ns", "ns", "its part of the critical path beyond its peers' median; negative where it was faster"),
+        AnswerColumn("cause", None, "why it is late: compute, communication (other), copy, host, or mixed; null if it is not"),
+        AnswerColumn("cause_percent", "%", "share of that cause in the time it took beyond its peers"),
+        AnswerColumn("compute_excess_ns", "ns", "compute beyond the peers' median before operations at which it was last"),
+        AnswerColumn("communication_excess_ns", "ns", "other communication, likewise"),
+        AnswerColumn("copy_excess_ns", "ns", "copies, likewise"),
+        AnswerColumn("host_excess_ns", "ns", "time with nothing on the device, likewise"),
+        AnswerColumn("range", None, "where the cause is the host: the range in which most of that time went"),
+        AnswerColumn("pattern", None, "recurring, rotating or transient over steps; node or stage where all its ranks are late"),
+        AnswerColumn("confidence", None, "how sure the matching of the operations is at which it was last, from 0 to 1"),
+    )
+    chart = Chart("bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered")
+
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """What graphs are made from."""
+        return with_graph(super().reads(options))
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """The rank's graph, and what it did before its operations."""
+        from alltrace.recipes.analysis.lateness import lateness
+
+        return graph_of(rank), lateness(rank)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """One row per rank, the one that caused most first."""
+        import pyarrow as pa
+
+        members, steps = alignment_tables(run)
+        rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
+        texts = {c: pa.string() for c in ("host", "cause", "range", "pattern")}
+        floats = {c.name: pa.float64() for c in self.columns if c.unit == "%" or c.name == "confidence"}
+        schema = pa.schema([(c.name, (texts | floats | {"rank": pa.int32()}).get(c.name, pa.int64())) for c in self.columns])
+        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
+
+
+@dataclass
+class _Waits:
+    """The members of matched operations, sorted by instance; arrays of n."""
+
+    instance: Int64
+    rank: Int64
+    row: Int64
+    last: Int64
+    wait_ns: Int64
+    arrival: Int64
+    confidence: NDArray[np.float64]
+    counts: NDArray[np.bool_]
+
+
+class _Question:
+    """Answers from the parts of all ranks."""
+
+    def __init__(self, parts: Sequence[Part], members: Any, steps: Any, run: RunFacts) -> None:
+        import numpy as np
+
+        from alltrace.trace.distinct import rows_by
+
+        self._graphs: list[RankGraph] = [p.table[0] for p in parts]
+        self._late: dict[int, Lateness] = {p.rank: p.table[1] for p in parts}
+        self._members, self._steps, self._run = members, steps, run
+        self._ranks = np.array([p.rank for p in parts], np.int64)
+        names = ("instance", "rank", "row", "last_rank", "wait_ns", "arrival_ns")
+        columns = [members.column(c).to_numpy().astype(np.int64) for c in names]
+        fact = members.column("fact").to_numpy().astype(bool)
+        asked = np.isin(columns[1], self._ranks) & np.isin(columns[3], self._ranks)
+        instance, rank, row, last, wait, arrival = (c[asked] for c in columns)
+        confidence = members.column("confidence").to_numpy().astype(float)[asked]
+        self._w = _Waits(instance, rank, row, last, wait, arrival, confidence, fact[asked] & (wait > 0))
+        self._rows = rows_by(rank)
+
+    def answer(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """The rows and notes."""
+        import numpy as np
+
+        from alltrace.recipes.analysis.lateness import causes
+        from alltrace.replay.path import blame_ns
+        from alltrace.trace.distinct import rows_by
+
+        w = self._w
+        replay = replay_of(self._graphs, self._run)
+        peers = peers_in(replay, self._run)
+        blame, _ = blame_ns(replay, peers)
+        counted = np.where(w.counts, w.wait_ns, 0)
+        nothing = np.empty(0, np.intp)
+        by_last = rows_by(w.last)
+        caused = {r: int(counted[by_last.get(r, nothing)].sum()) for r in self._ranks.tolist()}
+        total = int(counted.sum())
+        blamed = np.zeros(int(w.instance.max(initial=-1)) + 1, np.bool_)
+        blamed[w.instance[w.counts]] = True
+        last = np.where(blamed[w.instance], w.last, -1)
+        why = causes(w.instance, w.rank, last, self._before())
+        patterns = self._patterns(caused, counted, replay, peers)
+        exposed = self._exposed(counted)
+        blamed_on = rows_by(last)
+        rows = []
+        for record in self._run.ranks:
+            rank = record.rank
+            if rank not in self._late:
+                continue
+            own, mine = self._rows.get(rank, nothing), blamed_on.get(rank, nothing)
+            operations, times_last = len(own), len(np.unique(w.instance[mine]))
+            sure = w.confidence[mine]
+            cause = why.get(rank)
+            excess = cause.excess_ns if cause else (None,) * 4
+            late = bool(caused[rank]) and cause is not None
+            rows.append(
+                {
+                    "rank": rank,
+                    "host": record.host,
+                    "waited_ns": int(counted[own].sum()),
+                    "caused_ns": caused[rank],
+                    "caused_percent": 100 * caused[rank] / total if total else 0.0,
+                    "exposed_wait_ns": exposed[rank],
+                    "operations": operations,
+                    "last_percent": 100 * times_last / operations if operations else 0.0,
+                    "path_blame_ns": round(blame.get(rank, 0.0)),
+                    "cause": cause.name if late and cause else None,
+                    "cause_percent": 100 * cause.share if late and cause and cause.name else None,
+                    "compute_excess_ns": excess[0],
+                    "communication_excess_ns": excess[1],
+                    "copy_excess_ns": excess[2],
+                    "host_excess_ns": excess[3],
+                    "range": None,
+                    "pattern": patterns.get(rank),
+                    "confidence": float(sure.mean()) if len(sure) else None,
+                }
+            )
+        rows.sort(key=lambda r: (-r["caused_ns"], r["rank"]))
+        self._name_ranges(rows, why)
+        return rows, [*replay_notes(replay, self._members), *self._notes()]
+
+    def _before(self) -> Int64:
+        """What each member's rank did before it arrived, of shape (n, 4)."""
+        import numpy as np
+
+        w = self._w
+        found = np.zeros((len(w.row), 4), np.int64)
+        for rank, late in self._late.items():
+            own = self._rows.get(rank, ())
+            if len(own) and len(late.row):
+                order = np.argsort(late.row, kind="stable")
+                at = order[np.minimum(np.searchsorted(late.row[order], w.row[own]), len(order) - 1)]
+                found[own] = np.where((late.row[at] == w.row[own])[:, None], late.before_ns[at], 0)
+        return found
+
+    def _exposed(self, counted: Int64) -> dict[int, int]:
+        """Of each rank's counted waits what no compute covers."""
+        import numpy as np
+
+        from alltrace.trace.intervals import difference, merge
+
+        w = self._w
+        found = {}
+        for rank, late in self._late.items():
+            own = self._rows.get(rank, np.empty(0, np.intp))
+            own = own[counted[own] > 0]
+            waits = merge(w.arrival[own], w.arrival[own] + counted[own])
+            found[rank] = difference(waits, late.compute).total_ns
+        return found
+
+    def _patterns(self, caused: dict[int, int], counted: Int64, replay: Replay, peers: Peers) -> dict[int, str]:
+        """How each rank's lateness behaves."""
+        from alltrace.recipes.analysis.lateness_patterns import causing_together, over_steps, own_excess, slow_together, stages
+
+        hosts: dict[str, list[int]] = {}
+        for record in self._run.ranks:
+            if record.rank in caused:
+                hosts.setdefault(record.host, []).append(record.rank)
+        groups = {"node": list(hosts.values()), "stage": stages(self._members)}
+        excess = own_excess(replay, peers)
+        found = over_steps(self._ranks, self._w.last, self._step_of(), counted)
+        together: dict[int, str] = {}
+        for word, of in groups.items():
+            together.update((r, word) for r in slow_together(of, excess) if r not in together)
+        # where one rank is the worst nearly always, its neighbours are late because of it
+        if not together and "recurring" not in found.values():
+            for word, of in groups.items():
+                together.update((r, word) for r in causing_together(of if len(of) > 1 else (), caused) if r not in together)
+        return {r: together.get(r) or found[r] for r in caused if caused[r] and (r in together or r in found)}
+
+    def _step_of(self) -> Int64:
+        """The step of each member: that in which the last rank was when it arrived."""
+        import numpy as np
+
+        from alltrace.trace.distinct import rows_by
+
+        w = self._w
+        found = np.full(len(w.rank), -1, np.int64)
+        if not self._steps.num_rows:
+            return found
+        rank, start, number = (self._steps.column(c).to_numpy().astype(np.int64) for c in ("rank", "start", "step"))
+        device = self._steps.column("device_start")
+        start = np.where(device.is_valid().to_numpy(), device.fill_null(0).to_numpy(), start)
+        for one, mine in rows_by(rank).items():
+            own = self._rows.get(one, np.empty(0, np.intp))
+            mine = mine[np.argsort(start[mine], kind="stable")]
+            at = np.searchsorted(start[mine], w.arrival[own], "right") - 1
+            found[own] = np.where(at >= 0, number[mine[np.maximum(at, 0)]], -1)
+        return found
+
+    def _name_ranges(self, rows: list[dict[str, Any]], why: dict[int, Cause]) -> None:
+        """Name the range of the ranks whose hosts are at fault, the worst few."""
+        import numpy as np
+
+        from alltrace.recipes.analysis.lateness import host_range
+
+        w = self._w
+        host = [r for r in rows if r["caused_ns"] and r["host_excess_ns"] is not None and _of_host(why[r["rank"]])]
+        for row in host[:_NAMED_RANGES]:
+            own = np.flatnonzero((w.rank == row["rank"]) & (w.last == row["rank"]))
+            length = self._before()[own].sum(axis=1)
+            row["range"] = host_range(self._run.alignment.run.rank(row["rank"]), w.arrival[own] - length, w.arrival[own])
+
+    def _notes(self) -> list[str]:
+        w = self._w
+        left = (w.wait_ns > 0) & ~w.counts
+        notes = []
+        if left.any():
+            notes.append(
+                f"{int(left.sum())} waits, {int(w.wait_ns[left].sum())} ns together, are shorter than three residuals of the "
+                "clocks or between clocks that are not connected, and are not counted"
+            )
+        return notes
+
+
+def _of_host(cause: Cause) -> bool:
+    return cause.name == "host" or (cause.name == "mixed" and max(cause.excess_ns) == cause.excess_ns[3])
+
+
+RECIPE = Stragglers()

@@ -1,0 +1,243 @@
+"""The recipe `whatif`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, peers_in, replay_notes
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option
+from alltrace.trace.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alltrace.recipes.base import RunFacts
+    from alltrace.replay.change import Change
+    from alltrace.replay.join import Replay
+    from alltrace.replay.peers import Peers
+
+_MOST_RANKS = 64
+
+
+class WhatIf(ReplayRecipe):
+    """How long the run would take if a rank, an operation, a communicator or a kernel took as long as its peers.
+
+    The run is replayed as a graph of what waits for what (see `critical-path`) with changed durations: a rank's kernels and copies
+    at the median of other ranks' means, its host's time of each step at their median; a transfer at the median of all of its
+    operation, size and number of members; or everything chosen times `--scale`. Without a choice each rank, operation and
+    communicator is tried, and the one that would save most comes first. A replay that is more than 5 % away from the unchanged run
+    is refused.
+    """
+
+    name = "whatif"
+    options = (
+        Option("rank", str, None, "the ranks to change, such as 3,8-11"),
+        Option("op", str, None, "the collective operation to change, such as AllReduce"),
+        Option("communicator", str, None, "the communicator to change, by its name as `collectives` has it, or its number"),
+        Option("kernel", str, None, "the kernels to change: a regular expression that their name contains"),
+        Option("scale", float, None, "multiply by this, instead of taking the peers' median"),
+        Option("max_error", float, 5.0, "refuse to answer where the replay of the unchanged run is further from it, in %"),
+        Option("per_step", bool, False, "give the time of every step"),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn(
+            "what", None, "what would be different: rank, op, communicator or kernel, with its name; of one rank only the word"
+        ),
+        AnswerColumn("rank", None, "the rank, where it is one"),
+        AnswerColumn("duration", None, "how long that would take: the peers' median, or its own times the scale"),
+        AnswerColumn("step", None, "the step, or null for the whole run"),
+        AnswerColumn("before_ns", "ns", "time of the replayed run, or step, as it was"),
+        AnswerColumn("after_ns", "ns", "time with the change"),
+        AnswerColumn("saved_ns", "ns", "the difference; negative where the change makes the run longer"),
+        AnswerColumn("saved_percent", "%", "the difference as a share of the time before"),
+    )
+
+    chart = Chart("bars", "what", ("saved_ns",), detail="rank", title="What the run would save")
+
+    def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """One row for each change and, if wanted, step."""
+        import pyarrow as pa
+
+        from alltrace.replay.change import changed_weights, replayed
+
+        _check(options)
+        if 100 * replay.error > options["max_error"]:
+            raise InputError(
+                getattr(run, "path", "the run"),
+                found=f"the replay of the unchanged run is {100 * replay.error:.1f} % away from it",
+                expected=f"at most {options['max_error']:g} %",
+                advice="look at `critical-path`, whose class idle is what no dependency explains",
+            )
+        notes = replay_notes(replay, members)
+        rows: list[dict[str, Any]] = []
+        extra = {}
+        if replay.parts:
+            peers = peers_in(replay, run)
+            chosen = any(options[o] is not None for o in ("rank", "op", "communicator", "kernel"))
+            changes = [_chosen(peers, members, run, options)] if chosen else _all(replay, peers, members, run, options, notes)
+            before, steps_before = replayed(replay, replay.weights)
+            for label, change in changes:
+                after, steps_after = replayed(replay, changed_weights(replay, peers, change))
+                head = {"what": label, "rank": _one_rank(change), "duration": _duration(options["scale"])}
+                rows.append(head | _row(None, before, after))
+                if options["per_step"]:
+                    rows += [head | _row(s, steps_before[s], steps_after[s]) for s in steps_before]
+            if not chosen and not options["per_step"]:
+                rows.sort(key=lambda r: -r["saved_ns"])
+            extra = {"slowdown": _slowdowns(replay, peers)}
+        types = {"what": pa.string(), "rank": pa.int32(), "duration": pa.string(), "saved_percent": pa.float64()}
+        schema = pa.schema([(c.name, types.get(c.name, pa.int64())) for c in self.columns])
+        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes), extra)
+
+
+def _one_rank(change: Change) -> int | None:
+    return next(iter(change.ranks)) if change.ranks is not None and len(change.ranks) == 1 else None
+
+
+def _row(step: int | None, before: int, after: int) -> dict[str, Any]:
+    saved = before - after
+    share = 100 * saved / before if before else 0.0
+    return {"step": step, "before_ns": before, "after_ns": after, "saved_ns": saved, "saved_percent": share}
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    scale = options["scale"]
+    if scale is not None and not 0 <= scale < 1_000:
+        raise UsageError(f"--scale is {scale}; expected a factor from 0 to less than 1000")
+    if options["rank"] is not None and (options["op"] is not None or options["communicator"] is not None):
+        raise UsageError("--rank does not go with --op or --communicator: a transfer belongs to all of its ranks")
+    if options["kernel"] is not None:
+        try:
+            re.compile(options["kernel"])
+        except re.error as error:
+            raise UsageError(f"--kernel is no regular expression: {error}") from error
+
+
+def _duration(scale: float | None) -> str:
+    return "peers' median" if scale is None else f"times {scale:g}"
+
+
+def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any]) -> tuple[str, Change]:
+    """The change that the options tell."""
+    from alltrace.replay.change import Change
+
+    scale, labels = options["scale"], []
+    ranks = names = instances = None
+    if options["rank"] is not None:
+        ranks = frozenset(_ranks(options["rank"]))
+        unknown = sorted(ranks - set(peers.ranks.tolist()))
+        if unknown:
+            raise UsageError(f"rank {unknown[0]} is not among those replayed; see `alltrace info`")
+        labels.append("rank" if len(ranks) == 1 else f"ranks {options['rank']}")
+    if options["kernel"] is not None:
+        texts = name_texts(run, peers.names)
+        names = frozenset(n for n, t in zip(peers.names.tolist(), texts, strict=True) if re.search(options["kernel"], t))
+        if not names:
+            raise UsageError(f"no kernel's name contains {options['kernel']!r}; `alltrace kernels` lists them")
+        labels.append(f"kernels {options['kernel']}")
+    if options["op"] is not None or options["communicator"] is not None:
+        instances = _instances(members, run, options)
+        labels += [f"{o} {options[o]}" for o in ("op", "communicator") if options[o] is not None]
+    return ", ".join(labels), Change(ranks, names, instances, scale)
+
+
+def _ranks(text: str) -> list[int]:
+    found: list[int] = []
+    for piece in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", piece)
+        if not match:
+            raise UsageError(f"--rank is {text!r}; expected numbers such as 3,8-11")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last - first > 1_000_000:
+            raise UsageError(f"--rank is {text!r}; expected the lower number first")
+        found += range(first, last + 1)
+    return found
+
+
+def _instances(members: Any, run: RunFacts, options: Mapping[str, Any]) -> Any:
+    """Which instances are of the operation and communicator wanted, as a boolean array by instance."""
+    import numpy as np
+
+    count = int(members.column("instance").to_numpy().max(initial=-1)) + 1
+    wanted = np.ones(members.num_rows, np.bool_)
+    if options["op"] is not None:
+        op = members.column("op").combine_chunks()
+        known = op.dictionary.to_pylist() if members.num_rows else []
+        same = [code for code, o in enumerate(known) if o and o.lower() == options["op"].lower()]
+        if not same:
+            there = ", ".join(sorted(o for o in known if o))
+            raise UsageError(f"no matched operation is called {options['op']}; the run has {there or 'none'}")
+        wanted &= np.isin(op.indices.fill_null(-1).to_numpy(zero_copy_only=False), same)
+    if options["communicator"] is not None:
+        given = options["communicator"]
+        numbers = [g.number for g in run.alignment.groups if given in (g.name, str(g.number))]
+        if not numbers:
+            raise UsageError(f"no communicator is called {given}; `alltrace collectives` lists them")
+        wanted &= np.isin(members.column("communicator").to_numpy(), numbers)
+    found = np.zeros(max(count, 1), np.bool_)
+    found[members.column("instance").to_numpy()[wanted]] = True
+    return found
+
+
+def _all(
+    replay: Replay, peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any], notes: list[str]
+) -> list[tuple[str, Change]]:
+    """Every rank, operation and communicator; of many ranks those with most blame."""
+    import numpy as np
+
+    from alltrace.replay.change import Change
+    from alltrace.replay.path import blame_ns
+
+    scale = options["scale"]
+    ranks = peers.ranks.tolist()
+    if len(ranks) > _MOST_RANKS:
+        blame, _ = blame_ns(replay, peers)
+        ranks = sorted(sorted(ranks, key=lambda r: -blame[r])[:_MOST_RANKS])
+        notes.append(f"of {len(peers.ranks)} ranks the {_MOST_RANKS} with most blame on the critical path are tried")
+    changes = [("rank", Change(ranks=frozenset([r]), scale=scale)) for r in ranks]
+    if members.num_rows:
+        for op in sorted({o for o in members.column("op").unique().to_pylist() if o}):
+            chosen = _instances(members, run, {"op": op, "communicator": None})
+            changes.append((f"op {op}", Change(instances=chosen, scale=scale)))
+        several = np.unique(members.column("communicator").to_numpy()).tolist()
+        for number in several if 1 < len(several) <= _MOST_RANKS else ():
+            group = next(g for g in run.alignment.groups if g.number == number)
+            chosen = _instances(members, run, {"op": None, "communicator": str(number)})
+            changes.append((f"communicator {group.name}", Change(instances=chosen, scale=scale)))
+    return changes
+
+
+def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
+    """The slowdown against a run in which everything takes as long as its peers: of the whole, by class, and by rank."""
+    import numpy as np
+
+    from alltrace.replay.change import Change, changed_weights
+    from alltrace.replay.graph import times
+    from alltrace.replay.slowdown import regained, slowdown, slowdown_by, worst
+
+    everything = np.ones(int(replay.instance.max(initial=0)) + 1, np.bool_)
+    all_ranks = frozenset(peers.ranks.tolist())
+    actual = replay.weights
+    ideal = changed_weights(replay, peers, Change(ranks=all_ranks, instances=everything))
+    transfers = changed_weights(replay, peers, Change(instances=everything))
+
+    def evaluate(weights: Any) -> float:
+        return float(times(replay.graph, weights)[0].max(initial=0))
+
+    best = evaluate(ideal)
+    rows = [{"what": "run", "slowdown": slowdown(evaluate, actual, ideal)}]
+    transfer = replay.instance >= 0
+    rows.append({"what": "transfers", "slowdown": evaluate(np.where(transfer, actual, ideal)) / best if best else 1.0})
+    rows.append({"what": "computation, copies and host", "slowdown": evaluate(transfers) / best if best else 1.0})
+    if len(peers.ranks) <= 4 * _MOST_RANKS:
+        rank = np.where(transfer, -1, replay.rank[replay.graph.target])
+        by_rank = slowdown_by(evaluate, actual, ideal, rank)
+        by_rank.pop(-1, None)
+        rows += [{"what": f"rank {r}", "slowdown": s} for r, s in sorted(by_rank.items(), key=lambda i: (-i[1], i[0]))]
+        share = regained(evaluate, actual, ideal, np.isin(rank, worst(by_rank)))
+        rows.append({"what": "share regained by the worst 3 % of ranks", "slowdown": share})
+    return rows
+
+
+RECIPE = WhatIf()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+
+import fsspec
+import pyarrow.parquet as pq
+import pytest
+from tests.making import kernel, make_run
+
+from alltrace.cli.main import main
+from alltrace.cli.output_folder import Folder, is_folder
+from alltrace.trace.errors import InputError, UsageError
+
+RANGES = [{"start": 0, "end": 50, "name": "step", "kind": "pushpop"}]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return make_run(tmp_path / "run", {r: {"ranges": RANGES, "kernels": [kernel(10, 40)]} for r in (0, 1)}).path
+
+
+def test_an_answer_with_several_tables_is_a_folder_of_files(run, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["recipe", "nvtx_sum", str(run), "--csv", "-o", str(out)]) == 0
+    assert sorted(f.name for f in out.iterdir()) == [
+        f"{t}.{k}" for t in ("all_stats", "files", "rank_stats") for k in ("csv", "parquet")
+    ]
+    assert pq.read_table(out / "all_stats.parquet").column("Count").to_pylist() == [2]
+    assert (out / "files.csv").read_text() == "File,Rank\nrank0,0\nrank1,1\n"
+
+
+def test_one_of_the_tables_is_written_alone(run, capsys):
+    assert main(["recipe", "nvtx_sum", str(run), "--table", "files", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [{"File": "rank0", "Rank": 0}, {"File": "rank1", "Rank": 1}]
+    assert main(["recipe", "nvtx_sum", str(run), "--table", "filse"]) == 2
+    assert "files" in capsys.readouterr().err
+
+
+def test_json_has_all_tables(run, capsys):
+    assert main(["recipe", "nvtx_sum", str(run), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [r["Count"] for r in told["rows"]] == [2]
+    assert [r["Rank"] for r in told["further"]["rank_stats"]["rows"]] == [0, 1]
+    assert told["further"]["files"]["columns"][0] == {"name": "File", "unit": None}
+
+
+def test_all_recipes_are_written_with_an_index(run, tmp_path, capsys):
+    out = tmp_path / "all"
+    assert main(["recipe", "all", str(run), "-o", str(out), "--format", "csv", "--end", "45"]) == 0
+    index = json.loads((out / "index.json").read_text())
+    told = {r["recipe"]: r for r in index["recipes"]}
+    assert index["run"]["ranks"] == 2
+    assert {t["file"] for t in told["nvtx_sum"]["tables"]} == {f"nvtx_sum/{t}.csv" for t in ("all_stats", "rank_stats", "files")}
+    assert all((out / t["file"]).is_file() for r in told.values() for t in r["tables"])
+    # whatif cannot judge a run without steps; the reason is told
+    page = (out / "index.md").read_text()
+    assert all(s["why"] and f"* {s['recipe']}: " in page for s in index["skipped"])
+    assert "nvtx_sum/all_stats.csv" in page
+    assert not list(out.rglob(".*"))
+
+
+def test_chosen_recipes_are_uploaded(run):
+    assert main(["recipe", "all", str(run), "-o", "memory://bucket/prefix", "--recipes", "nvtx_sum,cuda_gpu_kern_sum"]) == 0
+    files = fsspec.filesystem("memory").find("/bucket/prefix")
+    assert len(files) == 7
+    assert "/bucket/prefix/nvtx_sum/all_stats.parquet" in files
+
+
+def test_what_cannot_be_written_to_is_refused(run, tmp_path, capsys):
+    (tmp_path / "file").write_text("kept")
+    for place in (str(tmp_path / "file"), "nosuch://x/y"):
+        with pytest.raises(UsageError, match="expected a"):
+            Folder(place, ("csv",))
+    assert main(["recipe", "all", str(run), "-o", str(tmp_path / "file")]) == 2
+    assert (tmp_path / "file").read_text() == "kept"
+    with pytest.raises(InputError, match="cannot be made"):
+        Folder(str(tmp_path / "file" / "deeper"), ("csv",)).write_text("index.md", "x")
+    assert main(["recipe", "all", str(run), "-o", str(tmp_path / "o"), "--recipes", "nosuch"]) == 2
+    assert main(["recipe", "all", str(run), "-o", str(tmp_path / "o"), "--filter-time", "soon"]) == 2
+    assert main(["recipe", "all", str(run)]) == 2
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_store_that_fails_is_named(monkeypatch):
+    folder = Folder("memory://bucket/broken", ("csv",))
+
+    def fail(*_):
+        raise RuntimeError("no such bucket")
+
+    monkeypatch.setattr(type(folder._system), "put_file", fail)
+    with pytest.raises(InputError, match=r"memory://bucket/broken/a\.md.*no such bucket"):
+        folder.write_text("a.md", "x")
+
+
+def test_what_names_a_folder(tmp_path):
+    assert is_folder("s3://b/p")
+    assert is_folder("out/")
+    assert is_folder(str(tmp_path))
+    assert not is_folder("answer.csv")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import argparse
+
+from alltrace.cli.recipe_verb import add_recipe_options, summary
+from alltrace.recipes.base import Option, Recipe
+from alltrace.recipes.registry import find
+from alltrace.recipes.stats import REPORTS, find_report
+
+
+class Odd(Recipe):
+    """What is odd.
+
+    And more.
+    """
+
+    options = (
+        Option("least_share", float, 0.5, "share in %, 50 % of %s"),
+        Option("on", bool, True, "a flag that is up, 100 %"),
+        Option("kind", str, None, "a kind", ("a", "b")),
+    )
+    map = reduce = None
+
+
+def parsed(recipe, *arguments):
+    parser = argparse.ArgumentParser()
+    add_recipe_options(parser, recipe)
+    return parser, vars(parser.parse_args(arguments))
+
+
+def test_options_are_arguments_with_dashes_and_their_types():
+    Odd.__abstractmethods__ = frozenset()
+    parser, values = parsed(Odd(), "--least-share", "0.75", "--kind", "b")
+    assert values == {"ranks": None, "steps": None, "skip_warmup": False, "least_share": 0.75, "on": True, "kind": "b"}
+    assert "share in %, 50 % of %s; default: 0.5" in " ".join(parser.format_help().split())
+
+
+def test_the_first_line_is_the_summary():
+    assert summary(find("gaps")).startswith("The longest times in which a device did nothing")
+    assert summary(Odd) == "What is odd."
+
+
+def test_what_is_spelled_with_a_reports_name_holds_without_an_option():
+    name = next(n for n in REPORTS if any(o.name == "by_rank" for o in find_report(n).options))
+    assert parsed(find_report(f"{name}:by-rank"))[1]["by_rank"] is True
+    assert parsed(find_report(name))[1]["by_rank"] is False

@@ -1,0 +1,134 @@
+"""What a device's time without compute is put down to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.making import collective, copy, kernel, make_run
+
+from alltrace.recipes.questions.diagnose.gaps import CLASSES, regions_of
+from alltrace.recipes.questions.diagnose.rank_facts import gather
+
+MS = 1_000_000
+
+
+def call(start, end, name="cudaLaunchKernel", correlation=None):
+    return {"start": start, "end": end, "name": name, "correlation": correlation, "kind": "runtime"}
+
+
+def facts_of(folder, **tables):
+    """The facts of a rank whose two kernels run 0 to 1 ms and 5 to 6 ms."""
+    tables.setdefault("kernels", [kernel(0, MS, correlation=1), kernel(5 * MS, 6 * MS, correlation=2)])
+    run = make_run(folder, {0: tables})
+    return gather(run.rank(0), None)[0]
+
+
+def times_of(facts):
+    return {name: int(value) for name, value in zip(CLASSES, facts.times[0], strict=True) if value}
+
+
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [
+        # the launch comes late, after calls that follow one another: the pace of launching
+        ([call(s * MS // 2, s * MS // 2 + 1000, "cudaEventRecord") for s in range(10)], {"launch": 4 * MS}),
+        # the host waits for the device, and then takes its time
+        (
+            [
+                call(1000, MS + 2000, "cudaStreamSynchronize_v3020"),
+                *[call(s * MS // 2, s * MS // 2 + 9, "cudaEventQuery") for s in range(3, 10)],
+            ],
+            {"sync": 4 * MS},
+        ),
+        # memory is allocated
+        ([call(MS // 2, 5 * MS - 1000, "cudaMalloc_v3020")], {"allocation": 4 * MS - 1000, "launch": 1000}),
+        # no thread calls anything
+        ([call(MS, MS + 1000, "cudaEventRecord")], {"host-pause": 4 * MS - 1000, "launch": 1000}),
+    ],
+    ids=["launch", "sync", "allocation", "pause"],
+)
+def test_a_late_launch_is_put_down_to_what_the_host_does(tmp_path, between, expected):
+    api = [call(-2000, -1000, correlation=1), *between, call(5 * MS - 1, 5 * MS, correlation=2)]
+    found = times_of(facts_of(tmp_path / "run", api=api))
+    assert found.pop("compute") == 2 * MS
+    assert sum(found.values()) == 4 * MS
+    for name, value in expected.items():
+        assert found.get(name, 0) == pytest.approx(value, abs=3000)
+
+
+def test_waiting_for_data_is_told_by_its_range(tmp_path):
+    api = [call(-2000, -1000, correlation=1), call(5 * MS - 10, 5 * MS, correlation=2)]
+    found = facts_of(tmp_path / "run", api=api, ranges=[{"start": MS, "end": 4 * MS, "name": "next_batch"}])
+    assert times_of(found)["data"] == 3 * MS
+    assert found.call_names["data"] == "next_batch"
+
+
+def test_data_is_not_named_after_a_range_that_has_nothing_to_do_with_it(tmp_path):
+    """One that was still open is of no length, and another range's name must not stand for the calls that read."""
+    ranges = [{"start": 0, "end": 9 * MS, "name": "another"}, {"start": 8 * MS, "end": None, "name": "dataloader"}]
+    facts = facts_of(tmp_path, ranges=ranges, osrt=[{"start": MS, "end": 4 * MS, "name": "read"}])
+    assert facts.call_names["data"] == "read"
+
+
+def test_a_kernel_is_launched_by_a_call_of_its_own_process(tmp_path):
+    """Another process of the rank has a call of the same correlation id, long before."""
+    processes = [{"process": n, "pid": 4000 + n, "name": "train"} for n in range(2)]
+    threads = [{"thread": n, "process": 1 - n, "tid": 4001 + n, "name": "main"} for n in range(2)]
+    own = [call(-2000, -1000, correlation=1), call(5 * MS - 10, 5 * MS, correlation=2)]
+    api = [{**call(-5000, -4000, correlation=2), "process": 1, "thread": 0}, *({**c, "process": 0, "thread": 1} for c in own)]
+    found = facts_of(tmp_path / "two", api=api, processes=processes, threads=threads)
+    assert times_of(found) == times_of(facts_of(tmp_path / "one", api=own))
+
+
+def test_a_queued_kernel_waits_for_communication_copies_or_nothing(tmp_path):
+    api = [call(-2000, -1000, correlation=1), call(10, 20, correlation=2)]
+    kernels = [kernel(0, MS, correlation=1), collective(MS, 3 * MS), kernel(5 * MS, 6 * MS, correlation=2)]
+    found = facts_of(tmp_path / "run", api=api, kernels=kernels, copies=[copy(2 * MS, 4 * MS)])
+    assert times_of(found) == {"compute": 2 * MS, "communication": 2 * MS, "copy": MS, "idle": MS}
+    assert found.waits.tolist() == [[MS, 3 * MS]]
+
+
+def test_blocking_copies_are_of_their_own_kind(tmp_path):
+    api = [call(-2000, -1000, correlation=1), call(MS, 4 * MS, "cudaMemcpy", 9), call(5 * MS - 10, 5 * MS, correlation=2)]
+    found = facts_of(tmp_path / "sync", api=api, copies=[copy(MS, 4 * MS, correlation=9)])
+    assert times_of(found)["sync-copy"] >= 3 * MS
+    api[1] = call(MS, 4 * MS, "cudaMemcpyAsync", 9)
+    found = facts_of(tmp_path / "pageable", api=api, copies=[copy(MS, 4 * MS, correlation=9, src_kind="pageable")])
+    assert times_of(found)["pageable-copy"] >= 3 * MS
+    assert found.copy_kinds == ["HtoD pageable"]
+
+
+def test_the_classes_sum_to_the_regions(tmp_path):
+    draw = np.random.default_rng(3)
+    kernels, api = [], []
+    for n in range(200):
+        start = n * 10_000 + int(draw.integers(0, 9000))
+        kernels.append((collective if n % 5 == 0 else kernel)(start, start + int(draw.integers(1, 12_000)), correlation=n))
+        api.append(
+            call(
+                start - int(draw.integers(0, 9000)),
+                start - int(draw.integers(0, 20)) + 1,
+                "cudaFree" if n % 7 == 0 else "cudaLaunchKernel",
+                n,
+            )
+        )
+    found = facts_of(tmp_path / "run", kernels=kernels, api=api)
+    assert (found.times >= 0).all()
+    assert found.times.sum() == (found.regions[:, 1] - found.regions[:, 0]).sum()
+
+
+def test_only_plain_steps_are_judged():
+    def row(step, start, end, kind="step", device=True):
+        first, last = (start + 10, end + 20) if device else (None, None)
+        return {"step": step, "start": start, "end": end, "kind": kind, "device_start": first, "device_end": last}
+
+    rows = [
+        row(0, 0, 100, "warm-up"),
+        row(1, 100, 200),
+        row(2, 200, 300, "checkpoint"),
+        row(3, 300, 400),
+        row(4, 400, 500, device=False),
+    ]
+    steps, regions = regions_of(rows)
+    assert steps.tolist() == [1, 3]
+    assert regions.tolist() == [[120, 220], [320, 420]]

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.align.planted import arrival, planted_run, rows_of
+from tests.making import make_run
+
+from alltrace.align.aligned import Aligned
+from alltrace.recipes.execution.ask import ask
+from alltrace.trace.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return planted_run(tmp_path_factory.mktemp("planted") / "run")
+
+
+def one_group(folder, op, *, size, ranks=4, members=4):
+    rows = {r: {"collectives": rows_of(r, 8, 0, size=size, members=members, op=op)} for r in range(ranks)}
+    return make_run(folder, rows, hosts={r: "ab"[r // 2] for r in range(ranks)})
+
+
+def test_bandwidth_is_free_of_waiting(run):
+    answer = ask(run, "collectives", {"link_gb_per_s": 10.0})
+    (row,) = answer.table.to_pylist()
+    assert (row["communicator"], row["op"], row["bytes"], row["group_size"], row["ranks"]) == ("c0", "AllReduce", 1 << 20, 4, "0-3")
+    assert (row["instances"], row["incomplete"]) == (20, 0)
+    # transfers take 500 us and the jitter of 300 ns, however long the ranks wait
+    assert row["transfer_median_ns"] == pytest.approx(500_230, abs=500)
+    assert row["algbw_gb_per_s"] == pytest.approx((1 << 20) / row["transfer_median_ns"], rel=1e-6)
+    assert row["busbw_gb_per_s"] == pytest.approx(row["algbw_gb_per_s"] * 1.5, rel=1e-6)
+    assert row["peak_percent"] == pytest.approx(row["busbw_gb_per_s"] * 10, rel=1e-6)
+    assert row["skew_median_ns"] == row["skew_max_ns"] == pytest.approx(2_000_000, abs=400)
+    assert row["wait_ns"] == row["wait_certain_ns"] == pytest.approx(20 * 5_920_000, abs=20 * 1_200)
+
+
+def test_share_of_peak_is_left_open_where_the_link_is_not_known(run):
+    assert ask(run, "collectives").table["peak_percent"].to_pylist() == [None]
+    for wrong in (0.0, -3.0, float("inf"), float("nan")):
+        with pytest.raises(UsageError, match="link-gb-per-s"):
+            ask(run, "collectives", {"link_gb_per_s": wrong})
+
+
+def test_instances_are_listed_by_time(run):
+    table = ask(run, "collectives", {"instances": True}).table
+    rows = table.to_pylist()
+    assert [r["ordinal"] for r in rows] == list(range(20))
+    zero = rows[0]["first_arrival_ns"] - arrival(0, 0)
+    for r in rows:
+        assert r["first_arrival_ns"] == pytest.approx(zero + arrival(0, r["ordinal"]), abs=400)
+        assert r["last_arrival_ns"] == pytest.approx(zero + arrival(2, r["ordinal"]), abs=400)
+        assert r["last_rank"] == 2
+        assert r["skew_ns"] == r["last_arrival_ns"] - r["first_arrival_ns"]
+        assert r["transfer_ns"] == r["end_ns"] - r["last_arrival_ns"]
+        assert r["busbw_gb_per_s"] == pytest.approx(1.5 * r["bytes"] / r["transfer_ns"], rel=1e-9)
+        assert r["certain"] is True
+        assert r["confidence"] == 1.0
+    (summed,) = ask(run, "collectives").table.to_pylist()
+    assert sum(r["wait_ns"] for r in rows) == summed["wait_ns"]
+    assert np.median([r["transfer_ns"] for r in rows]) == pytest.approx(summed["transfer_median_ns"], abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("op", "total", "share"),
+    [
+        ("AllReduce", 1, 1.5),
+        ("AllGather", 4, 0.75),
+        ("ReduceScatter", 4, 0.75),
+        ("AllToAll", 1, 0.75),
+        ("Broadcast", 1, 1.0),
+    ],
+)
+def test_the_formulas_are_those_of_nccl_tests(tmp_path, op, total, share):
+    (row,) = ask(one_group(tmp_path / "run", op, size=1_000_000), "collectives").table.to_pylist()
+    assert row["op"] == op
+    assert row["algbw_gb_per_s"] == pytest.approx(total * 1_000_000 / row["transfer_median_ns"], rel=1e-6)
+    assert row["busbw_gb_per_s"] == pytest.approx(share * row["algbw_gb_per_s"], rel=1e-6)
+
+
+def test_without_a_size_there_is_no_bandwidth(tmp_path):
+    (row,) = ask(one_group(tmp_path / "run", "AllReduce", size=None), "collectives").table.to_pylist()
+    assert row["bytes"] is None
+    assert row["busbw_gb_per_s"] is None
+    assert row["transfer_median_ns"] > 0
+
+
+def test_instances_that_lack_a_rank_have_waits_but_no_transfer(tmp_path):
+    run = one_group(tmp_path / "run", "AllReduce", size=1000, ranks=2, members=4)
+    answer = ask(run, "collectives")
+    (row,) = answer.table.to_pylist()
+    assert (row["group_size"], row["instances"], row["incomplete"]) == (4, 8, 8)
+    assert row["transfer_median_ns"] is row["skew_median_ns"] is row["busbw_gb_per_s"] is None
+    assert row["wait_ns"] == pytest.approx(8 * 20_000, abs=8 * 400)
+    assert any("8 of 8 instances lack a rank" in n for n in answer.notes)
+    assert ask(run, "collectives", {"instances": True}).table["transfer_ns"].null_count == 8
+
+
+def test_a_skew_below_three_residuals_is_not_stated_as_certain(run, monkeypatch):
+    monkeypatch.setattr(Aligned, "residual_ns", lambda _self, one, other: 0 if one == other else 1_000_000)
+    run.alignment.__dict__.pop("members", None)
+    answer = ask(run, "collectives", {"instances": True})
+    assert not any(answer.table["certain"].to_pylist())
+    assert any("20 of 20 instances" in n for n in answer.notes)
+    assert ask(run, "collectives").table["wait_certain_ns"].to_pylist() == [0]
+    run.alignment.__dict__.pop("members", None)
+
+
+def test_ranks_choose_instances(tmp_path):
+    ranks = {r: {"collectives": rows_of(r % 2, 6, 0, size=8, members=2, communicator=f"c{r // 2}")} for r in range(4)}
+    run = make_run(tmp_path / "run", ranks)
+    assert sorted(ask(run, "collectives").table["communicator"].to_pylist()) == ["c0", "c1"]
+    assert ask(run, "collectives", ranks=[3]).table["communicator"].to_pylist() == ["c1"]
+
+
+def test_one_rank_has_no_instances(tmp_path):
+    run = make_run(tmp_path / "run", {0: {"collectives": rows_of(0, 6, 0, size=8)}})
+    answer = ask(run, "collectives")
+    assert answer.table.num_rows == 0
+    assert any("one rank" in n for n in answer.notes)

@@ -1,0 +1,78 @@
+"""What stragglers sums for each rank is what a look at all members for that rank finds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from alltrace.recipes.analysis import lateness_patterns as patterns
+from alltrace.recipes.analysis.lateness import Lateness
+from alltrace.recipes.questions import stragglers
+from alltrace.replay import path
+from alltrace.trace.intervals import difference, merge
+
+RANKS = (0, 1, 2, 4, 5, 7)  # rank 7 takes part in nothing
+
+
+def question(seed):
+    """Some ranks of random instances, with steps of some of them."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for instance in range(30):
+        ranks = np.sort(draw.choice(7, int(draw.integers(2, 6)), replace=False))
+        arrival = instance * 100 + draw.integers(0, 60, len(ranks))
+        last = ranks[arrival.argmax()]
+        rows += [
+            {"instance": instance, "rank": r, "row": instance, "last_rank": last, "wait_ns": arrival.max() - a, "arrival_ns": a}
+            for r, a in zip(ranks.tolist(), arrival.tolist(), strict=True)
+        ]
+    members = pa.table({c: [int(r[c]) for r in rows] for c in rows[0]})
+    members = members.append_column("confidence", pa.array(draw.random(len(rows))))
+    members = members.append_column("fact", pa.array(draw.random(len(rows)) < 0.8))
+    stepping = draw.permutation([(r, s) for r in (0, 2, 5, 6) for s in range(8)])
+    start = stepping[:, 1] * 400 + draw.integers(0, 50, len(stepping))
+    device = pa.array(start + 20, mask=draw.random(len(start)) < 0.3)
+    steps = pa.table({"rank": stepping[:, 0], "step": stepping[:, 1], "start": start, "device_start": device})
+    parts = []
+    for rank in RANKS:
+        known = draw.permutation(30)[:25]
+        compute = merge(np.arange(40) * 75, np.arange(40) * 75 + 30)
+        parts.append(SimpleNamespace(rank=rank, table=(None, Lateness(known, draw.integers(0, 9, (25, 4)), compute))))
+    run = SimpleNamespace(ranks=[SimpleNamespace(rank=r, host=f"h{r % 2}") for r in range(8)])
+    return stragglers._Question(parts, members, steps, run), {p.rank: p.table[1] for p in parts}, steps
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_rank_has_what_its_own_members_tell(monkeypatch, seed):
+    asked, late, steps = question(seed)
+    monkeypatch.setattr(stragglers, "replay_of", lambda *_: None)
+    monkeypatch.setattr(stragglers, "peers_in", lambda *_: None)
+    monkeypatch.setattr(stragglers, "replay_notes", lambda *_: [])
+    monkeypatch.setattr(path, "blame_ns", lambda *_: ({}, 0.0))
+    monkeypatch.setattr(patterns, "own_excess", lambda *_: {})
+    monkeypatch.setattr(patterns, "stages", lambda _: [])
+    monkeypatch.setattr(stragglers._Question, "_name_ranges", lambda *_: None)
+    rows, _ = asked.answer()
+    w = asked._w
+    blamed = np.isin(w.instance, w.instance[w.counts])
+    assert sorted(r["rank"] for r in rows) == list(RANKS)
+    for row in rows:
+        own, mine = w.rank == row["rank"], blamed & (w.last == row["rank"])
+        counted = own & w.counts
+        waits = merge(w.arrival[counted], (w.arrival + w.wait_ns)[counted])
+        assert row["waited_ns"] == w.wait_ns[counted].sum()
+        assert row["caused_ns"] == w.wait_ns[w.counts & (w.last == row["rank"])].sum()
+        assert row["exposed_wait_ns"] == difference(waits, late[row["rank"]].compute).total_ns
+        assert row["operations"] == own.sum()
+        assert row["last_percent"] == (100 * len(set(w.instance[mine])) / own.sum() if own.any() else 0)
+        assert row["confidence"] == (w.confidence[mine].mean() if mine.any() else None)
+    before, step = asked._before(), asked._step_of()
+    listed = steps.to_pylist()
+    for n, (rank, row, arrival) in enumerate(zip(w.rank.tolist(), w.row.tolist(), w.arrival.tolist(), strict=True)):
+        at = np.flatnonzero(late[rank].row == row)
+        assert before[n].tolist() == (late[rank].before_ns[at[0]].tolist() if len(at) else [0] * 4)
+        begins = [(s["start"] if s["device_start"] is None else s["device_start"], s["step"]) for s in listed if s["rank"] == rank]
+        assert step[n] == max([b for b in begins if b[0] <= arrival], default=(0, -1))[1]

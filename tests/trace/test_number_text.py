@@ -1,0 +1,16 @@
+"""Numbers in sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from alltrace.trace.number_text import counted
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 ranks"), (1, "1 rank"), (2, "2 ranks"), (1024, "1,024 ranks")])
+def test_one_thing_has_no_s(number, text):
+    assert counted(number, "rank") == text
+
+
+def test_a_plural_of_its_own():
+    assert [counted(n, "entry", "entries") for n in (1, 2)] == ["1 entry", "2 entries"]

@@ -1,0 +1,80 @@
+"""Blocks of memory are lent, come back when nothing uses them, and are never lent twice at once."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.trace.reusable_buffers import Blocks
+
+
+def _address(block):
+    return block.bytes.ctypes.data
+
+
+def test_a_block_comes_back_when_the_last_buffer_is_gone():
+    blocks = Blocks(1 << 20)
+    block = blocks.lend(8000)
+    address = _address(block)
+    block.bytes[:8000].view(np.int64)[:] = np.arange(1000)
+    array = pa.Array.from_buffers(pa.int64(), 1000, [None, block.buffer(0, 8000)])
+    del block
+    gc.collect()
+    other = blocks.lend(8000)
+    assert _address(other) != address
+    other.bytes[:] = 255
+    assert array.to_pylist() == list(range(1000))
+    part = array.slice(990)
+    del array
+    assert _address(blocks.lend(8000)) != address
+    assert part.to_pylist() == list(range(990, 1000))
+    del part
+    held = [blocks.lend(8000), blocks.lend(8000)]
+    assert address in {_address(b) for b in held}
+
+
+def test_a_much_larger_block_is_not_lent():
+    blocks = Blocks(1 << 20)
+    large = blocks.lend(100_000)
+    address = _address(large)
+    del large
+    small = blocks.lend(49_999)
+    assert len(small.bytes) == 49_999
+    assert _address(small) != address
+    assert _address(blocks.lend(50_000)) == address
+
+
+def test_what_waits_is_bounded():
+    blocks = Blocks(10_000)
+    held = [blocks.lend(4_000) for _ in range(5)]
+    del held
+    assert sum(len(m) for m in blocks._free) == 8_000
+
+
+def test_few_small_blocks_wait():
+    blocks = Blocks(1 << 20)
+    held = [blocks.lend(8) for _ in range(1_000)]
+    del held
+    assert len(blocks._free) == 64
+    large = blocks.lend(1_000)  # none fits, none is lost
+    assert len(large.bytes) == 1_000
+    assert len(blocks._free) == 64
+
+
+def test_threads_never_share_a_block():
+    blocks = Blocks(1 << 20)
+
+    def work(number):
+        for _ in range(300):
+            block = blocks.lend(4_096)
+            block.bytes[:] = number
+            if not (block.bytes == number).all():
+                return False
+            del block
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
