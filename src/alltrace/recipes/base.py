@@ -187,6 +187,10 @@ class RunFacts(Protocol):
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
         ...
 
+    def name_table(self) -> Any:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        ...
+
 
 class Recipe(ABC):
     """One question. Its docstring is its documentation; the first line is its help.

@@ -45,3 +45,7 @@ class RankTables(Protocol):
     def texts(self, ids: Any) -> Any:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
         ...
+
+    def name_table(self) -> Any:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        ...

@@ -270,6 +270,10 @@ class StoredRank:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
         return self._names.texts(ids)
 
+    def name_table(self) -> Any:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        return self._names.table()
+
     def _aligned(self, table: Any, times: Sequence[str]) -> Any:
         if self.clock == ClockMap(0):
             return table

@@ -64,6 +64,10 @@ class SharedRank:
         """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
         return self._inner.texts(ids)
 
+    def name_table(self) -> Any:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        return self._inner.name_table()
+
     def release(self, tables: Sequence[str]) -> None:
         """Forget these tables, which nobody will ask for again."""
         for table in tables:

@@ -268,6 +268,10 @@ class WindowedRank:
         """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
         return self._inner.texts(ids)
 
+    def name_table(self) -> Any:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        return self._inner.name_table()
+
     def _rows(self, table: Any, times: Sequence[str], *, device: bool) -> NDArray[Any]:
         """Which rows start in a chosen step; where a row has no start on the device, the call's start on the host counts."""
         first = table.column(times[0])
@@ -324,3 +328,7 @@ class WindowedRun:
     def texts(self, ids: Any) -> Any:
         """The strings of an Arrow array of name ids."""
         return self._inner.texts(ids)
+
+    def name_table(self) -> Any:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        return self._inner.name_table()

@@ -252,6 +252,10 @@ class FilteredRank:
         """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
         return self._inner.texts(ids)
 
+    def name_table(self) -> Any:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        return self._inner.name_table()
+
     def _kept(self, table: str, rows: Any) -> NDArray[np.bool_]:
         names = rows.column_names
         first = "start" if "start" in names else "time"

@@ -1,0 +1,127 @@
+"""Runs the SQL statements of recipes: DuckDB over Arrow tables in memory, spilling to a temporary folder.
+
+The tables of a statement are the rank's canonical tables, or the parts of all ranks, under their own names. Columns of names hold
+ids; the relation `names` (`id`, `value`) has their texts, and the macro `text_of(id)` looks one up. Nothing else is within reach of
+a statement: no file, no extension, no variable of this program.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import weakref
+from functools import cache
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from alltrace.trace.errors import AlltraceError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MEMORY_BYTES = 1 << 30
+"""What DuckDB may hold in memory; what a sort or a join needs beyond it goes to disk."""
+
+MACROS = (
+    # the text of a name's id; null where the id is null
+    "text_of(i) AS (SELECT any_value(value) FROM names WHERE id = i)",
+    # of rows sorted by value, `reach` being the running sum of their counts: the k-th smallest value, k from 0
+    "kth(value, reach, k) AS min(value) FILTER (reach > k)",
+    "square(x) AS x * x",
+    # the quartile of n values that has `quarters` of 4 below it; see `statistics_sql.Quantile`
+    """quartile_type_2(value, reach, n, quarters) AS kth(value, reach, (n * quarters + 3) // 4 - 1) + (
+        kth(value, reach, least(n * quarters // 4, n - 1)) - kth(value, reach, (n * quarters + 3) // 4 - 1)) / 2""",
+    """quartile_type_7(value, reach, n, quarters) AS kth(value, reach, (n - 1) * quarters // 4) + (
+        kth(value, reach, least((n - 1) * quarters // 4 + 1, n - 1)) - kth(value, reach, (n - 1) * quarters // 4)
+        ) * (any_value((n - 1) * quarters % 4) / 4)""",
+    # a call's name without the version `_vNNNN` that the profiler adds
+    "call_name(name) AS regexp_replace(name, '_v[0-9]{4}$', '')",
+)
+
+
+class _Engine:
+    """One database in memory; each statement has a connection of its own to it."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        folder = tempfile.mkdtemp(prefix="alltrace-sql-")
+        weakref.finalize(self, rmtree, folder, ignore_errors=True)
+        self.folder = folder
+        self.database = duckdb.connect(
+            ":memory:",
+            config={
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "memory_limit": f"{MEMORY_BYTES >> 20}MiB",
+                "python_enable_replacements": "false",
+                "temp_directory": folder,
+            },
+        )
+        self.database.execute("CREATE TABLE names (id BIGINT, value VARCHAR)")
+        add_macros(self.database)
+
+
+def add_macros(connection: Any) -> None:
+    """Create the macros that statements of recipes use; the connection must have the relation `names`."""
+    for macro in MACROS:
+        connection.execute(f"CREATE MACRO {macro}")
+
+
+@cache
+def _engine() -> _Engine:
+    return _Engine()
+
+
+def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping[str, Any] | None = None) -> Any:
+    """The rows of one SELECT.
+
+    Args:
+        statement: The statement; `$name` stands for a parameter.
+        tables: Arrow tables by the names that the statement has for them.
+        parameters: Values by name; those that the statement does not mention are left out.
+
+    Returns:
+        A `pyarrow.Table`. Whole numbers beyond 64 bits are decimals; a column whose values all fit is int64.
+
+    Raises:
+        AlltraceError: Memory and disk do not suffice, or a sum does not fit into 128 bits.
+    """
+    import duckdb
+
+    engine = _engine()
+    mentioned = set(re.findall(r"\$(\w+)", statement))
+    given = {name: value for name, value in (parameters or {}).items() if name in mentioned}
+    connection = engine.database.cursor()
+    try:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return whole_numbers(connection.sql(statement, params=given or None).to_arrow_table())
+    except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+        raise AlltraceError(
+            f"memory and the temporary folder {engine.folder} do not suffice for this question ({_one_line(error)}); "
+            "ask fewer ranks or steps at once, or set TMPDIR to a folder on a larger disk"
+        ) from error
+    except duckdb.OutOfRangeException as error:
+        raise AlltraceError(
+            f"the numbers are too large to be summed exactly ({_one_line(error)}); the reports hold times or sizes that cannot be"
+        ) from error
+    finally:
+        connection.close()
+
+
+def whole_numbers(table: Any) -> Any:
+    """The table with whole numbers of 128 bits as int64 where all values of a column fit; others stay decimals."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_decimal(field.type) and field.type.scale == 0:
+            try:
+                table = table.set_column(at, field.name, table.column(at).cast(pa.int64()))
+            except pa.ArrowInvalid:
+                continue
+    return table
+
+
+def _one_line(error: Exception) -> str:
+    return printable(" ".join(str(error).split()))

@@ -1,0 +1,85 @@
+"""Recipes that are SQL: a statement over one rank's tables, and a statement over the parts of all ranks.
+
+Statements have placeholders in braces. What replaces them is an identifier or an expression of ours from a closed set that the
+options choose from; what users type is a parameter (`$name`), never text of a statement.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.recipes.base import Part, RankTables, Recipe, RunFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PARTS = "parts"
+_NAMES = re.compile(r"\b(names|text_of)\b")
+
+
+class SqlRecipe(Recipe):
+    """A recipe whose `map` is one SELECT over a rank's tables.
+
+    Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty.
+
+    Attributes:
+        map_sql: The statement over a rank's tables. Joins of two tables name `rank` among their columns, so that the statement
+            holds for one rank and for all of them at once.
+    """
+
+    map_sql: ClassVar[str]
+
+    def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002
+        """What replaces the placeholders of the statements under `options`."""
+        return {}
+
+    def parameters(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values of `$name` in the statements: the options by their names."""
+        return options
+
+    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The tables that the map reads, by name, `rank` first in each; overridden where a loop adds columns."""
+        return {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
+
+    def map_statement(self, options: Mapping[str, Any]) -> str:
+        """The statement that `map` runs over one rank's tables."""
+        return self.map_sql.format_map(self.words(options))
+
+    def reduce_statement(self, options: Mapping[str, Any]) -> str:
+        """The statement over `parts`, which has the columns of what `map_statement` gives, `rank` before them."""
+        raise NotImplementedError
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The rows of the map's statement."""
+        statement, tables = self.map_statement(options), self.rank_tables(rank, options)
+        if _NAMES.search(statement):
+            tables["names"] = rank.name_table()
+        return run_statement(statement, tables, self.parameters(options))
+
+    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
+        """The rows of the reduce's statement over the parts that have rows, of which there must be one."""
+        tables = {PARTS: parts_table(parts), "names": run.name_table()}
+        return run_statement(self.reduce_statement(options), tables, self.parameters(options))
+
+    def shown_statement(self, options: Mapping[str, Any]) -> str:
+        """One statement over all ranks that gives what the recipe computes, for `alltrace sql`: the schema `ids` has the tables."""
+        tables = ",\n".join(f"{table} AS (FROM ids.{table})" for table in self.reads(options))
+        parts = f"{PARTS} AS (\n{self.map_statement(options).strip()}\n)"
+        return f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
+
+
+def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> Any:
+    """A canonical table of a rank with its number as the column `rank` in front; empty where the rank has none."""
+    found = rank.table(table, columns)
+    return found.add_column(0, "rank", pa.array(np.full(found.num_rows, rank.rank, np.int32)))
+
+
+def parts_table(parts: Sequence[Part]) -> Any:
+    """The rows of all parts that have any, with the rank in front."""
+    tables = [part.table.add_column(0, "rank", pa.array(np.full(part.table.num_rows, part.rank, np.int32))) for part in parts]
+    return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="default")
