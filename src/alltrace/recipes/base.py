@@ -14,7 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 
-__all__ = ["Answer", "AnswerColumn", "AnswerTable", "Chart", "ChartKind", "Option", "Part", "RankTables", "Recipe", "RunFacts", "answer_schema"]
+__all__ = [
+    "Answer",
+    "AnswerColumn",
+    "AnswerTable",
+    "Chart",
+    "ChartKind",
+    "Option",
+    "Part",
+    "RankTables",
+    "Recipe",
+    "RunFacts",
+    "answer_schema",
+]
 
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
 

@@ -18,7 +18,7 @@ _KEYS = ("name", "kind")
 _REALS = ("time_percent", "mean_ns", "q1_ns", "median_ns", "q3_ns", "stddev_ns")
 _SELECTED = {
     "total_ns": "total AS total_ns",
-    "time_percent": "coalesce(total / nullif(sum(total) OVER (), 0) * 100, 0) AS time_percent",
+    "time_percent": "total / coalesce(nullif(sum(total) OVER (), 0), 1) * 100 AS time_percent",
     **{f"{name}_ns": f"{name} AS {name}_ns" for name in ("mean", "q1", "median", "q3", "min", "max", "stddev")},
 }
 
