@@ -82,4 +82,4 @@ def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> Any:
 def parts_table(parts: Sequence[Part]) -> Any:
     """The rows of all parts that have any, with the rank in front."""
     tables = [part.table.add_column(0, "rank", pa.array(np.full(part.table.num_rows, part.rank, np.int32))) for part in parts]
-    return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="default")
+    return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")
