@@ -31,6 +31,9 @@ class FakeRun:
     def texts(self, ids: Any) -> pa.Array:
         return pa.array([TEXTS.get(i) for i in ids.to_pylist()], pa.string())
 
+    def name_table(self) -> pa.Table:
+        return pa.table({"id": list(TEXTS), "value": list(TEXTS.values())})
+
 
 class FakeRank(FakeRun):
     host = "h"

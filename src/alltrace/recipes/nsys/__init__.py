@@ -1,13 +1,13 @@
 """The recipes of `nsys recipe` by their own names, with their options, tables and columns, over ranks instead of files."""
 
 RECIPES: dict[str, str] = {
-    "cuda_api_sum": "alltrace.recipes.nsys.cuda_api_sum",
+    "cuda_api_sum": "alltrace.recipes.nsys.stats_sum:CudaApiSum",
     "cuda_api_sync": "alltrace.recipes.nsys.cuda_api_sync",
     "cuda_gpu_kern_hist": "alltrace.recipes.nsys.cuda_gpu_kern_hist",
     "cuda_gpu_kern_pace": "alltrace.recipes.nsys.cuda_gpu_kern_pace",
-    "cuda_gpu_kern_sum": "alltrace.recipes.nsys.cuda_gpu_kern_sum",
-    "cuda_gpu_mem_size_sum": "alltrace.recipes.nsys.cuda_gpu_mem_size_sum",
-    "cuda_gpu_mem_time_sum": "alltrace.recipes.nsys.cuda_gpu_mem_time_sum",
+    "cuda_gpu_kern_sum": "alltrace.recipes.nsys.stats_sum:CudaGpuKernSum",
+    "cuda_gpu_mem_size_sum": "alltrace.recipes.nsys.stats_sum:CudaGpuMemSizeSum",
+    "cuda_gpu_mem_time_sum": "alltrace.recipes.nsys.stats_sum:CudaGpuMemTimeSum",
     "cuda_gpu_time_util_map": "alltrace.recipes.nsys.cuda_gpu_time_util_map",
     "cuda_memcpy_async": "alltrace.recipes.nsys.cuda_memcpy_async",
     "cuda_memcpy_sync": "alltrace.recipes.nsys.cuda_memcpy_sync",
@@ -33,7 +33,7 @@ RECIPES: dict[str, str] = {
     "nvtx_gpu_proj_trace": "alltrace.recipes.nsys.nvtx_gpu_proj_trace",
     "nvtx_pace": "alltrace.recipes.nsys.nvtx_pace",
     "nvtx_sum": "alltrace.recipes.nsys.nvtx_sum",
-    "osrt_sum": "alltrace.recipes.nsys.osrt_sum",
+    "osrt_sum": "alltrace.recipes.nsys.stats_sum:OsrtSum",
     "storage_util_map": "alltrace.recipes.nsys.storage_util_map",
     "ucx_gpu_time_util_map": "alltrace.recipes.nsys.ucx_gpu_time_util_map",
 }

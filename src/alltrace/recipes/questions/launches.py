@@ -133,7 +133,7 @@ class Launches(SqlRecipe):
         keys = _keys(options)
         named = {} if by_rank else {"name": f"coalesce({', '.join(['text_of(name)', *keys[1:]])})"}
         statistics = statistics_statement(
-            {**named, "measure": "measure"}, (*keys, "measure"), "type_7", by_rank=by_rank, further=_ABOVE
+            {**named, "measure": "measure"}, (*keys, "measure"), "type_7", quartiles=False, by_rank=by_rank, further=_ABOVE
         )
         order = "rank" if by_rank else "launches DESC, coalesce(name, '') LIMIT if($top = 0, NULL, $top)"
         return _REDUCE.format(by="rank" if by_rank else "name", statistics=statistics, order=order)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import VALUE, group
+from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Option
 from alltrace.recipes.stats.base import BY_RANK, NVTX_NAME, Cell
 
@@ -198,9 +198,3 @@ def launch_ranges(rank: RankTables, kernels: Any) -> Any:
     place = np.full(kernels.num_rows, -1, np.int64)
     place[kernel] = np.arange(len(kernel))
     return pc.take(names, pa.array(place, mask=place < 0))
-
-
-def memory_rows(rank: RankTables) -> Any:
-    """The copies and fills of a rank: `kind` and `value`, their durations in ns."""
-    copies = rank.table("copies", ["start", "end", "kind"])
-    return pa.table({"kind": column(copies, "kind"), VALUE: durations(copies)})
