@@ -83,3 +83,9 @@ def parts_table(parts: Sequence[Part]) -> Any:
     """The rows of all parts that have any, with the rank in front."""
     tables = [part.table.add_column(0, "rank", pa.array(np.full(part.table.num_rows, part.rank, np.int32))) for part in parts]
     return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")
+
+
+def answer_table(rows: Any, schema: Any) -> Any:
+    """The rows of a statement with the types of an answer; whole numbers beyond 64 bits stay decimals."""
+    fields = [found if pa.types.is_decimal(found.type) else field for field, found in zip(schema, rows.schema, strict=True)]
+    return rows.cast(pa.schema(fields))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_schema
-from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,8 @@ class LaunchConfigurations(SqlRecipe):
     chart = Chart("bars", "name", ("total_ns",), detail="grid_x", title="Time of launch configurations")
 
     map_sql = f"""
-SELECT {_KEYS}, count("end" - start) AS launches, sum("end" - start) AS total, min("end" - start) AS least, max("end" - start) AS most
+SELECT {_KEYS}, count("end" - start) AS launches,
+  sum("end" - start) AS total, min("end" - start) AS least, max("end" - start) AS most
 FROM kernels GROUP BY ALL
 """
 
@@ -51,7 +52,7 @@ FROM kernels GROUP BY ALL
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The rows of the statement."""
         schema = answer_schema(self.columns, _NAMES, {"time_percent": 2})
-        table = self.over_parts(parts, run, options).cast(schema) if parts else schema.empty_table()
+        table = answer_table(self.over_parts(parts, run, options), schema) if parts else schema.empty_table()
         return Answer(table, self.columns, chart=self.chart)
 
 
