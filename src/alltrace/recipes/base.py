@@ -254,6 +254,16 @@ class Recipe(ABC):
         """The options as `map` and `reduce` get them: with what `map` must know of the run, such as bins equal on all ranks."""
         return options
 
+    def shown_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """The question as one SELECT over all ranks, for `alltrace sql`.
+
+        Raises:
+            UsageError: It is not one that SQL answers.
+        """
+        from alltrace.trace.errors import UsageError
+
+        raise UsageError(f"{self.name} is not computed by SQL but by compiled loops; ask it without --show-sql")
+
     @abstractmethod
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """What one rank contributes, as a `pyarrow.Table`; runs in any process."""

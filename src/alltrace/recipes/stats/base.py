@@ -163,7 +163,6 @@ class SumReport(StatsReport, SqlRecipe):
         ties: How rows of equal totals are ordered: `count`, or titles of `named`, ascending.
         sizes: Whether the values are bytes rather than times.
         totaled: Title of their sum; None for `Total Time`, or `Total` of sizes.
-        quartiles: Whether `over_parts` gives the first and third quartile too.
     """
 
     keys: ClassVar[tuple[str, ...]]
@@ -175,7 +174,6 @@ class SumReport(StatsReport, SqlRecipe):
     ties: ClassVar[tuple[str, ...]]
     sizes: ClassVar[bool] = False
     totaled: ClassVar[str | None] = None
-    quartiles: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Compose the cells from the subclass' words."""
@@ -197,11 +195,11 @@ class SumReport(StatsReport, SqlRecipe):
         return distribution_statement(self.keys, self.events.format_map(self.words(options)))
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """The statistics of each name over all ranks, or by rank, the largest total first."""
+        """The statistics of each name over all ranks, or by rank, the largest total first; with `quartiles` these too."""
         by_rank = bool(options.get("by_rank"))
         labels = {title: f"coalesce({expression}, '')" for title, expression in self.labels.items()}
         order = ["total DESC", *(f'"{name}"' for name in self.ties)]
-        statistics = statistics_statement(labels, self.keys, by_rank=by_rank, quartiles=self.quartiles)
+        statistics = statistics_statement(labels, self.keys, by_rank=by_rank, quartiles=bool(options.get("quartiles")))
         return f"{statistics}\nORDER BY {', '.join([RANK, *order] if by_rank else order)}"
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
