@@ -11,10 +11,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from alltrace.run.rank_tables import RankTables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
-__all__ = ["Answer", "AnswerColumn", "AnswerTable", "Chart", "ChartKind", "Option", "Part", "RankTables", "Recipe", "RunFacts"]
+__all__ = [
+    "Answer",
+    "AnswerColumn",
+    "AnswerTable",
+    "Chart",
+    "ChartKind",
+    "Option",
+    "Part",
+    "RankTables",
+    "Recipe",
+    "RunFacts",
+    "answer_schema",
+]
 
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
 
@@ -25,6 +37,29 @@ class AnswerColumn(NamedTuple):
     name: str
     unit: str | None
     doc: str
+
+
+def answer_schema(
+    columns: Sequence[AnswerColumn], texts: Collection[str] = (), decimals: Mapping[str, int | None] | None = None
+) -> Any:
+    """The types of an answer's columns: a `pyarrow.Schema`, `rank` of 32 bits and other whole numbers of 64.
+
+    Args:
+        columns: The columns.
+        texts: The names of those that hold text.
+        decimals: How many digits after the point those with fractions are shown with, by name; None for all.
+    """
+    import pyarrow as pa
+
+    def field(name: str) -> Any:
+        if name in texts:
+            return pa.field(name, pa.string())
+        if decimals is None or name not in decimals:
+            return pa.field(name, pa.int32() if name == "rank" else pa.int64())
+        digits = decimals[name]
+        return pa.field(name, pa.float64(), metadata=None if digits is None else {"decimals": str(digits)})
+
+    return pa.schema([field(column.name) for column in columns])
 
 
 class Option(NamedTuple):

@@ -84,6 +84,7 @@ def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> Any:
 def parts_table(parts: Sequence[Part]) -> Any:
     """The rows of all parts that have any, with the rank in front."""
     tables = [part.table.add_column(0, "rank", pa.array(np.full(part.table.num_rows, part.rank, np.int32))) for part in parts]
+<<<<<<< HEAD
     return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="default")
 
 
@@ -91,3 +92,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return "NULL" if value is None else str(value)
+=======
+    return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")
+>>>>>>> questions-sql
