@@ -3,6 +3,9 @@
 Environment variables:
     ALLTRACE_SANITIZE: sanitizers to compile with, as the compiler names them, such as `address,undefined`.
         What they report ends the program and names the line of the .pyx. `make sanitize` sets it.
+    ALLTRACE_LINETRACE: if set, every line of the .pyx is reported to coverage tools. The limited API has no line tracing, so such
+        a build is for one version of Python. The C sources stand beside the .pyx, where `Cython.Coverage` looks for them.
+        `make coverage-core` sets it, in a copy of the sources.
 """
 
 import os
@@ -24,6 +27,8 @@ DIRECTIVES = {
     "show_performance_hints": False,  # they advise against checked indices
 }
 SANITIZERS = os.environ.get("ALLTRACE_SANITIZE")
+LINETRACE = bool(os.environ.get("ALLTRACE_LINETRACE"))
+TRACE_MACROS = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
 
 
 def extensions() -> list[Extension]:
@@ -34,8 +39,8 @@ def extensions() -> list[Extension]:
         Extension(
             f"alltrace.core.{source.stem}",
             [str(source)],
-            define_macros=[LIMITED_API],
-            py_limited_api=True,
+            define_macros=TRACE_MACROS if LINETRACE else [LIMITED_API],
+            py_limited_api=not LINETRACE,
             extra_compile_args=["-O1", "-g1", "-fno-omit-frame-pointer", *instrumented] if SANITIZERS else optimized,
             extra_link_args=instrumented if SANITIZERS else [],
         )
@@ -46,9 +51,9 @@ def extensions() -> list[Extension]:
 setup(
     ext_modules=cythonize(
         extensions(),
-        compiler_directives=DIRECTIVES,
+        compiler_directives={**DIRECTIVES, "linetrace": LINETRACE},
         emit_linenums=bool(SANITIZERS),
-        build_dir="build/cython-sanitized" if SANITIZERS else "build/cython",
+        build_dir=None if LINETRACE else "build/cython-sanitized" if SANITIZERS else "build/cython",
         quiet=True,
     ),
     options={"bdist_wheel": {"py_limited_api": "cp311"}, "build_ext": {"parallel": os.cpu_count()}},
