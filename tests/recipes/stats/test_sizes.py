@@ -13,15 +13,23 @@ def test_sizes_of_copies(tmp_path):
     rows = ask(make_run(tmp_path / "run", {0: {"copies": copies}}), find_report("cuda_gpu_mem_size_sum")).table.to_pylist()
     assert rows == [
         {
-            "Total (MB)": 16.0, "Count": 4, "Avg (MB)": 4.0, "Med (MB)": 3.0, "Min (MB)": 1.0, "Max (MB)": 9.0, "StdDev (MB)": 3.559,
-            "Operation": "[CUDA memcpy Host-to-Device]",
+            "Total (MB)": 16.0, "Count": 4, "Avg (MB)": 4.0, "Med (MB)": 3.0, "Min (MB)": 1.0, "Max (MB)": 9.0,
+            "StdDev (MB)": 3.559, "Operation": "[CUDA memcpy Host-to-Device]",
         }
     ]  # fmt: skip
 
 
 def test_sizes_of_messages(tmp_path):
     sends = [
-        {"start": 10 * mb, "end": 10 * mb + 5, "name": "MPI_Send", "kind": "p2p", "bytes": mb * 1_000_000, "tag": 40 + mb, "peer": 1}
+        {
+            "start": 10 * mb,
+            "end": 10 * mb + 5,
+            "name": "MPI_Send",
+            "kind": "p2p",
+            "bytes": mb * 1_000_000,
+            "tag": 40 + mb,
+            "peer": 1,
+        }
         for mb in (6, 1, 2)
     ]
     run = make_run(tmp_path / "run", {0: {"mpi": sends}})
