@@ -1,7 +1,8 @@
 """Measures which lines of the compiled modules the tests run. `python tools/core_coverage.py [TESTS...]`, `make coverage-core`.
 
 Coverage tools see no line of a module that is built for the limited API. So the package is built again without it, with line
-tracing, from a copy of the sources in build/linetrace, and the tests run on that build, which is several times slower.
+tracing, from a copy of the sources in build/linetrace, and the tests run on that build, which is several times slower. The copy
+holds the GIL throughout: without it Cython's tracing of exceptions crashes.
 """
 
 from __future__ import annotations
@@ -26,17 +27,20 @@ include = {source}/core/*.pyx
 show_missing = True
 skip_empty = True
 """
-# a function without the GIL whose whole body takes it
-TAKES_GIL = re.compile(r"^(cdef [^\n]* nogil:\n    with gil:)", re.MULTILINE)
-FIRST_IMPORT = re.compile(r"^((?:from|cimport|import) )", re.MULTILINE)
+GIL = re.compile(r"\bwith (?:no)?gil:"), "if True:"
+NO_GIL = re.compile(r" nogil\b"), ""
 
 
 def build() -> Path:
     """The `src` folder of a copy of the package that reports its lines; compiles again what has changed."""
     source = COPY / "src" / "alltrace"
     shutil.copytree(ROOT / "src" / "alltrace", source, ignore=shutil.ignore_patterns(*BUILT), dirs_exist_ok=True)
-    for module in (source / "core").glob("*.pyx"):
-        _trace_no_raise(module)
+    for module in [*(source / "core").glob("*.pyx"), *(source / "core").glob("*.pxd")]:
+        text, times = module.read_text(encoding="utf-8"), module.stat()
+        for pattern, replacement in (GIL, NO_GIL):
+            text = pattern.sub(replacement, text)
+        module.write_text(text, encoding="utf-8")
+        os.utime(module, ns=(times.st_atime_ns, times.st_mtime_ns))  # so that what has not changed is not compiled
     shutil.copy2(ROOT / "setup.py", COPY)
     subprocess.run(
         [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", "src"],
@@ -45,16 +49,6 @@ def build() -> Path:
         check=True,
     )
     return source.parent
-
-
-def _trace_no_raise(module: Path) -> None:
-    """Trace no function that takes the GIL only to raise: there, tracing by Cython 3.3 crashes."""
-    text = module.read_text(encoding="utf-8")
-    changed, functions = TAKES_GIL.subn(r"@cython.linetrace(False)\n@cython.profile(False)\n\1", text)
-    if functions:
-        times = module.stat()
-        module.write_text(FIRST_IMPORT.sub(r"cimport cython\n\1", changed, count=1), encoding="utf-8")
-        os.utime(module, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def main(tests: list[str]) -> int:
