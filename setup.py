@@ -27,7 +27,7 @@ DIRECTIVES = {
 }
 SANITIZERS = os.environ.get("ALLTRACE_SANITIZE")
 LINETRACE = bool(os.environ.get("ALLTRACE_LINETRACE"))
-TRACE_MACROS = [("CYTHON_TRACE", "1")]
+TRACE_MACROS = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
 
 
 def extensions() -> list[Extension]:
