@@ -64,13 +64,14 @@ class Aligned:
         """
         from alltrace.align.members import described
 
-        if self.run.overlay is None:
-            return described(self, MEMBERS.arrow_schema().empty_table(), {})
-        stored = read_parquet(self.run.overlay.folder / "members.parquet", MEMBERS.column_names)
-        stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
-        wanted = ["op", "bytes", "datatype", "stream", "device", "evidence", "group_size"]
-        tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
-        return described(self, stored, tables)
+        stored, tables = MEMBERS.arrow_schema().empty_table(), {}
+        if self.run.overlay is not None:
+            stored = read_parquet(self.run.overlay.folder / "members.parquet", MEMBERS.column_names)
+            stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
+            wanted = ["op", "bytes", "datatype", "stream", "device", "evidence", "group_size"]
+            tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
+        sizes = [g.size for g in self.groups]
+        return described(stored, tables, group_sizes=sizes, texts=self.run.texts, residual_ns=self.residual_ns)
 
     @cached_property
     def steps(self) -> Any:

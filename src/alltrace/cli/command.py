@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.engine import add_engine_options, start_engine
 from alltrace.cli.progress import watching
 from alltrace.trace.errors import UsageError
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from alltrace.api import OpenRun
 
 _MOST_RANKS = 1 << 20
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
 FORMATS = ("table", "json", "csv", "md", "parquet")
 
 
@@ -95,7 +95,7 @@ def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False
             metavar="FILE",
             help="write the answer to FILE instead of standard output; needed for parquet",
         )
-    group.add_argument("--limit", type=_not_negative, metavar="N", help="show only the first N rows")
+    group.add_argument("--limit", type=not_negative, metavar="N", help="show only the first N rows")
     group.add_argument(
         "--picture", type=Path, metavar="FILE", help="also draw the answer into FILE, a .png or .svg; needs `alltrace[pictures]`"
     )
@@ -161,18 +161,3 @@ def parse_ranks(text: str | None) -> list[int] | None:
             raise UsageError(f"--ranks is {text!r}; expected numbers and spans such as 0-7,64")
         ranks.update(range(first, last + 1))
     return sorted(ranks)
-
-
-def positive(text: str) -> int:
-    """An argument that is a whole number from 1 up."""
-    return _whole(text, 1)
-
-
-def _not_negative(text: str) -> int:
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    if not _NUMBER.fullmatch(text) or int(text) < least:
-        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a whole number from {least} up")
-    return int(text)

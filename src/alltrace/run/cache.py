@@ -21,7 +21,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.readers.base import open_report
+from alltrace.readers.registry import open_report
 from alltrace.run.discover import find_reports, outdated
 from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
 from alltrace.run.report_hash import Content, content_hash, file_stamps

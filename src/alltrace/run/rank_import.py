@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from alltrace.readers.base import open_report
+from alltrace.readers.registry import open_report
 from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, rank_folder, rank_to_json, write_json
 from alltrace.run.parquet import read_parquet, write_parquet
 from alltrace.run.prefetch import ahead

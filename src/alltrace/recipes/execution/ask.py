@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Option, Part, Recipe
 from alltrace.recipes.execution.availability import able_ranks, check_imported, note_on_empty, notes_on_missing
-from alltrace.recipes.execution.window import RankWindow, Window, WindowedRank, WindowedRun, select, window_of
+from alltrace.recipes.execution.window import RankWindow, Window, WindowedRank, select, window_of
 from alltrace.recipes.registry import find
 from alltrace.trace.errors import UsageError
 

@@ -1,4 +1,4 @@
-"""An alignment cut down to the steps that a question is about."""
+"""The facts of a run and its alignment, cut down to the steps that a question is about."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from alltrace.recipes.execution.window import NONE, WindowedRank
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.base import RunFacts
     from alltrace.recipes.execution.window import Window
 
 
@@ -67,3 +70,40 @@ class WindowedAlignment(Aligned):
             if number in self._window.ranks:
                 kept[mine] = np.isin(step[mine], self._window.ranks[number].steps)
         return found.filter(pa.array(kept))
+
+
+class WindowedRun:
+    """The facts of a run for `reduce`, with the chosen steps' span."""
+
+    def __init__(self, run: RunFacts, window: Window) -> None:
+        self._inner = run
+        self._window = window
+
+    @property
+    def manifest(self) -> Any:
+        """The facts of the run."""
+        return self._inner.manifest
+
+    @property
+    def ranks(self) -> Sequence[Any]:
+        """The ranks, by number."""
+        return self._inner.ranks
+
+    @cached_property
+    def alignment(self) -> Any:
+        """The alignment, cut down to the chosen steps; None where the recipe needs none."""
+        whole = self._inner.alignment
+        return None if whole is None else WindowedAlignment(whole, self._window)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """First start and last end of the chosen steps."""
+        return self._window.span_ns
+
+    def texts(self, ids: Any) -> Any:
+        """The strings of an Arrow array of name ids."""
+        return self._inner.texts(ids)
+
+    def name_table(self) -> Any:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        return self._inner.name_table()
