@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alltrace.run.resolve import resolve
 from alltrace.run.store import Run
 
 if TYPE_CHECKING:
@@ -131,14 +133,4 @@ def open_run(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None
     Raises:
         InputError: No report can be read.
     """
-    from alltrace.run.manifest import given_run
-
-    given = [os.fspath(i) for i in inputs]
-    path = given_run(given)
-    if path is None:
-        from pathlib import Path
-
-        from alltrace.run.cache import resolve
-
-        path = resolve(given, cache_dir=None if cache_dir is None else Path(cache_dir))
-    return OpenRun(path)
+    return OpenRun(resolve([os.fspath(i) for i in inputs], cache_dir=None if cache_dir is None else Path(cache_dir)))

@@ -456,7 +456,7 @@ def _is_range(table: Any) -> Any:
 def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[str]:
     """Adds the scalability against the reference to the rows; returns what must be known of it."""
     from alltrace.recipes.execution.ask import ask
-    from alltrace.run.cache import resolve
+    from alltrace.run.resolve import resolve
     from alltrace.run.store import Run
 
     reference = Run(resolve([options["reference"]]))
