@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+    import duckdb
+    import pandas as pd
+    import pyarrow as pa
+
     from alltrace.align.aligned import Aligned
-    from alltrace.recipes.base import Answer
+    from alltrace.recipes.base import Answer, OptionValue
 
 
 class Result(NamedTuple):
@@ -31,11 +35,11 @@ class Result(NamedTuple):
         """What a reader must know: ranks left out, what could not be judged and why."""
         return self.answer.notes
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """The answer as a `pyarrow.Table`; the units of its columns are in `answer.columns`."""
         return self.answer.table
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The answer as a pandas data frame; pandas must be installed."""
         return self.answer.table.to_pandas()
 
@@ -84,13 +88,13 @@ class OpenRun(Run):
 
         return aligned(self, jobs=jobs)
 
-    def table(self, table: str, ranks: Sequence[int] | None = None) -> Any:
+    def table(self, table: str, ranks: Sequence[int] | None = None) -> duckdb.DuckDBPyRelation:
         """The canonical `table` of all ranks as a DuckDB relation (see `Run.table`); for `collectives` the run is aligned first."""
         if table == "collectives" and self.overlay is None:
             self.aligned()
         return super().table(table, ranks)
 
-    def connect(self, tables: Sequence[str] | None = None) -> Any:
+    def connect(self, tables: Sequence[str] | None = None) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the tables (see `Run.connect`); a run of several hosts is aligned first, so that times compare."""
         if len(self.hosts) > 1 and self.overlay is None:
             self.aligned()
@@ -104,7 +108,7 @@ class OpenRun(Run):
         ranks: Sequence[int] | None = None,
         steps: str | None = None,
         skip_warmup: bool = False,
-        **options: Any,
+        **options: OptionValue,
     ) -> Result:
         """The answer of the recipe called `name`.
 

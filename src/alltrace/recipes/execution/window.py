@@ -15,6 +15,7 @@ from alltrace.trace.schema import DICTIONARIES, TABLES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
@@ -215,7 +216,7 @@ class WindowedRank:
         """Whether the rank has rows of the canonical `table`, in any step."""
         return self._inner.has(table)
 
-    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+    def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of the canonical `table` that start in a chosen step (see `RankTables.table`)."""
         declared = TABLES[table]
         order = declared.order
@@ -231,7 +232,7 @@ class WindowedRank:
 
         return found.select(wanted).filter(pa.array(kept))
 
-    def gpu_samples(self, columns: Sequence[str]) -> Any:
+    def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
         """The samples of the rank's GPUs that were taken in a chosen step of the rank (see `RankTables.gpu_samples`)."""
         import pyarrow as pa
 
@@ -239,7 +240,7 @@ class WindowedRank:
         found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
         return found.select(wanted).filter(pa.array(self._rows(found, ["time"], device=True)))
 
-    def shared(self, table: str) -> Any:
+    def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of the alignment's `members` or `steps` of the chosen steps; `row` counts among the rows of `table`."""
         import numpy as np
         import pyarrow as pa
@@ -263,11 +264,11 @@ class WindowedRank:
         rows: NDArray[Any] = np.where(kept, np.cumsum(kept) - 1, -1)
         return rows
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
         return self._inner.texts(ids)
 
-    def name_table(self) -> Any:
+    def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         return self._inner.name_table()
 

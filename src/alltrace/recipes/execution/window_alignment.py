@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RunFacts
     from alltrace.recipes.execution.window import Window
+    from alltrace.run.manifest import Manifest, Rank
 
 
 class WindowedAlignment(Aligned):
@@ -29,7 +30,7 @@ class WindowedAlignment(Aligned):
         self._window = window
 
     @cached_property
-    def members(self) -> Any:
+    def members(self) -> pa.Table:
         """The members of the instances of the chosen steps (see `Aligned.members`).
 
         As in what ranks contribute, `row` counts among the rows of the chosen steps; it is -1 where the rank's own part is in none.
@@ -61,7 +62,7 @@ class WindowedAlignment(Aligned):
         return found.set_column(found.column_names.index("row"), "row", pa.array(within))
 
     @cached_property
-    def steps(self) -> Any:
+    def steps(self) -> pa.Table:
         """The chosen steps of all ranks."""
         found = self._whole.steps
         rank, step = (found.column(c).to_numpy() for c in ("rank", "step"))
@@ -80,17 +81,17 @@ class WindowedRun:
         self._window = window
 
     @property
-    def manifest(self) -> Any:
+    def manifest(self) -> Manifest:
         """The facts of the run."""
         return self._inner.manifest
 
     @property
-    def ranks(self) -> Sequence[Any]:
+    def ranks(self) -> Sequence[Rank]:
         """The ranks, by number."""
         return self._inner.ranks
 
     @cached_property
-    def alignment(self) -> Any:
+    def alignment(self) -> Aligned | None:
         """The alignment, cut down to the chosen steps; None where the recipe needs none."""
         whole = self._inner.alignment
         return None if whole is None else WindowedAlignment(whole, self._window)
@@ -100,10 +101,10 @@ class WindowedRun:
         """First start and last end of the chosen steps."""
         return self._window.span_ns
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids."""
         return self._inner.texts(ids)
 
-    def name_table(self) -> Any:
+    def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         return self._inner.name_table()

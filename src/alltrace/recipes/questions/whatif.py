@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, peers_in, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _instances(members: Any, run: RunFacts, options: Mapping[str, Any]) -> Any:
         wanted &= np.isin(op.indices.fill_null(-1).to_numpy(zero_copy_only=False), same)
     if options["communicator"] is not None:
         given = options["communicator"]
-        numbers = [g.number for g in run.alignment.groups if given in (g.name, str(g.number))]
+        numbers = [g.number for g in alignment_of(run).groups if given in (g.name, str(g.number))]
         if not numbers:
             raise UsageError(f"no communicator is called {given}; `alltrace collectives` lists them")
         wanted &= np.isin(members.column("communicator").to_numpy(), numbers)
@@ -202,7 +202,7 @@ def _all(
             changes.append((f"op {op}", Change(instances=chosen, scale=scale)))
         several = np.unique(members.column("communicator").to_numpy()).tolist()
         for number in several if 1 < len(several) <= _MOST_RANKS else ():
-            group = next(g for g in run.alignment.groups if g.number == number)
+            group = next(g for g in alignment_of(run).groups if g.number == number)
             chosen = _instances(members, run, {"op": None, "communicator": str(number)})
             changes.append((f"communicator {group.name}", Change(instances=chosen, scale=scale)))
     return changes
