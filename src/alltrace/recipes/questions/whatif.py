@@ -214,7 +214,7 @@ def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
 
     from alltrace.replay.change import Change, changed_weights
     from alltrace.replay.graph import times
-    from alltrace.replay.slowdown import regained, slowdown, slowdown_by, worst
+    from alltrace.replay.slowdown import share_recovered, slowdown, slowdown_by, worst
 
     everything = np.ones(int(replay.instance.max(initial=0)) + 1, np.bool_)
     all_ranks = frozenset(peers.ranks.tolist())
@@ -235,7 +235,7 @@ def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
         by_rank = slowdown_by(evaluate, actual, ideal, rank)
         by_rank.pop(-1, None)
         rows += [{"what": f"rank {r}", "slowdown": s} for r, s in sorted(by_rank.items(), key=lambda i: (-i[1], i[0]))]
-        share = regained(evaluate, actual, ideal, np.isin(rank, worst(by_rank)))
+        share = share_recovered(evaluate, actual, ideal, np.isin(rank, worst(by_rank)))
         rows.append({"what": "share regained by the worst 3 % of ranks", "slowdown": share})
     return rows
 
