@@ -94,11 +94,11 @@ class OpenRun(Run):
             self.aligned()
         return super().table(table, ranks)
 
-    def connect(self, tables: Sequence[str] | None = None) -> duckdb.DuckDBPyConnection:
+    def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the tables (see `Run.connect`); a run of several hosts is aligned first, so that times compare."""
         if len(self.hosts) > 1 and self.overlay is None:
             self.aligned()
-        return super().connect(tables)
+        return super().connect(tables, ids=ids)
 
     def recipe(
         self,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from alltrace.run.rank_tables import RankTables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -32,6 +32,7 @@ __all__ = [
     "Recipe",
     "RunFacts",
     "alignment_of",
+    "answer_schema",
 ]
 
 OptionValue = int | float | str | bool | None
@@ -45,6 +46,29 @@ class AnswerColumn(NamedTuple):
     name: str
     unit: str | None
     doc: str
+
+
+def answer_schema(
+    columns: Sequence[AnswerColumn], texts: Collection[str] = (), decimals: Mapping[str, int | None] | None = None
+) -> Any:
+    """The types of an answer's columns: a `pyarrow.Schema`, `rank` of 32 bits and other whole numbers of 64.
+
+    Args:
+        columns: The columns.
+        texts: The names of those that hold text.
+        decimals: How many digits after the point those with fractions are shown with, by name; None for all.
+    """
+    import pyarrow as pa
+
+    def field(name: str) -> Any:
+        if name in texts:
+            return pa.field(name, pa.string())
+        if decimals is None or name not in decimals:
+            return pa.field(name, pa.int32() if name == "rank" else pa.int64())
+        digits = decimals[name]
+        return pa.field(name, pa.float64(), metadata=None if digits is None else {"decimals": str(digits)})
+
+    return pa.schema([field(column.name) for column in columns])
 
 
 class Option(NamedTuple):
@@ -280,6 +304,16 @@ class Recipe(ABC):
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
         """The options as `map` and `reduce` get them: with what `map` must know of the run, such as bins equal on all ranks."""
         return options
+
+    def shown_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """The question as one SELECT over all ranks, for `alltrace sql`.
+
+        Raises:
+            UsageError: It is not one that SQL answers.
+        """
+        from alltrace.trace.errors import UsageError
+
+        raise UsageError(f"{self.name} is not computed by SQL but by compiled loops; ask it without --show-sql")
 
     @abstractmethod
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

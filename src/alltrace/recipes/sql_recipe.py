@@ -70,7 +70,9 @@ class SqlRecipe(Recipe):
         """One statement over all ranks that gives what the recipe computes, for `alltrace sql`: the schema `ids` has the tables."""
         tables = ",\n".join(f"{table} AS (FROM ids.{table})" for table in self.reads(options))
         parts = f"{PARTS} AS (\n{self.map_statement(options).strip()}\n)"
-        return f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
+        statement = f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
+        given = self.parameters(options)
+        return re.sub(r"\$(\w+)", lambda found: _literal(given[found[1]]), statement)
 
 
 def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
@@ -82,4 +84,10 @@ def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
 def parts_table(parts: Sequence[Part]) -> pa.Table:
     """The rows of all parts that have any, with the rank in front."""
     tables = [part.table.add_column(0, "rank", pa.array(np.full(part.table.num_rows, part.rank, np.int32))) for part in parts]
-    return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="default")
+    return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return "NULL" if value is None else str(value)

@@ -470,14 +470,15 @@ class Run:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         return self._names.table()
 
-    def connect(self, tables: Sequence[str] | None = None) -> duckdb.DuckDBPyConnection:
+    def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with a view for each canonical table that was imported (or those given), over all ranks.
 
-        The connection lives in memory; the run's files are only read.
+        The connection lives in memory; the run's files are only read. With `ids` it has the schema `ids` too: the same views with
+        ids of names in the place of their texts.
         """
         from alltrace.run.sql_views import connect
 
-        return connect(self, tables)
+        return connect(self, tables, ids=ids)
 
 
 def open_run(path: str | Path) -> Run:
