@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.base import Part, RankTables, Recipe, RunFacts
+from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,8 +29,8 @@ class SqlRecipe(Recipe):
     Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty.
 
     Attributes:
-        map_sql: The statement over a rank's tables. Joins of two tables name `rank` among their columns, so that the statement
-            holds for one rank and for all of them at once.
+        map_sql: The statement over a rank's tables. It gives `rank` among its columns, and joins of two tables name
+            `rank`, so that it holds for one rank and for all of them at once.
     """
 
     map_sql: ClassVar[str]
@@ -51,7 +52,7 @@ class SqlRecipe(Recipe):
         return self.map_sql.format_map(self.words(options))
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """The statement over `parts`, which has the columns of what `map_statement` gives, `rank` before them."""
+        """The statement over `parts`, which has the rows that `map_statement` gives of each rank."""
         raise NotImplementedError
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> pa.Table:
@@ -66,8 +67,19 @@ class SqlRecipe(Recipe):
         tables = {PARTS: parts_table(parts), "names": run.name_table()}
         return run_statement(self.reduce_statement(options), tables, self.parameters(options))
 
+    def computed_input(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
+        """What a compiled loop adds to the tables under `options`; None where the statement reads nothing but tables."""
+        return None
+
     def shown_statement(self, options: Mapping[str, Any]) -> str:
-        """One statement over all ranks that gives what the recipe computes, for `alltrace sql`: the schema `ids` has the tables."""
+        """One statement over all ranks that gives what the recipe computes, for `alltrace sql`: the schema `ids` has the tables.
+
+        Raises:
+            UsageError: It reads what a compiled loop computes.
+        """
+        computed = self.computed_input(options)
+        if computed is not None:
+            raise UsageError(f"{self.name} has to know {computed}, which is not found by SQL; ask it without --show-sql")
         tables = ",\n".join(f"{table} AS (FROM ids.{table})" for table in self.reads(options))
         parts = f"{PARTS} AS (\n{self.map_statement(options).strip()}\n)"
         statement = f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
@@ -82,8 +94,8 @@ def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
 
 
 def parts_table(parts: Sequence[Part]) -> pa.Table:
-    """The rows of all parts that have any, with the rank in front."""
-    tables = [part.table.add_column(0, "rank", pa.array(np.full(part.table.num_rows, part.rank, np.int32))) for part in parts]
+    """The rows of all parts that have any."""
+    tables = [part.table for part in parts]
     return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")
 
 

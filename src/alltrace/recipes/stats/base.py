@@ -154,7 +154,7 @@ class SumReport(StatsReport, SqlRecipe):
 
     Attributes:
         keys: The columns, beside `value`, of `events`.
-        events: A SELECT of `keys` and `value` (whole ns or bytes), a row for each event; see `SqlRecipe`.
+        events: A SELECT of `rank`, `keys` and `value` (whole ns or bytes), a row for each event; see `SqlRecipe`.
         labels: An expression over the keys for the title of each of `named` and for each of `hidden`; null is an empty text. Keys
             of equal labels become one row.
         counted: Title of the number of events.
