@@ -1,16 +1,42 @@
-"""What imports what in the package, read from the sources: the drawing in docs/architecture.md, and modules that import each other."""
+"""Draws what imports what into docs/architecture.md. `python tools/make_import_map.py [--check]`.
+
+The comment `<!-- drawing of packages -->` is followed by the drawing, up to `<!-- end of drawing -->`.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
+PAGE = ROOT / "docs" / "architecture.md"
+_DRAWING = re.compile(r"(<!-- drawing of packages -->\n).*?(<!-- end of drawing -->\n)", re.DOTALL)
 Graph = dict[str, set[str]]
+
+
+def main() -> int:
+    """Write the page; with `--check` only say whether it is up to date."""
+    page = rendered()
+    stale = page != PAGE.read_text(encoding="utf-8")
+    if "--check" in sys.argv[1:]:
+        if stale:
+            print(f"{PAGE.relative_to(ROOT)} is not up to date; run python tools/make_import_map.py")
+        return int(stale)
+    PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+def rendered() -> str:
+    """The page with the drawing as the imports are now."""
+    drawn = drawing(package_graph(module_graph()))
+    return _DRAWING.sub(lambda found: f"{found[1]}{drawn}{found[2]}", PAGE.read_text(encoding="utf-8"))
 
 
 def module_graph(source: Path = SOURCE) -> Graph:
@@ -35,12 +61,10 @@ def package_graph(modules: Graph) -> Graph:
 
 def drawing(parts: Graph) -> str:
     """The parts as a Mermaid flowchart; an arrow that follows from others is left out."""
-    arrows = [
-        f"  {part} --> {other}"
-        for part, others in sorted(parts.items())
-        for other in sorted(others)
-        if not any(other in _below(parts, between) for between in others - {other})
-    ]
+    arrows = []
+    for part, others in sorted(parts.items()):
+        direct = [o for o in sorted(others) if not any(o in _below(parts, between) for between in others - {o})]
+        arrows += [f"  {part} --> {' & '.join(direct)}"] if direct else []
     return "\n".join(["```mermaid", "flowchart TD", *arrows, "```", ""])
 
 
@@ -70,3 +94,7 @@ def _imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
                     yield module
                 elif node.module in known:
                     yield node.module
+
+
+if __name__ == "__main__":
+    sys.exit(main())
