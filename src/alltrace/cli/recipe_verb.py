@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.cli.command import Parser, add_answer_options, add_run_argument, open_from, parse_ranks
 from alltrace.cli.output_folder import Folder, is_folder
-from alltrace.recipes.execution.ask import resolve_options
+from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 if TYPE_CHECKING:
@@ -108,25 +108,25 @@ def _literal(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: dict[str, Any] | None = None) -> int:
+def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
     """Ask `recipe` of the run in `args` and write its answer as `args` says."""
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
-    from alltrace.recipes.execution.ask import ask
-    from alltrace.recipes.execution.window import select
 
     given = _options(recipe, args)
     # what cannot work is refused before hours of import, not after
     folder = _folder(args)
     if folder is None:
         check_output(args)
-    ranks = parse_ranks(args.ranks)
-    steps, skip_warmup = getattr(args, "steps", None), getattr(args, "skip_warmup", False)
-    select(steps, skip_warmup=skip_warmup)
-    resolved = resolve_options(recipe, {**given, **(options or {})})
-    check_drawable(recipe.name, recipe.answer_chart(resolved), args)
-    recipe.reads(resolved)  # raises for filters that cannot be understood
+    question = checked(
+        recipe,
+        given,
+        ranks=parse_ranks(args.ranks),
+        steps=getattr(args, "steps", None),
+        skip_warmup=getattr(args, "skip_warmup", False),
+    )
+    check_drawable(recipe.name, recipe.answer_chart(question.options), args)
     run = open_from(args)
-    answer = ask(run, recipe, {**given, **(options or {})}, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=args.jobs)
+    answer = answer_of(run, question, jobs=args.jobs)
     if getattr(args, "table", None) is not None:
         answer = answer.only(args.table)
     if folder is None:

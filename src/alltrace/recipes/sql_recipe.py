@@ -43,7 +43,7 @@ class SqlRecipe(Recipe):
         """The values of `$name` in the statements: the options by their names."""
         return options
 
-    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
+    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, pa.Table]:
         """The tables that the map reads, by name, `rank` first in each; overridden where a loop adds columns."""
         return {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
 
@@ -55,14 +55,14 @@ class SqlRecipe(Recipe):
         """The statement over `parts`, which has the rows that `map_statement` gives of each rank."""
         raise NotImplementedError
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> pa.Table:
         """The rows of the map's statement."""
         statement, tables = self.map_statement(options), self.rank_tables(rank, options)
         if _NAMES.search(statement):
             tables["names"] = rank.name_table()
         return run_statement(statement, tables, self.parameters(options))
 
-    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
+    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> pa.Table:
         """The rows of the reduce's statement over the parts that have rows, of which there must be one."""
         tables = {PARTS: parts_table(parts), "names": run.name_table()}
         return run_statement(self.reduce_statement(options), tables, self.parameters(options))
@@ -87,13 +87,13 @@ class SqlRecipe(Recipe):
         return re.sub(r"\$(\w+)", lambda found: _literal(given[found[1]]), statement)
 
 
-def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> Any:
+def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
     """A canonical table of a rank with its number as the column `rank` in front; empty where the rank has none."""
     found = rank.table(table, columns)
     return found.add_column(0, "rank", pa.array(np.full(found.num_rows, rank.rank, np.int32)))
 
 
-def parts_table(parts: Sequence[Part]) -> Any:
+def parts_table(parts: Sequence[Part]) -> pa.Table:
     """The rows of all parts that have any."""
     tables = [part.table for part in parts]
     return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from alltrace.run.clock import clock_map
 from alltrace.run.overlay import SHARED_TABLES, SHARED_TIMES, collectives_file
@@ -17,8 +17,11 @@ from alltrace.trace.schema import DICTIONARIES, TABLES, Column, Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run
+    import duckdb
+    import pyarrow as pa
+
+    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.overlay import Overlay
 
 _SQL_TYPES = {
     "time": "BIGINT",
@@ -35,7 +38,36 @@ _SQL_TYPES = {
 }
 
 
-def connect(run: Run, tables: Sequence[str] | None = None, *, ids: bool = False) -> Any:
+class Run(Protocol):
+    """What the views need of a run (`alltrace.run.store.Run`)."""
+
+    path: Path
+    overlay: Overlay | None
+
+    @property
+    def manifest(self) -> Manifest:
+        """The run's facts, with its clocks."""
+        ...
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """The ranks, by number."""
+        ...
+
+    def has(self, record: Rank, table: str) -> bool:
+        """Whether a rank has rows of a canonical table."""
+        ...
+
+    def left_out(self) -> tuple[str, ...]:
+        """The tables that were not imported."""
+        ...
+
+    def name_table(self) -> pa.Table:
+        """All interned strings of the run (`id`, `value`)."""
+        ...
+
+
+def connect(run: Run, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection in memory with the table `ranks`, the table `names` and a view for each canonical table.
 
     Args:
