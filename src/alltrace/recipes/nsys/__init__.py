@@ -2,16 +2,16 @@
 
 RECIPES: dict[str, str] = {
     "cuda_api_sum": "alltrace.recipes.nsys.stats_sum:CudaApiSum",
-    "cuda_api_sync": "alltrace.recipes.nsys.cuda_api_sync",
+    "cuda_api_sync": "alltrace.recipes.nsys.sync_rules:CudaApiSync",
     "cuda_gpu_kern_hist": "alltrace.recipes.nsys.cuda_gpu_kern_hist",
-    "cuda_gpu_kern_pace": "alltrace.recipes.nsys.cuda_gpu_kern_pace",
+    "cuda_gpu_kern_pace": "alltrace.recipes.nsys.pace:CudaGpuKernPace",
     "cuda_gpu_kern_sum": "alltrace.recipes.nsys.stats_sum:CudaGpuKernSum",
     "cuda_gpu_mem_size_sum": "alltrace.recipes.nsys.stats_sum:CudaGpuMemSizeSum",
     "cuda_gpu_mem_time_sum": "alltrace.recipes.nsys.stats_sum:CudaGpuMemTimeSum",
     "cuda_gpu_time_util_map": "alltrace.recipes.nsys.cuda_gpu_time_util_map",
-    "cuda_memcpy_async": "alltrace.recipes.nsys.cuda_memcpy_async",
-    "cuda_memcpy_sync": "alltrace.recipes.nsys.cuda_memcpy_sync",
-    "cuda_memset_sync": "alltrace.recipes.nsys.cuda_memset_sync",
+    "cuda_memcpy_async": "alltrace.recipes.nsys.sync_rules:CudaMemcpyAsync",
+    "cuda_memcpy_sync": "alltrace.recipes.nsys.sync_rules:CudaMemcpySync",
+    "cuda_memset_sync": "alltrace.recipes.nsys.sync_rules:CudaMemsetSync",
     "file_access_sum": "alltrace.recipes.nsys.file_access_sum",
     "gpu_gaps": "alltrace.recipes.nsys.gpu_gaps",
     "gpu_metric_util_map": "alltrace.recipes.nsys.gpu_metric_util_map",
@@ -28,13 +28,13 @@ RECIPES: dict[str, str] = {
     "network_sum": "alltrace.recipes.nsys.network_sum",
     "network_traffic_map": "alltrace.recipes.nsys.network_traffic_map",
     "nvlink_sum": "alltrace.recipes.nsys.nvlink_sum",
-    "nvtx_gpu_proj_pace": "alltrace.recipes.nsys.nvtx_gpu_proj_pace",
+    "nvtx_gpu_proj_pace": "alltrace.recipes.nsys.pace:NvtxGpuProjPace",
     "nvtx_gpu_proj_sum": "alltrace.recipes.nsys.nvtx_gpu_proj_sum",
     "nvtx_gpu_proj_trace": "alltrace.recipes.nsys.nvtx_gpu_proj_trace",
-    "nvtx_pace": "alltrace.recipes.nsys.nvtx_pace",
+    "nvtx_pace": "alltrace.recipes.nsys.pace:NvtxPace",
     "nvtx_sum": "alltrace.recipes.nsys.nvtx_sum",
     "osrt_sum": "alltrace.recipes.nsys.stats_sum:OsrtSum",
     "storage_util_map": "alltrace.recipes.nsys.storage_util_map",
     "ucx_gpu_time_util_map": "alltrace.recipes.nsys.ucx_gpu_time_util_map",
 }
-"""Name to module; the module has the recipe as `RECIPE`. Reports of `alltrace stats` may bear the same names."""
+"""Name to where the recipe is (see `recipes.load`). Reports of `alltrace stats` may have the same names."""

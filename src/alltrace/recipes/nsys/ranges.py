@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -55,6 +56,12 @@ def projected(rank: RankTables) -> Any:
         return table.filter(pc.invert(found.ranges.column("open")))
 
     return once(rank, "projected ranges", make)
+
+
+def projected_table(rank: RankTables) -> Any:
+    """`projected`, with the rank in front, as a table of a statement."""
+    found = projected(rank)
+    return found.add_column(0, "rank", pa.array(np.full(found.num_rows, rank.rank, np.int32)))
 
 
 def of_nccl(rank: RankTables, ranges: Any) -> Any:
