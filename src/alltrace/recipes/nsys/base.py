@@ -16,6 +16,7 @@ from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Option, Par
 from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.recipes.sql_recipe import SqlRecipe, id_table
 from alltrace.recipes.stats.base import round_half_up
+from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -170,6 +171,20 @@ class SqlNsysRecipe(NsysRecipe, SqlRecipe):
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rows of the map's statement."""
         return SqlRecipe.map(self, rank, options)
+
+    def reduce_statement(self, options: Mapping[str, Any]) -> str:
+        """The rows of all ranks."""
+        return "SELECT * FROM parts"
+
+    def shown_statement(self, options: Mapping[str, Any]) -> str:
+        """The recipe as one statement.
+
+        Raises:
+            UsageError: It projects ranges on GPU work, which a compiled loop does.
+        """
+        if self.projects:
+            raise UsageError(f"ranges are projected by a compiled loop, not by SQL, so there is no statement for {self.name}")
+        return super().shown_statement(options)
 
 
 def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTable:

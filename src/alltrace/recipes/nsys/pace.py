@@ -14,7 +14,7 @@ import pyarrow as pa
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.base import Answer, AnswerTable, Chart, Option
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, SqlNsysRecipe, file_columns, result_table
-from alltrace.recipes.nsys.described import TEXT, statistics, statistics_columns
+from alltrace.recipes.nsys.duration_sums import TEXT, statistics, statistics_columns
 from alltrace.recipes.nsys.ranges import PROJECTED, projected_table
 from alltrace.recipes.stats.base import with_rank
 from alltrace.trace.arrays import integers
@@ -182,7 +182,10 @@ def _notes(parts: Sequence[Part]) -> list[str]:
 
 
 _OCCURRENCES = """
-SELECT start, "end", {threads} AS threads FROM {table} JOIN names ON id = {name} WHERE names.value = $name{more} ORDER BY start, "end"
+SELECT start, "end", {threads} AS threads
+FROM {table} JOIN names ON id = {name}
+WHERE names.value = $name{more}
+ORDER BY start, "end"
 """
 
 
