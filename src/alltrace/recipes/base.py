@@ -13,6 +13,11 @@ from alltrace.run.rank_tables import RankTables
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    import pyarrow as pa
+
+    from alltrace.align.aligned import Aligned
+    from alltrace.run.manifest import Manifest, Rank
+
 
 __all__ = [
     "Answer",
@@ -21,13 +26,17 @@ __all__ = [
     "Chart",
     "ChartKind",
     "Option",
+    "OptionValue",
     "Part",
     "RankTables",
     "Recipe",
     "RunFacts",
+    "alignment_of",
     "answer_schema",
 ]
 
+OptionValue = int | float | str | bool | None
+"""The value of an option as it is given."""
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
 
 
@@ -80,7 +89,7 @@ class Option(NamedTuple):
 
     name: str
     type: type
-    default: Any
+    default: OptionValue
     help: str
     choices: tuple[str, ...] | None = None
     required: bool = False
@@ -128,7 +137,7 @@ class Chart(NamedTuple):
 class AnswerTable(NamedTuple):
     """A further table of an answer: a `pyarrow.Table` whose columns are those of `columns`, in that order."""
 
-    table: Any
+    table: pa.Table
     columns: tuple[AnswerColumn, ...]
 
 
@@ -145,7 +154,7 @@ class Answer(NamedTuple):
         name: What the table is called among them.
     """
 
-    table: Any
+    table: pa.Table
     columns: tuple[AnswerColumn, ...]
     notes: tuple[str, ...] = ()
     extra: Mapping[str, Sequence[Mapping[str, Any]]] = {}
@@ -199,18 +208,18 @@ class RunFacts(Protocol):
     """What `reduce` may know of the run beside the parts."""
 
     @property
-    def alignment(self) -> Any:
-        """The alignment (`alltrace.align.aligned.Aligned`) of a recipe that needs it; None for others."""
+    def alignment(self) -> Aligned | None:
+        """The alignment, where it was made for the question; see also `alignment_of`."""
         ...
 
     @property
-    def manifest(self) -> Any:
-        """The facts of the run (`alltrace.run.manifest.Manifest`)."""
+    def manifest(self) -> Manifest:
+        """The facts of the run."""
         ...
 
     @property
-    def ranks(self) -> Sequence[Any]:
-        """The ranks (`alltrace.run.manifest.Rank`), by number."""
+    def ranks(self) -> Sequence[Rank]:
+        """The ranks, by number."""
         ...
 
     @property
@@ -218,13 +227,20 @@ class RunFacts(Protocol):
         """First start and last end of any event of any rank, aligned."""
         ...
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
         ...
 
-    def name_table(self) -> Any:
+    def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         ...
+
+
+def alignment_of(run: RunFacts) -> Aligned:
+    """The alignment of a run that is asked a recipe which is `aligned`, so that it was made first."""
+    if run.alignment is None:
+        raise RuntimeError("the recipe does not say that it is `aligned`")
+    return run.alignment
 
 
 class Recipe(ABC):
@@ -288,6 +304,16 @@ class Recipe(ABC):
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
         """The options as `map` and `reduce` get them: with what `map` must know of the run, such as bins equal on all ranks."""
         return options
+
+    def shown_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """The question as one SELECT over all ranks, for `alltrace sql`.
+
+        Raises:
+            UsageError: It is not one that SQL answers.
+        """
+        from alltrace.trace.errors import UsageError
+
+        raise UsageError(f"{self.name} is not computed by SQL but by compiled loops; ask it without --show-sql")
 
     @abstractmethod
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

@@ -50,13 +50,15 @@ FROM summed JOIN (SELECT DISTINCT g, {names} FROM grouped) USING (g)
 
 
 def distribution_statement(keys: Sequence[str], events: str) -> str:
-    """The distribution of a rank's values by key: a row for each distinct key and value, with its `count`.
+    """The distribution of a rank's values by key: `rank`, and a row for each distinct key and value, with its `count`.
 
     Args:
         keys: The columns that tell values apart.
-        events: A SELECT of `keys` and `value`, a row for each event; events without a value are left out.
+        events: A SELECT of `rank`, `keys` and `value`, a row for each event; events without a value are left out.
     """
-    return f"SELECT {', '.join(keys)}, value, count(*) AS count\nFROM ({events.strip()})\nWHERE value IS NOT NULL GROUP BY ALL"
+    return (
+        f"SELECT rank, {', '.join(keys)}, value, count(*) AS count\nFROM ({events.strip()})\nWHERE value IS NOT NULL GROUP BY ALL"
+    )
 
 
 def statistics_statement(

@@ -78,6 +78,10 @@ class Durations(SqlRecipe):
         """Any of them; steps are found in ranges, or in kernels."""
         return (tuple(self.reads(options)),)
 
+    def computed_input(self, options: Mapping[str, Any]) -> str | None:
+        """The steps, where they are asked for."""
+        return "the training steps" if "step" in chosen(options) else None
+
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
         """The tables of what is asked for, but those that only steps are found in."""
         tables = {_SOURCES[what].table for what in chosen(options) if what in _SOURCES}
@@ -150,7 +154,7 @@ class _Source(NamedTuple):
         columns = {"id": f"{self.id}::BIGINT", "word": f"{self.word}::VARCHAR"}
         columns |= {"bytes": f"{self.bytes}::BIGINT", "group_size": f"{self.group_size}::BIGINT"}
         selected = ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
-        took = f"SELECT '{what}' AS what, {selected}, \"end\" - start AS took FROM {self.table}"
+        took = f"SELECT rank, '{what}' AS what, {selected}, \"end\" - start AS took FROM {self.table}"
         return distribution_statement(_STORED, f"SELECT * EXCLUDE (took), if(took < 0, 0, took) AS value FROM ({took})")
 
 
@@ -166,11 +170,11 @@ _TABLES = {
     "step": ("ranges", "kernels"),
 }
 _REALS = ("mean_ns", "q1_ns", "median_ns", "q3_ns")
-_NOTHING = """SELECT '' AS what, 0::BIGINT AS id, '' AS word, 0::BIGINT AS bytes, 0::BIGINT AS group_size, 0::BIGINT AS value,
-  0::BIGINT AS count WHERE false"""
+_NOTHING = """SELECT 0::INTEGER AS rank, '' AS what, 0::BIGINT AS id, '' AS word, 0::BIGINT AS bytes, 0::BIGINT AS group_size,
+  0::BIGINT AS value, 0::BIGINT AS count WHERE false"""
 _STEPS = distribution_statement(
     _STORED,
-    """SELECT 'step' AS what, NULL::BIGINT AS id, kind::VARCHAR AS word, NULL::BIGINT AS bytes, NULL::BIGINT AS group_size,
+    """SELECT rank, 'step' AS what, NULL::BIGINT AS id, kind::VARCHAR AS word, NULL::BIGINT AS bytes, NULL::BIGINT AS group_size,
     "end" - start AS value FROM steps WHERE rank IN (SELECT unnest($ranks::BIGINT[]))""",
 )
 _NAMED = f"""

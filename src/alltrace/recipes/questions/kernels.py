@@ -53,7 +53,8 @@ class Kernels(SqlRecipe):
         AnswerColumn("stddev_ns", "ns", "standard deviation of the sample"),
     )
     map_sql = distribution_statement(
-        _KEYS, 'SELECT coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind = $kind'
+        _KEYS,
+        'SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind = $kind',
     )
     chart = Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations of kernels", log_y=True)
 

@@ -40,9 +40,8 @@ class LaunchConfigurations(SqlRecipe):
     chart = Chart("bars", "name", ("total_ns",), detail="grid_x", title="Time of launch configurations")
 
     map_sql = f"""
-SELECT {_KEYS}, count("end" - start) AS launches,
-  sum("end" - start) AS total, min("end" - start) AS least, max("end" - start) AS most
-FROM kernels GROUP BY ALL
+SELECT rank, {_KEYS}, count(length) AS launches, sum(length) AS total, min(length) AS least, max(length) AS most
+FROM (SELECT *, "end" - start AS length FROM kernels) GROUP BY ALL
 """
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002

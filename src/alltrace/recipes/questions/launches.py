@@ -20,10 +20,10 @@ WITH measured AS (
     greatest(start - greatest(call_end, call_start), 0) AS delay
   FROM launched
 )
-SELECT {{keys}}{_CALL} AS measure, call AS value FROM measured
-UNION ALL SELECT {{keys}}{_GPU}, gpu FROM measured
-UNION ALL SELECT {{keys}}{_DELAY}, delay FROM measured
-UNION ALL SELECT {{keys}}{_SHORT}, (gpu < call)::BIGINT FROM measured
+SELECT rank, {{keys}}{_CALL} AS measure, call AS value FROM measured
+UNION ALL SELECT rank, {{keys}}{_GPU}, gpu FROM measured
+UNION ALL SELECT rank, {{keys}}{_DELAY}, delay FROM measured
+UNION ALL SELECT rank, {{keys}}{_SHORT}, (gpu < call)::BIGINT FROM measured
 """
 _ABOVE = {
     "slow": "sum(count) FILTER (value > $call_cutoff_ns)",
@@ -101,6 +101,10 @@ class Launches(SqlRecipe):
     def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:
         """The columns that tell rows apart."""
         return {"keys": "".join(f"{key}, " for key in _keys(options))}
+
+    def computed_input(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """The matching of calls and work."""
+        return "which call launched which work"
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
         """The work whose call is known, as the table `launched`: matching is a loop, as several calls may have one correlation id.

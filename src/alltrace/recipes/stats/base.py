@@ -154,7 +154,7 @@ class SumReport(StatsReport, SqlRecipe):
 
     Attributes:
         keys: The columns, beside `value`, of `events`.
-        events: A SELECT of `keys` and `value` (whole ns or bytes), a row for each event; see `SqlRecipe`.
+        events: A SELECT of `rank`, `keys` and `value` (whole ns or bytes), a row for each event; see `SqlRecipe`.
         labels: An expression over the keys for the title of each of `named` and for each of `hidden`; null is an empty text. Keys
             of equal labels become one row.
         counted: Title of the number of events.
@@ -163,7 +163,6 @@ class SumReport(StatsReport, SqlRecipe):
         ties: How rows of equal totals are ordered: `count`, or titles of `named`, ascending.
         sizes: Whether the values are bytes rather than times.
         totaled: Title of their sum; None for `Total Time`, or `Total` of sizes.
-        quartiles: Whether `over_parts` gives the first and third quartile too.
     """
 
     keys: ClassVar[tuple[str, ...]]
@@ -175,7 +174,6 @@ class SumReport(StatsReport, SqlRecipe):
     ties: ClassVar[tuple[str, ...]]
     sizes: ClassVar[bool] = False
     totaled: ClassVar[str | None] = None
-    quartiles: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Compose the cells from the subclass' words."""
@@ -197,11 +195,11 @@ class SumReport(StatsReport, SqlRecipe):
         return distribution_statement(self.keys, self.events.format_map(self.words(options)))
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """The statistics of each name over all ranks, or by rank, the largest total first."""
+        """The statistics of each name over all ranks, or by rank, the largest total first; with `quartiles` these too."""
         by_rank = bool(options.get("by_rank"))
         labels = {title: f"coalesce({expression}, '')" for title, expression in self.labels.items()}
         order = ["total DESC", *(f'"{name}"' for name in self.ties)]
-        statistics = statistics_statement(labels, self.keys, by_rank=by_rank, quartiles=self.quartiles)
+        statistics = statistics_statement(labels, self.keys, by_rank=by_rank, quartiles=bool(options.get("quartiles")))
         return f"{statistics}\nORDER BY {', '.join([RANK, *order] if by_rank else order)}"
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
@@ -322,6 +320,8 @@ def without_null_words(table: Any) -> Any:
 def with_rank(part: Part, title: str = RANK) -> Any:
     """The part's table with a leading column of the rank's number."""
     table = part.table
+    if title in table.column_names:
+        return table
     return table.add_column(0, title, pa.array(np.full(table.num_rows, part.rank, np.int64)))
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.stats.base import Cell, SumReport
-from alltrace.recipes.stats.cuda import CATEGORY, COPY_LABELS, KERNEL_OPTIONS, launch_ranges, name_column
+from alltrace.recipes.stats.cuda import CATEGORY, COPY_LABELS, KERNEL_NAME, NamedKernels
 from alltrace.recipes.stats.nvtx import STYLE
-from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alltrace.recipes.base import RankTables
-
 _DIMS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-_KERNEL = "coalesce(text_of(launch_range) || '/' || text_of(kernel), text_of(kernel))"
 _COPY = (
     "CASE kind WHEN 'memset' THEN '[CUDA memset]' ELSE '[CUDA memcpy ' || CASE kind "
     + " ".join(f"WHEN '{kind}' THEN '{label}'" for kind, label in COPY_LABELS.items())
@@ -27,44 +23,15 @@ _FUNCTION = Cell("Name", "text", "Function.")
 _OPERATION = Cell("Operation", "text", "Copy, with its direction, or fill.")
 
 
-class KernelSum(SumReport):
+class KernelSum(NamedKernels, SumReport):
     """A report that counts kernels; what they are called depends on its options."""
 
-    options = KERNEL_OPTIONS
-
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The tables and columns that `map` reads under `options`: of the kernels' names those that are shown."""
-        unused = {"short_name", "mangled_name"} - {name_column(options)}
-        if not options.get("nvtx_name"):
-            unused |= {"process", "correlation"}
+        """The tables and columns that `map` reads under `options`: launches only where ranges around them are asked for."""
         reads = super().reads(options)
-        reads["kernels"] = tuple(c for c in reads["kernels"] if c not in unused)
+        if not options.get("nvtx_name"):
+            reads["kernels"] = tuple(c for c in reads["kernels"] if c not in ("process", "correlation"))
         return reads
-
-    def words(self, options: Mapping[str, Any]) -> dict[str, str]:
-        """The expressions of a kernel's name, and of the range that it was launched in."""
-        name = name_column(options)
-        return {
-            "kernel": "name" if name == "name" else f"coalesce({name}, name)",
-            "launch_range": "launch_range" if options.get("nvtx_name") else "NULL::BIGINT",
-        }
-
-    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The rank's tables; `kernels` with the column `launch_range` where that is asked for."""
-        tables = super().rank_tables(rank, options)
-        if options.get("nvtx_name"):
-            tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
-        return tables
-
-    def shown_statement(self, options: Mapping[str, Any]) -> str:
-        """The report as one statement.
-
-        Raises:
-            UsageError: Ranges are asked for, which a compiled loop finds.
-        """
-        if options.get("nvtx_name"):
-            raise UsageError(f"the NVTX ranges of {self.name} are not found by SQL; ask for the statement without --nvtx-name")
-        return super().shown_statement(options)
 
 
 class CudaGpuKernSum(KernelSum):
@@ -75,8 +42,8 @@ class CudaGpuKernSum(KernelSum):
     tables: ClassVar = {"kernels": ("start", "end", "name", "short_name", "mangled_name", "process", "correlation")}
     keys = ("launch_range", "kernel")
     named = (Cell("Name", "text", "Kernel."),)
-    events = """SELECT {launch_range} AS launch_range, {kernel} AS kernel, "end" - start AS value FROM kernels"""
-    labels: ClassVar = {"Name": _KERNEL}
+    events = """SELECT rank, {launch_range} AS launch_range, {kernel} AS kernel, "end" - start AS value FROM kernels"""
+    labels: ClassVar = {"Name": KERNEL_NAME}
 
 
 class CudaGpuKernGbSum(KernelSum):
@@ -91,12 +58,12 @@ class CudaGpuKernGbSum(KernelSum):
         Cell("BlockXYZ", "text", "Threads of a block in x, y and z."),
         Cell("Name", "text", "Kernel."),
     )
-    events = """SELECT {launch_range} AS launch_range, {kernel} AS kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+    events = """SELECT rank, {launch_range} AS launch_range, {kernel} AS kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z,
   "end" - start AS value FROM kernels"""
     labels: ClassVar = {
         "GridXYZ": "printf('%4d %4d %4d', grid_x, grid_y, grid_z)",
         "BlockXYZ": "printf('%4d %4d %4d', block_x, block_y, block_z)",
-        "Name": _KERNEL,
+        "Name": KERNEL_NAME,
     }
 
 
@@ -109,10 +76,10 @@ class CudaGpuSum(KernelSum):
     keys = ("category", *CudaGpuKernSum.keys, "kind")
     named = (CATEGORY, Cell("Operation", "text", "Kernel, copy or fill."))
     ties = ("Operation", "Category")
-    events = """SELECT 'CUDA_KERNEL' AS category, {launch_range} AS launch_range, {kernel} AS kernel, NULL::VARCHAR AS kind,
+    events = """SELECT rank, 'CUDA_KERNEL' AS category, {launch_range} AS launch_range, {kernel} AS kernel, NULL::VARCHAR AS kind,
   "end" - start AS value FROM kernels
-UNION ALL SELECT 'MEMORY_OPER', NULL, NULL, kind, "end" - start FROM copies"""
-    labels: ClassVar = {"Category": "category", "Operation": f"coalesce({_COPY}, {_KERNEL})"}
+UNION ALL SELECT rank, 'MEMORY_OPER', NULL, NULL, kind, "end" - start FROM copies"""
+    labels: ClassVar = {"Category": "category", "Operation": f"coalesce({_COPY}, {KERNEL_NAME})"}
 
 
 class CudaApiGpuSum(CudaGpuSum):
@@ -122,10 +89,10 @@ class CudaApiGpuSum(CudaGpuSum):
     title = "CUDA Summary (API/Kernels/MemOps)"
     tables: ClassVar = {**CudaGpuSum.tables, "api": ("start", "end", "name")}
     events = f"""{CudaGpuSum.events}
-UNION ALL SELECT 'CUDA_API', NULL, name, NULL, "end" - start FROM api"""
+UNION ALL SELECT rank, 'CUDA_API', NULL, name, NULL, "end" - start FROM api"""
     labels: ClassVar = {
         "Category": "category",
-        "Operation": f"coalesce({_COPY}, if(category = 'CUDA_API', call_name(text_of(kernel)), {_KERNEL}))",
+        "Operation": f"coalesce({_COPY}, if(category = 'CUDA_API', call_name(text_of(kernel)), {KERNEL_NAME}))",
     }
 
 
@@ -140,7 +107,7 @@ class CudaApiSum(SumReport):
     named = (_FUNCTION,)
     # versions of one function that are recorded apart stay apart, as in nsys, for a call may be recorded in both
     hidden = ("recorded",)
-    events = """SELECT name, "end" - start AS value FROM api"""
+    events = """SELECT rank, name, "end" - start AS value FROM api"""
     labels: ClassVar = {"Name": "call_name(text_of(name))", "recorded": "text_of(name)"}
 
 
@@ -153,7 +120,7 @@ class CudaGpuMemTimeSum(SumReport):
     keys = ("kind",)
     counted = "Count"
     named = (_OPERATION,)
-    events = """SELECT kind, "end" - start AS value FROM copies"""
+    events = """SELECT rank, kind, "end" - start AS value FROM copies"""
     labels: ClassVar = {"Operation": _COPY}
 
 
@@ -167,7 +134,7 @@ class CudaGpuMemSizeSum(SumReport):
     counted = "Count"
     named = (_OPERATION,)
     sizes = True
-    events = "SELECT kind, bytes AS value FROM copies"
+    events = "SELECT rank, kind, bytes AS value FROM copies"
     labels: ClassVar = {"Operation": _COPY}
 
 
@@ -188,7 +155,7 @@ class RangeSum(SumReport):
     # ranges without a text are apart from those with an empty one
     hidden = ("unnamed",)
     ties: ClassVar[tuple[str, ...]] = ("Range", "unnamed")
-    events = """SELECT kind, domain, name, coalesce("end", latest) - start AS value
+    events = """SELECT rank, kind, domain, name, coalesce("end", latest) - start AS value
 FROM ranges JOIN (
   SELECT rank, max(time) AS latest
   FROM (SELECT rank, greatest(start, "end") AS time FROM ranges UNION ALL SELECT rank, time FROM marks) GROUP BY rank
@@ -236,7 +203,7 @@ class OsrtSum(SumReport):
     keys = ("name",)
     counted = "Num Calls"
     named = (_FUNCTION,)
-    events = """SELECT name, "end" - start AS value FROM osrt"""
+    events = """SELECT rank, name, "end" - start AS value FROM osrt"""
     labels: ClassVar = {"Name": "text_of(name)"}
 
 
@@ -247,7 +214,7 @@ class SyscallSum(OsrtSum):
     title = "System Call Summary"
     tables: ClassVar = {"syscalls": ("start", "end", "name")}
     named = (Cell("Name", "text", "System call."),)
-    events = """SELECT name, "end" - start AS value FROM syscalls"""
+    events = """SELECT rank, name, "end" - start AS value FROM syscalls"""
 
 
 class OpenmpSum(OsrtSum):
@@ -257,7 +224,7 @@ class OpenmpSum(OsrtSum):
     title = "OpenMP Summary"
     tables: ClassVar = {"openmp": ("start", "end", "name")}
     named = (Cell("Name", "text", "Event."),)
-    events = """SELECT name, "end" - start AS value FROM openmp"""
+    events = """SELECT rank, name, "end" - start AS value FROM openmp"""
 
 
 class OpenaccSum(SumReport):
@@ -270,7 +237,7 @@ class OpenaccSum(SumReport):
     ties = ("Name",)
     counted = "Num Calls"
     named = (Cell("Name", "text", "Construct, and the file and line where it stands: `Wait@main.f90:12`."),)
-    events = """SELECT name, file, line, "end" - start AS value FROM openacc"""
+    events = """SELECT rank, name, file, line, "end" - start AS value FROM openacc"""
     labels: ClassVar = {
         "Name": "coalesce(text_of(name) || '@' || coalesce(text_of(file) || ':' || line, text_of(file)), text_of(name))"
     }
@@ -287,7 +254,7 @@ class MpiEventSum(SumReport):
     tables: ClassVar = {"mpi": ("start", "end", "thread", "name", "kind")}
     keys = ("kind", "name")
     named = (Cell("Source", "text", "Class of the event: p2p, collectives, start_wait or other."), _FUNCTION)
-    events = """SELECT kind, name, max("end") - start AS value FROM mpi GROUP BY rank, thread, start, name, kind"""
+    events = """SELECT rank, kind, name, max("end") - start AS value FROM mpi GROUP BY rank, thread, start, name, kind"""
     labels: ClassVar = {
         "Source": "CASE kind WHEN 'collective' THEN 'collectives' WHEN 'start-wait' THEN 'start_wait' ELSE kind END",
         "Name": "text_of(name)",
@@ -304,7 +271,7 @@ class MpiMsgSizeSum(SumReport):
     sizes = True
     totaled = "Total Message Volume"
     named = (Cell("Source", "text", "p2p, coll_send or coll_recv."), _FUNCTION)
-    events = """SELECT 'p2p' AS source, name, bytes AS value FROM mpi WHERE kind = 'p2p'
-UNION ALL SELECT 'coll_send', name, bytes FROM mpi WHERE kind = 'collective'
-UNION ALL SELECT 'coll_recv', name, recv_bytes FROM mpi WHERE kind = 'collective'"""
+    events = """SELECT rank, 'p2p' AS source, name, bytes AS value FROM mpi WHERE kind = 'p2p'
+UNION ALL SELECT rank, 'coll_send', name, bytes FROM mpi WHERE kind = 'collective'
+UNION ALL SELECT rank, 'coll_recv', name, recv_bytes FROM mpi WHERE kind = 'collective'"""
     labels: ClassVar = {"Source": "source", "Name": "text_of(name)"}
