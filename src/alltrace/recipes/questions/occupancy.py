@@ -140,7 +140,7 @@ class Occupancy(SqlRecipe):
 
     map_sql = f"""
 WITH launched AS (
-  SELECT coalesce(short_name, name) AS name, block_x::BIGINT * block_y * block_z AS threads, registers,
+  SELECT rank, coalesce(short_name, name) AS name, block_x::BIGINT * block_y * block_z AS threads, registers,
     -- the PyTorch profiler writes the sum alone; beside its parts nsys writes what the driver set aside, which is more
     if(static_shared_memory IS NULL AND dynamic_shared_memory IS NULL, coalesce(shared_memory, 0),
        coalesce(static_shared_memory, 0)::BIGINT + coalesce(dynamic_shared_memory, 0)) AS shared_bytes,
@@ -148,7 +148,7 @@ WITH launched AS (
     coalesce(cluster_x, 0) > 1 AS clustered, greatest(coalesce("end", 0) - coalesce(start, 0), 0) AS duration_ns
   FROM kernels LEFT JOIN devices USING (rank, device)
 )
-SELECT {", ".join(_KEYS)}, grid_blocks, count(*) AS launches, sum(duration_ns) AS duration_ns,
+SELECT rank, {", ".join(_KEYS)}, grid_blocks, count(*) AS launches, sum(duration_ns) AS duration_ns,
   count(*) FILTER (clustered) AS clustered
 FROM launched GROUP BY ALL
 """
