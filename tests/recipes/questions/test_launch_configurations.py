@@ -31,4 +31,7 @@ def test_a_kernel_without_an_end_counts_for_its_configuration_alone(tmp_path):
         tmp_path, {0: {"kernels": [launch(0, 10), launch(20, 30) | {"end": None}, launch(40, 41, grid=1) | {"end": None}]}}
     )
     found = run.recipe("launch-configurations").to_pylist()
-    assert [(r["grid_x"], r["count"], r["total_ns"], r["time_percent"]) for r in found] == [(4, 1, 10, 100.0), (1, 0, None, None)]
+    assert [(r["grid_x"], r["ranks"], r["count"], r["total_ns"], r["time_percent"]) for r in found] == [
+        (4, 1, 1, 10, 100.0),
+        (1, 1, 0, None, None),
+    ]
