@@ -90,7 +90,10 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: 
     check_drawable(recipe.name, recipe.answer_chart(resolved), args)
     recipe.reads(resolved)  # raises for filters that cannot be understood
     run = open_from(args)
-    answer = ask(run, recipe, {**given, **(options or {})}, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=args.jobs)
+    answer = ask(
+        run, recipe, {**given, **(options or {})}, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=args.jobs,
+        stream=folder is None and args.picture is None and getattr(args, "table", None) is None,
+    )  # fmt: skip
     if getattr(args, "table", None) is not None:
         answer = answer.only(args.table)
     if folder is None:

@@ -13,6 +13,8 @@ from alltrace.run.rank_tables import RankTables
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from alltrace.recipes.row_stream import RowStream, StreamedRank
+
 
 __all__ = ["Answer", "AnswerColumn", "AnswerTable", "Chart", "ChartKind", "Option", "Part", "RankTables", "Recipe", "RunFacts"]
 
@@ -108,6 +110,7 @@ class Answer(NamedTuple):
         chart: How to draw it, or None.
         further: Further tables, by name; each can stand for the answer (`only`), and each is a file where a folder is written.
         name: What the table is called among them.
+        stream: The rows of the main table as they are made, of an answer that was asked for as a stream; `table` is then empty.
     """
 
     table: Any
@@ -117,6 +120,7 @@ class Answer(NamedTuple):
     chart: Chart | None = None
     further: Mapping[str, AnswerTable] = {}
     name: str = "answer"
+    stream: RowStream | None = None
 
     def all_tables(self) -> dict[str, AnswerTable]:
         """All tables by name, the main one first."""
@@ -253,6 +257,15 @@ class Recipe(ABC):
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
         """The options as `map` and `reduce` get them: with what `map` must know of the run, such as bins equal on all ranks."""
         return options
+
+    def stream(
+        self,
+        ranks: Sequence[StreamedRank],  # noqa: ARG002
+        run: RunFacts,  # noqa: ARG002
+        options: Mapping[str, Any],  # noqa: ARG002
+    ) -> RowStream | None:
+        """The rows of the answer as they are made, equal to those of `reduce`; None where the answer comes at once only."""
+        return None
 
     @abstractmethod
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
