@@ -7,6 +7,7 @@ rows in a temporary folder. Memory holds the rows of one span of all ranks.
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -182,12 +183,7 @@ class SpilledRows:
             place = np.argsort(start, kind="stable")
             table, start = table.take(pa.array(place)), start[place]
         self._first, self._rows = start[::_BLOCK_ROWS].copy(), len(start)
-        table = table.combine_chunks().unify_dictionaries()
-        try:
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-                writer.write_table(table, max_chunksize=_BLOCK_ROWS)
-        except OSError as error:
-            raise no_room(path.parent, error) from error
+        _write_rows(path, table)
 
     def sampled(self) -> tuple[Ints, Ints]:
         """The first start of each block, and the rows of the block."""
@@ -209,33 +205,52 @@ class SpilledRows:
         return table.slice(first, end - first)
 
 
-def merged_spilled(ranks: Iterable[tuple[int, Any]], order: str, span_rows: int = SPAN_ROWS) -> Generator[list[Part], None, None]:
+class _SpilledPart(Part):
+    """What `map` returned for one rank, in a file that is read whenever `table` is asked for."""
+
+    def __init__(self, path: Path, rank: int, table: Any) -> None:
+        super().__init__(rank, None)
+        self._path = path
+        _write_rows(path, table)
+
+    @property
+    def table(self) -> Any:
+        """What `map` returned."""
+        with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file) as reader:
+            return reader.read_all()
+
+
+@contextmanager
+def spilled_parts(ranks: Iterable[tuple[int, Any]]) -> Generator[list[Part], None, None]:
+    """The parts of all ranks, held in files until the end of the block.
+
+    Args:
+        ranks: Each rank's number and what its `map` returns, made one after the other.
+
+    Raises:
+        InputError: The files cannot be written.
+    """
+    with _temporary_folder() as folder:
+        yield [_SpilledPart(folder / f"{rank}.arrow", rank, table) for rank, table in ranks]
+
+
+def merged_spilled(ranks: Iterable[tuple[int, Any]], order: str) -> Generator[list[Part], None, None]:
     """The rows of all ranks as by `merged`, of ranks that can only be made whole: they go to files first.
 
     Args:
         ranks: Each rank's number and its rows, made one after the other.
         order: The column of their starts.
-        span_rows: See `merged`.
 
     Raises:
         InputError: The files cannot be written.
     """
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="alltrace-rows-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise no_room(Path(tempfile.gettempdir()), error) from error
-    with folder as place:
-        yield from merged([SpilledRows(Path(place) / f"{rank}.arrow", rank, table, order) for rank, table in ranks], span_rows)
+    with _temporary_folder() as folder:
+        yield from merged([SpilledRows(folder / f"{rank}.arrow", rank, table, order) for rank, table in ranks])
 
 
-def merged(ranks: Sequence[SpanRows], span_rows: int = SPAN_ROWS) -> Generator[list[Part], None, None]:
-    """The rows of all ranks, one span of time after the other: of each span the rows of each rank, in the order of `ranks`.
-
-    Args:
-        ranks: The ranks.
-        span_rows: About how many rows a span has; more where so many start at once.
-    """
-    for since, until in spans([rank.sampled() for rank in ranks], span_rows):
+def merged(ranks: Sequence[SpanRows]) -> Generator[list[Part], None, None]:
+    """The rows of all ranks, one span of time after the other: of each span the rows of each rank, in the order of `ranks`."""
+    for since, until in spans([rank.sampled() for rank in ranks], SPAN_ROWS):
         yield [Part(rank.rank, rank.between(since, until)) for rank in ranks]
 
 
@@ -244,7 +259,7 @@ def spans(samples: Iterable[tuple[Ints, Ints]], span_rows: int) -> list[tuple[in
 
     Args:
         samples: Starts and how many rows each stands for; see `SpanRows.sampled`.
-        span_rows: How many rows.
+        span_rows: How many rows; a span has more where so many start at once.
     """
     found = list(samples)
     starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in found)]) for side in (0, 1))
@@ -256,8 +271,26 @@ def spans(samples: Iterable[tuple[Ints, Ints]], span_rows: int) -> list[tuple[in
     return list(zip([None, *bounds], [*bounds, None], strict=True))
 
 
-def no_room(folder: Path, error: OSError) -> InputError:
-    """What to say where rows cannot be written to the temporary folder."""
+@contextmanager
+def _temporary_folder() -> Generator[Path, None, None]:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="alltrace-rows-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise _no_room(Path(tempfile.gettempdir()), error) from error
+    with folder as place:
+        yield Path(place)
+
+
+def _write_rows(path: Path, table: Any) -> None:
+    table = table.combine_chunks().unify_dictionaries()  # a file has one dictionary for each column
+    try:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=_BLOCK_ROWS)
+    except OSError as error:
+        raise _no_room(path.parent, error) from error
+
+
+def _no_room(folder: Path, error: OSError) -> InputError:
     return InputError(
         folder,
         found=f"the rows of the answer cannot be written there ({error.strerror or error})",

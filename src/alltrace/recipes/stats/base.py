@@ -261,7 +261,7 @@ class TraceReport(StatsReport):
     height: ClassVar[str] = "Duration"
     called: ClassVar[str] = "Name"
 
-    def is_event_wise(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
+    def is_event_wise(self, options: Mapping[str, Any]) -> bool:
         """Whether each row comes from one event of `tables` with the row's start, so that `rows` holds for any span of time."""
         return True
 
