@@ -50,7 +50,7 @@ class AnswerColumn(NamedTuple):
 
 def answer_schema(
     columns: Sequence[AnswerColumn], texts: Collection[str] = (), decimals: Mapping[str, int | None] | None = None
-) -> Any:
+) -> pa.Schema:
     """The types of an answer's columns: a `pyarrow.Schema`, `rank` of 32 bits and other whole numbers of 64.
 
     Args:
@@ -60,7 +60,7 @@ def answer_schema(
     """
     import pyarrow as pa
 
-    def field(name: str) -> Any:
+    def field(name: str) -> pa.Field:
         if name in texts:
             return pa.field(name, pa.string())
         if decimals is None or name not in decimals:
