@@ -80,7 +80,8 @@ class SqlRecipe(Recipe):
         computed = self.computed_input(options)
         if computed is not None:
             raise UsageError(f"{self.name} has to know {computed}, which is not found by SQL; ask it without --show-sql")
-        tables = ",\n".join(f"{table} AS (FROM ids.{table})" for table in self.reads(options))
+        reads = self.reads(options).items()
+        tables = ",\n".join(f"{t} AS (SELECT rank, {', '.join(map(_quoted, columns))} FROM ids.{t})" for t, columns in reads)
         parts = f"{PARTS} AS (\n{self.map_statement(options).strip()}\n)"
         statement = f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
         given = self.parameters(options)
@@ -89,17 +90,30 @@ class SqlRecipe(Recipe):
 
 def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
     """A canonical table of a rank with its number as the column `rank` in front; empty where the rank has none."""
-    found = rank.table(table, columns)
-    return found.add_column(0, "rank", pa.array(np.full(found.num_rows, rank.rank, np.int32)))
+    return _with_rank(rank.table(table, columns), rank.rank)
 
 
-def parts_table(parts: Sequence[Part]) -> pa.Table:
-    """The rows of all parts that have any."""
-    tables = [part.table for part in parts]
+def parts_table(parts: Sequence[Part]) -> Any:
+    """The rows of all parts that have any, with `rank` as a column."""
+    tables = [part.table if "rank" in part.table.column_names else _with_rank(part.table, part.rank) for part in parts]
     return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")
+
+
+def _with_rank(table: Any, rank: int) -> Any:
+    return table.add_column(0, "rank", pa.array(np.full(table.num_rows, rank, np.int32)))
+
+
+def _quoted(column: str) -> str:
+    return f'"{column}"'
 
 
 def _literal(value: Any) -> str:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return "NULL" if value is None else str(value)
+
+
+def answer_table(rows: Any, schema: Any) -> Any:
+    """The rows of a statement with the types of an answer; whole numbers beyond 64 bits stay decimals."""
+    fields = [found if pa.types.is_decimal(found.type) else field for field, found in zip(schema, rows.schema, strict=True)]
+    return rows.cast(pa.schema(fields))

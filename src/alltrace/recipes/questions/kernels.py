@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
-from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ class Kernels(SqlRecipe):
         columns = self.answer_columns(options)
         schema = answer_schema(columns, _KEYS, dict.fromkeys(_REALS, 1))
         if any(p.table.num_rows for p in parts):
-            return Answer(self.over_parts(parts, run, options).cast(schema), columns)
+            return Answer(answer_table(self.over_parts(parts, run, options), schema), columns)
         notes = (f"no kernel is of class {options['kind']!r}",) if parts and options["kind"] is not None else ()
         return Answer(schema.empty_table(), columns, notes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_schema
-from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ FROM (SELECT *, "end" - start AS length FROM kernels) GROUP BY ALL
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The rows of the statement."""
         schema = answer_schema(self.columns, _NAMES, {"time_percent": 2})
-        table = self.over_parts(parts, run, options).cast(schema) if parts else schema.empty_table()
+        table = answer_table(self.over_parts(parts, run, options), schema) if parts else schema.empty_table()
         return Answer(table, self.columns, chart=self.chart)
 
 

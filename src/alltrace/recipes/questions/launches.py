@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
-from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -148,7 +148,7 @@ class Launches(SqlRecipe):
         reals = [c.name for c in columns if c.name.endswith(("_mean_ns", "_median_ns"))]
         schema = answer_schema(columns, ("name",), dict.fromkeys(reals, 1))
         if any(p.table.num_rows for p in parts):
-            return Answer(self.over_parts(parts, run, options).cast(schema), columns)
+            return Answer(answer_table(self.over_parts(parts, run, options), schema), columns)
         return Answer(schema.empty_table(), columns, ("no call that launched GPU work is known",) if parts else ())
 
 

@@ -320,6 +320,8 @@ def without_null_words(table: Any) -> Any:
 def with_rank(part: Part, title: str = RANK) -> Any:
     """The part's table with a leading column of the rank's number."""
     table = part.table
+    if title in table.column_names:
+        return table
     return table.add_column(0, title, pa.array(np.full(table.num_rows, part.rank, np.int64)))
 
 

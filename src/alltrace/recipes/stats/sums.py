@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.stats.base import Cell, SumReport
-from alltrace.recipes.stats.cuda import CATEGORY, COPY_LABELS, KERNEL_OPTIONS, launch_ranges, name_column
+from alltrace.recipes.stats.cuda import CATEGORY, COPY_LABELS, KERNEL_NAME, NamedKernels
 from alltrace.recipes.stats.nvtx import STYLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alltrace.recipes.base import RankTables
-
 _DIMS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-_KERNEL = "coalesce(text_of(launch_range) || '/' || text_of(kernel), text_of(kernel))"
 _COPY = (
     "CASE kind WHEN 'memset' THEN '[CUDA memset]' ELSE '[CUDA memcpy ' || CASE kind "
     + " ".join(f"WHEN '{kind}' THEN '{label}'" for kind, label in COPY_LABELS.items())
@@ -26,38 +23,15 @@ _FUNCTION = Cell("Name", "text", "Function.")
 _OPERATION = Cell("Operation", "text", "Copy, with its direction, or fill.")
 
 
-class KernelSum(SumReport):
+class KernelSum(NamedKernels, SumReport):
     """A report that counts kernels; what they are called depends on its options."""
 
-    options = KERNEL_OPTIONS
-
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The tables and columns that `map` reads under `options`: of the kernels' names those that are shown."""
-        unused = {"short_name", "mangled_name"} - {name_column(options)}
-        if not options.get("nvtx_name"):
-            unused |= {"process", "correlation"}
+        """The tables and columns that `map` reads under `options`: launches only where ranges around them are asked for."""
         reads = super().reads(options)
-        reads["kernels"] = tuple(c for c in reads["kernels"] if c not in unused)
+        if not options.get("nvtx_name"):
+            reads["kernels"] = tuple(c for c in reads["kernels"] if c not in ("process", "correlation"))
         return reads
-
-    def words(self, options: Mapping[str, Any]) -> dict[str, str]:
-        """The expressions of a kernel's name, and of the range that it was launched in."""
-        name = name_column(options)
-        return {
-            "kernel": "name" if name == "name" else f"coalesce({name}, name)",
-            "launch_range": "launch_range" if options.get("nvtx_name") else "NULL::BIGINT",
-        }
-
-    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The rank's tables; `kernels` with the column `launch_range` where that is asked for."""
-        tables = super().rank_tables(rank, options)
-        if options.get("nvtx_name"):
-            tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
-        return tables
-
-    def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """The ranges around launches, where they are asked for."""
-        return "the NVTX range around each launch" if options.get("nvtx_name") else None
 
 
 class CudaGpuKernSum(KernelSum):
@@ -69,7 +43,7 @@ class CudaGpuKernSum(KernelSum):
     keys = ("launch_range", "kernel")
     named = (Cell("Name", "text", "Kernel."),)
     events = """SELECT rank, {launch_range} AS launch_range, {kernel} AS kernel, "end" - start AS value FROM kernels"""
-    labels: ClassVar = {"Name": _KERNEL}
+    labels: ClassVar = {"Name": KERNEL_NAME}
 
 
 class CudaGpuKernGbSum(KernelSum):
@@ -89,7 +63,7 @@ class CudaGpuKernGbSum(KernelSum):
     labels: ClassVar = {
         "GridXYZ": "printf('%4d %4d %4d', grid_x, grid_y, grid_z)",
         "BlockXYZ": "printf('%4d %4d %4d', block_x, block_y, block_z)",
-        "Name": _KERNEL,
+        "Name": KERNEL_NAME,
     }
 
 
@@ -105,7 +79,7 @@ class CudaGpuSum(KernelSum):
     events = """SELECT rank, 'CUDA_KERNEL' AS category, {launch_range} AS launch_range, {kernel} AS kernel, NULL::VARCHAR AS kind,
   "end" - start AS value FROM kernels
 UNION ALL SELECT rank, 'MEMORY_OPER', NULL, NULL, kind, "end" - start FROM copies"""
-    labels: ClassVar = {"Category": "category", "Operation": f"coalesce({_COPY}, {_KERNEL})"}
+    labels: ClassVar = {"Category": "category", "Operation": f"coalesce({_COPY}, {KERNEL_NAME})"}
 
 
 class CudaApiGpuSum(CudaGpuSum):
@@ -118,7 +92,7 @@ class CudaApiGpuSum(CudaGpuSum):
 UNION ALL SELECT rank, 'CUDA_API', NULL, name, NULL, "end" - start FROM api"""
     labels: ClassVar = {
         "Category": "category",
-        "Operation": f"coalesce({_COPY}, if(category = 'CUDA_API', call_name(text_of(kernel)), {_KERNEL}))",
+        "Operation": f"coalesce({_COPY}, if(category = 'CUDA_API', call_name(text_of(kernel)), {KERNEL_NAME}))",
     }
 
 
