@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
+from alltrace.recipes.part import Part
 from alltrace.run.rank_tables import RankTables
 
 if TYPE_CHECKING:
@@ -181,30 +182,6 @@ class Answer(NamedTuple):
         if name not in tables:
             raise UsageError.unknown("table of the answer", name, tables)
         return Answer(tables[name].table, tables[name].columns, self.notes, name=name)
-
-
-class Part:
-    """What `map` returned for one rank.
-
-    Args:
-        rank: The rank.
-        table: What `map` returned.
-    """
-
-    def __init__(self, rank: int, table: Any) -> None:
-        self.rank = rank
-        self._table = table
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Part) and self.rank == other.rank and bool(self.table == other.table)
-
-    def __hash__(self) -> int:
-        return self.rank
-
-    @property
-    def table(self) -> Any:
-        """What `map` returned."""
-        return self._table
 
 
 class RunFacts(Protocol):
