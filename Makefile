@@ -8,10 +8,10 @@ SHELL  := /bin/bash
 export ALLTRACE_DATA ?= $(wildcard $(DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint typing unit sanitize fuzz docs bench clean
+.PHONY: help env demo test check lint typing unit coverage coverage-core mutation sanitize fuzz docs bench clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(VENV)/.done ## make the environment in .venv, and build what is compiled
 	@$(BIN)/python tools/packaging/build_backend.py
@@ -26,7 +26,7 @@ $(VENV)/.done: pyproject.toml
 demo: env ## a simulated 16-rank run with one slow rank: import, the main tables, a report, and where to look next
 	@$(BIN)/alltrace demo --output demo
 
-test: check unit ## everything that CI runs
+test: check coverage ## everything that CI runs
 
 check: lint typing ## style and types
 
@@ -40,6 +40,17 @@ typing: env ## mypy, strict
 unit: env ## the tests; those that need a real Nsight Systems or real reports are skipped where there is none
 	$(BIN)/python -m pytest -n auto
 
+coverage: env ## the same, measuring which lines and branches they run; fails below 90 % of lines
+	$(BIN)/python -m pytest -n auto --cov --cov-report=
+	$(BIN)/python tools/coverage_floor.py
+
+coverage-core: env ## which lines of the compiled modules the tests of tests/core run, on a build of their own; `make coverage` adds them
+	$(BIN)/python tools/core_coverage.py
+
+LIMIT ?= 30
+mutation: env ## change the source in LIMIT= places, drawn by SEED=, and see whether tests fail; see docs/quality.md
+	$(BIN)/python -m tests.mutation --limit $(LIMIT) --seed $(SEED)
+
 sanitize: env ## build the package with address and undefined-behaviour sanitizers into build/sanitized
 	@$(BIN)/python -m tests.fuzz build
 
@@ -49,8 +60,9 @@ TARGETS ?=
 fuzz: env ## fuzz the compiled loops under sanitizers; INPUTS= of each target, SEED=, TARGETS= such as sqlite,kineto
 	@$(BIN)/python -m tests.fuzz run --inputs $(INPUTS) --seed $(SEED) --targets "$(TARGETS)"
 
-docs: env ## write the reference pages of docs/ and the outputs in README.md
+docs: env ## write the reference pages of docs/, its drawing of packages, and the outputs in README.md
 	$(BIN)/python tools/make_docs.py
+	$(BIN)/python tools/make_import_map.py
 	$(BIN)/python tools/make_readme.py
 
 bench: env ## the benchmarks of docs/benchmarks.md, side by side with the peers

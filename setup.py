@@ -3,6 +3,8 @@
 Environment variables:
     ALLTRACE_SANITIZE: sanitizers to compile with, as the compiler names them, such as `address,undefined`.
         What they report ends the program and names the line of the .pyx. `make sanitize` sets it.
+    ALLTRACE_LINETRACE: if set, every line of the .pyx is reported to coverage tools. The limited API has no line tracing, so such
+        a build is for one version of Python. `make coverage-core` sets it, in a copy of the sources.
 """
 
 import os
@@ -24,20 +26,26 @@ DIRECTIVES = {
     "show_performance_hints": False,  # they advise against checked indices
 }
 SANITIZERS = os.environ.get("ALLTRACE_SANITIZE")
+LINETRACE = bool(os.environ.get("ALLTRACE_LINETRACE"))
+TRACE_MACROS = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
 
 
 def extensions() -> list[Extension]:
     """One extension for each `.pyx` of the core."""
-    optimized = ["-O3", "-g0"]
-    instrumented = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=all"]
+    compiling, linking = ["-O3", "-g0"], []
+    if SANITIZERS:
+        linking = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=all"]
+        compiling = ["-O1", "-g1", "-fno-omit-frame-pointer", *linking]
+    elif LINETRACE:
+        compiling = ["-O1", "-g0", "-w"]  # tracing adds code that compilers warn of
     return [
         Extension(
             f"alltrace.core.{source.stem}",
             [str(source)],
-            define_macros=[LIMITED_API],
-            py_limited_api=True,
-            extra_compile_args=["-O1", "-g1", "-fno-omit-frame-pointer", *instrumented] if SANITIZERS else optimized,
-            extra_link_args=instrumented if SANITIZERS else [],
+            define_macros=TRACE_MACROS if LINETRACE else [LIMITED_API],
+            py_limited_api=not LINETRACE,
+            extra_compile_args=compiling,
+            extra_link_args=linking,
         )
         for source in sorted(CORE.glob("*.pyx"))
     ]
@@ -46,9 +54,10 @@ def extensions() -> list[Extension]:
 setup(
     ext_modules=cythonize(
         extensions(),
-        compiler_directives=DIRECTIVES,
+        compiler_directives={**DIRECTIVES, "linetrace": LINETRACE},
         emit_linenums=bool(SANITIZERS),
-        build_dir="build/cython-sanitized" if SANITIZERS else "build/cython",
+        # `Cython.Coverage` looks for C sources beside the .pyx
+        build_dir=None if LINETRACE else "build/cython-sanitized" if SANITIZERS else "build/cython",
         quiet=True,
     ),
     options={"bdist_wheel": {"py_limited_api": "cp311"}, "build_ext": {"parallel": os.cpu_count()}},

@@ -1,11 +1,10 @@
-"""The floors of the house: what each part of the package may import of the others."""
+"""The layers of the package: what each may import of the others, and other rules that all its files keep."""
 
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "alltrace"
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -17,7 +16,7 @@ MAY_IMPORT = {
     "run": {"trace", "engine", "readers"},
     "align": {"core", "trace", "engine", "run"},
     "replay": {"core", "run", "trace"},
-    "recipes": {"trace", "engine", "run", "align", "replay"},
+    "recipes": {"core", "trace", "engine", "run", "align", "replay"},
     "charts": {"trace", "recipes"},
     "export": {"core", "trace", "engine", "readers", "run", "align"},
     "tiles": {"core", "trace", "engine", "run", "align", "recipes"},
@@ -27,6 +26,19 @@ MAY_IMPORT = {
     "api": {"trace", "run", "align", "recipes", "charts"},
     "": {"api"},
 }
+USER_INTERFACES = {"cli", "report", "ui"}  # import every layer below them, and each other but for `cli`
+MUTUAL_IMPORTS = {  # those that there are: take out what you part, add none
+    ("alltrace.align.aligned", "alltrace.align.members"),
+    ("alltrace.cli.command", "alltrace.cli.engine"),
+    ("alltrace.engine.local", "alltrace.engine.pool"),
+    ("alltrace.readers.base", "alltrace.readers.registry"),
+    ("alltrace.readers.nccl_log.lines", "alltrace.readers.nccl_log.messages"),
+    ("alltrace.readers.nsys.columns", "alltrace.readers.nsys.entities"),
+    ("alltrace.recipes.execution.window", "alltrace.recipes.execution.window_alignment"),
+    ("alltrace.run.sql_views", "alltrace.run.store"),
+    ("alltrace.synth.layouts", "alltrace.synth.scenario"),
+    ("alltrace.ui.facts", "alltrace.ui.session"),
+}
 MOST_LINES = 700
 RUNS_CODE = {"code", "cffi", "cloudpickle", "ctypes", "dill", "imp", "joblib", "marshal", "pickle", "runpy", "shelve"}
 MAY_RUN_CODE = {
@@ -35,50 +47,85 @@ MAY_RUN_CODE = {
     "capture/supervise.py": "ctypes",  # the C library's prctl
     "recipes/execution/part_store.py": "pickle",  # reads what the same process wrote to a temporary folder of its own
 }
-EVERY_FILE = pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 
 
-def part(module):
-    """The part of the package that a module is of; the package itself is ''."""
-    names = module.split(".")
-    return names[1] if len(names) > 1 and names[1] != "__init__" else ""
+@cache
+def tree_of(file):
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def imported(file):
-    """The modules of ours that a file imports anywhere, also for types only."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+def module_of(file):
+    """The dotted name of the module that a file below `SOURCE` holds."""
+    names = ("alltrace", *file.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
+
+
+def layer(module):
+    """The layer that a module belongs to; that of the package itself is ''."""
+    return [*module.split("."), ""][1]
+
+
+def imported(file, modules=frozenset()):
+    """The modules of ours that a file imports anywhere, also for types only; those in `modules` by their own name."""
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.split(".")[0] == "alltrace")
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: line {node.lineno} imports relatively"
-            if node.module == "alltrace":
-                yield from (f"alltrace.{a.name}" for a in node.names)
-            elif node.module and node.module.startswith("alltrace."):
-                yield node.module
+            for full in (f"{node.module}.{a.name}" for a in node.names):
+                if node.module == "alltrace" or full in modules:
+                    yield full
+                elif node.module.startswith("alltrace."):
+                    yield node.module
 
 
-@EVERY_FILE
-def test_each_floor_imports_only_those_below(file):
-    own = part(".".join(["alltrace", *file.relative_to(SOURCE).with_suffix("").parts]))
-    others = {part(m) for m in imported(file) if m not in ("alltrace.__version__", "alltrace")} - {own}
-    if own in ("cli", "report", "ui"):  # the faces stand on all, but not on each other
-        assert not others & ({"cli", "report", "ui"} - {own, "report", "ui"})
-        return
-    assert own in MAY_IMPORT, f"{own} is new: say here what it may import"
-    assert others <= MAY_IMPORT[own]
+def mutual_imports(files):
+    """The pairs of modules that import each other, each in the order of the alphabet; `files` has the file of each module."""
+    imports = {module: set(imported(file, files)) for module, file in files.items()}
+    return {(a, b) for a in imports for b in imports[a] if a < b and a in imports.get(b, ())}
 
 
-@EVERY_FILE
-def test_no_file_is_too_long_to_read(file):
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+def listed(violations):
+    return "".join(f"\n  {v}" for v in violations)
 
 
-@EVERY_FILE
-def test_only_the_command_line_prints(file):
-    if part(".".join(["alltrace", *file.relative_to(SOURCE).parts])) == "cli":
-        return
-    calls = (n.func for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(n, ast.Call))
-    assert "print" not in {f.id for f in calls if isinstance(f, ast.Name)}
+def test_each_layer_imports_only_those_below():
+    violations = []
+    for file in FILES:
+        own = layer(module_of(file))
+        others = {layer(m) for m in imported(file) if m not in ("alltrace.__version__", "alltrace")} - {own}
+        if own in USER_INTERFACES:
+            forbidden = others & {"cli"}
+        elif own in MAY_IMPORT:
+            forbidden = others - MAY_IMPORT[own]
+        else:
+            violations.append(f"{file}: the layer {own!r} is not in MAY_IMPORT; state there what it may import")
+            continue
+        violations += [f"{file}: {own or 'the package itself'} may not import {other}" for other in sorted(forbidden)]
+    assert not violations, listed(violations)
+
+
+def test_no_two_modules_import_each_other():
+    found = mutual_imports({module_of(f): f for f in FILES})
+    assert not found - MUTUAL_IMPORTS, "move what both need to a module of its own:" + listed(sorted(found - MUTUAL_IMPORTS))
+    assert not MUTUAL_IMPORTS - found, "parted; take out of MUTUAL_IMPORTS:" + listed(sorted(MUTUAL_IMPORTS - found))
+
+
+def test_no_file_is_too_long_to_read():
+    lengths = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in FILES}
+    violations = [f"{file}: {lines} lines, at most {MOST_LINES}" for file, lines in lengths.items() if lines > MOST_LINES]
+    assert not violations, listed(violations)
+
+
+def test_only_the_command_line_prints():
+    violations = [
+        f"{file}: line {node.lineno}"
+        for file in FILES
+        if layer(module_of(file)) != "cli"
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert not violations, listed(violations)
 
 
 def modules_imported(tree):
@@ -93,7 +140,7 @@ def test_nothing_is_executed_that_did_not_come_with_the_package():
     """No reader, run or cache can bring code: nothing loads objects or machine code from files, or makes memory executable."""
     found = {}
     for file in FILES:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = tree_of(file)
         name = str(file.relative_to(SOURCE))
         for module in RUNS_CODE & set(modules_imported(tree)):
             assert name not in found
@@ -109,5 +156,14 @@ def test_nothing_is_executed_that_did_not_come_with_the_package():
 def test_the_rules_see_what_they_should(tmp_path):
     assert len(FILES) > 100
     lines = ("from alltrace.cli import main", "import alltrace.run.store", "from alltrace import api")
-    (tmp_path / "a.py").write_text("def f():\n" + "".join(f"    {line}\n" for line in lines))
-    assert [part(m) for m in imported(tmp_path / "a.py")] == ["cli", "run", "api"]
+    first, second = tmp_path / "a.py", tmp_path / "b.py"
+    first.write_text("def f():\n" + "".join(f"    {line}\n" for line in lines))
+    assert [layer(m) for m in imported(first)] == ["cli", "run", "api"]
+    second.write_text("if TYPE_CHECKING:\n    from alltrace.align import clocks\n")
+    assert list(imported(second)) == ["alltrace.align"]
+    assert list(imported(second, {"alltrace.align.clocks"})) == ["alltrace.align.clocks"]
+    # the first imports `run.store` at run time, the second `align.clocks` for types
+    assert mutual_imports({"alltrace.align.clocks": first, "alltrace.run.store": second}) == {
+        ("alltrace.align.clocks", "alltrace.run.store")
+    }
+    assert [layer(m) for m in ("alltrace", "alltrace.api", "alltrace.core.text")] == ["", "api", "core"]

@@ -24,6 +24,7 @@ def test_a_rank_that_never_came(tmp_path):
     on_time = [entry(1), entry(2, state="started"), entry(3, state="scheduled")]
     rows = answer(recordings(tmp_path, {0: on_time, 1: on_time, 2: [entry(1)]}), "hangs").table.to_pylist()
     assert [(r["sequence"], r["kind"], r["missing_ranks"], r["waiting_ranks"]) for r in rows] == [(2, "missing", [2], [0, 1])]
+    assert (rows[0]["completed_ranks"], rows[0]["description"]) == ([], "default_pg")
     assert rows[0]["found"] == "rank 2: last issued all_reduce, sequence 1, completed"
     assert rows[0]["frame"] == "train.py:7 step"
 
@@ -38,6 +39,8 @@ def test_a_collective_that_does_not_end(tmp_path):
     its = [entry(1), entry(2, state="started")]
     rows = answer(recordings(tmp_path, {0: its, 1: its, 2: its}), "hangs").table.to_pylist()
     assert [(r["sequence"], r["kind"], r["waiting_ranks"]) for r in rows] == [(2, "not completed", [0, 1, 2])]
+    rows = answer(recordings(tmp_path, {0: its, 1: [entry(1), entry(2)], 2: its}), "hangs").table.to_pylist()
+    assert [(r["kind"], r["waiting_ranks"], r["completed_ranks"]) for r in rows] == [("not completed", [0, 2], [1])]
 
 
 def test_old_entries_that_one_rank_has_lost_are_not_missing(tmp_path):
@@ -75,5 +78,11 @@ def test_times_and_entries(tmp_path):
     assert [(r["op"], r["bytes"], r["operations"], r["median_us"], r["max_us"], r["max_rank"]) for r in rows] == [
         ("all_reduce", 24, 3, 3000, 8000, 1)
     ]
+    assert (rows[0]["min_us"], rows[0]["mean_us"]) == (1000, 4000)
     entries = answer(recordings(tmp_path, its), "entries").table.to_pylist()
+    assert [(e["created_ns"], e["duration_us"], e["datatypes"]) for e in entries] == [
+        (1_700_000_000_000_000_001, 1000.0, "Float"),
+        (1_700_000_000_000_000_001, 8000.0, "Float"),
+        (1_700_000_000_000_000_002, 3000.0, "Float"),
+    ]
     assert [(e["sequence"], e["rank"]) for e in entries] == [(1, 0), (1, 1), (2, 0)]

@@ -36,7 +36,24 @@ def test_summary(tmp_path):
     assert (row["ranks"], row["hosts"], row["sizes"], row["peak_busbw_gb_per_s"], row["peak_size_bytes"]) == (4, 2, 6, 15.0, 32768)
     assert (row["peak_share"], row["knee_bytes"], row["outlier_sizes"], row["wrong"]) == (50.0, 4096, [8192], 0)
     assert row["average_busbw_gb_per_s"] == pytest.approx(1.5 * 34 / 6)
+    assert (row["program"], row["failed"], row["printed_average_gb_per_s"]) == ("all_reduce", False, None)
     assert row["latency_us"] == pytest.approx(0.5120)  # the third size: 4096 bytes at 8 GB/s
+
+
+def test_what_the_program_prints_at_its_end(tmp_path):
+    table(tmp_path, "all_reduce.out", [1.0, 2.0])
+    ended = tmp_path / "ended.out"
+    ended.write_text(
+        (tmp_path / "all_reduce.out").read_text() + "# Out of bounds values : 3 FAILED\n# Avg bus bandwidth    : 2.125\n#\n"
+    )
+    rows = answer([read_tests(str(ended))], "summary").table.to_pylist()
+    assert [(r["place"], r["failed"], r["printed_average_gb_per_s"]) for r in rows] == [("out", True, 2.125), ("in", True, 2.125)]
+    rows = answer([read_tests(str(ended))], "sizes").table.to_pylist()
+    # 1024 bytes at 1 GB/s take 1.024 us, 2048 bytes at 2 GB/s as long
+    assert [(r["size_bytes"], r["time_us"], r["algbw_gb_per_s"], r["busbw_gb_per_s"]) for r in rows if r["place"] == "in"] == [
+        (1024, 1.024, 1.0, 1.5),
+        (2048, 1.024, 2.0, 3.0),
+    ]
 
 
 def test_compare(tmp_path):

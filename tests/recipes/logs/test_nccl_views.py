@@ -157,6 +157,7 @@ def test_rank_is_that_of_the_process_and_communicator(ask):
     ) + coll(0, comm=0x100, nranks=4, k=1)
     rows, _answer = ask("calls", text)
     assert [(r["rank"], r["pid"], r["group_size"]) for r in rows] == [(0, 10, 2), (1, 11, 2), (3, 10, 4)]
+    assert [(r["device"], r["stream"], r["state"]) for r in rows] == [(0, "0x5", "whole"), (1, "0x5", "whole"), (0, "0x5", "whole")]
     assert rows[0]["communicator"] == rows[1]["communicator"] == "0xabc" != rows[2]["communicator"]
 
 
@@ -164,6 +165,9 @@ def test_a_log_for_each_process_makes_one_job(ask):
     rows, _answer = ask("communicators", init(0) + coll(0), init(1, host="node-1") + coll(1, host="node-1"))
     assert [(r["group_size"], r["seen"], r["ranks"], r["hosts"], r["role"]) for r in rows] == [
         (2, 2, ["0", "1"], ["node-0", "node-1"], "world")
+    ]
+    assert [(r["identified"], r["nodes"], r["role_reason"], r["made_by"]) for r in rows] == [
+        ("commId", 2, "it has all processes of the log", "ncclCommInitRank")
     ]
 
 
@@ -289,6 +293,11 @@ def test_roles(ask):
         "0x30": (["0", "2"], "DP"),
         "0x31": (["1", "3"], "DP"),
     }
+    calls, _answer = ask("calls", lines)
+    assert sorted((c["communicator"], c["rank"], c["global_rank"]) for c in calls) == [
+        ("0x20", 0, 0), ("0x20", 1, 1), ("0x21", 0, 2), ("0x21", 1, 3),
+        ("0x30", 0, 0), ("0x30", 1, 2), ("0x31", 0, 1), ("0x31", 1, 3),
+    ]  # fmt: skip
 
 
 def test_topology_names_pairs_over_sockets(ask):
@@ -309,6 +318,11 @@ def test_topology_names_pairs_over_sockets(ask):
         (0, 1, "NET/Socket/0", 2, "ranks of one host talk over sockets"),
         (0, 1, "P2P/CUMEM/read", 1, None),
         (1, 2, "NET/IB/0/GDRDMA", 1, None),
+    ]
+    assert [(r["from_host"], r["to_host"], r["transport"], r["gpu_direct"]) for r in rows] == [
+        ("node-0", "node-0", "NET", False),
+        ("node-0", "node-0", "P2P", None),
+        ("node-0", "node-1", "NET", True),
     ]
     assert answer.extra["rings"] == [{"communicator": "0xabc", "channel": 0, "ranks": "0 1 2 3", "cut": False}]
     assert [(t["channel"], t["up"], t["down"]) for t in answer.extra["trees"]] == [(0, -1, "1/-1/-1"), (1, 2, "-1/-1/-1")]

@@ -31,6 +31,25 @@ def test_mean_over_a_range_of_steps(tmp_path):
     assert row["p95"] == pytest.approx(5.75)
 
 
+def test_percentiles_and_trend(tmp_path):
+    """101 steps that take 10, 10.1, ... 20 s."""
+    (row,) = answer([log(tmp_path, [10 + 0.1 * k for k in range(101)])], "summary").table.to_pylist()
+    assert [row[p] for p in ("p5", "median", "p95", "p99")] == pytest.approx([10.5, 15.0, 19.5, 19.9])
+    assert (row["unit"], row["trend_percent"]) == ("s", pytest.approx(100 * 10 / 15))
+
+
+def test_values_of_each_step(tmp_path):
+    line = (
+        " iteration {0}/ 9 | elapsed time per iteration (ms): 1000.0 | global batch size: {1} | loss scale: {2} | grad norm: {3} |"
+        " tokens_per_sec_per_gpu: {4} | samples/sec: {5} |\n"
+    )
+    path = tmp_path / "a.log"
+    path.write_text(line.format(1, 256, 4096.0, 1.25, 900, 17.5) + line.format(2, 512, 2048.0, 0.75, 800, 35.0))
+    rows = answer([read_training(str(path))], "steps").table.to_pylist()
+    names = ("step", "global_batch", "loss_scale", "grad_norm", "tokens_per_s_per_gpu", "samples_per_s")
+    assert [tuple(r[n] for n in names) for r in rows] == [(1, 256, 4096, 1.25, 900, 17.5), (2, 512, 2048, 0.75, 800, 35)]
+
+
 def test_change_points_and_slow_steps(tmp_path):
     rng = np.random.default_rng(0)
     times = np.concatenate([1 + 0.01 * rng.standard_normal(60), 1.3 + 0.01 * rng.standard_normal(60)])

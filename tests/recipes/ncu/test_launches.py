@@ -25,6 +25,20 @@ def test_main_metrics_under_any_of_their_names():
     assert (row["sm_percent"], row["registers"], row["top_stall"], row["device"]) == (None, None, None, None)
 
 
+def test_shares_of_what_the_gpu_can_do():
+    metrics = {
+        f"sm__warps_active{ACTIVE}": 41.0,
+        f"gpu__compute_memory_throughput{ELAPSED}": 42.0,
+        f"lts__throughput{ELAPSED}": 43.0,
+        f"l1tex__throughput{ACTIVE}": 44.0,
+        f"sm__inst_executed_pipe_tensor{ELAPSED}": 45.0,
+        "launch__waves_per_multiprocessor": 1.5,
+    }
+    (row,) = launches.answer(of(measured(metrics)), ()).table.to_pylist()
+    assert (row["achieved_occupancy_percent"], row["memory_percent"], row["l2_percent"]) == (41.0, 42.0, 43.0)
+    assert (row["l1_percent"], row["tensor_percent"], row["waves"]) == (44.0, 45.0, 1.5)
+
+
 def test_a_configuration_that_is_not_known_is_null():
     (row,) = launches.answer(of(measured(grid=None, block=None)), ()).table.to_pylist()
     assert (row["grid"], row["block"]) == (None, None)
@@ -46,6 +60,10 @@ def test_states_of_warps_by_cycles_else_by_samples():
         ("selected", 1.0, 25.0, None),
         ("selected", None, 75.0, 75),
         ("no_instruction", None, 25.0, 25),
+    ]
+    assert [r["meaning"] for r in answer.table.to_pylist()[:2]] == [
+        "a fixed latency of the instruction before",
+        "nothing: the warp issued",
     ]
     assert answer.notes[0].startswith("1 of 3 launches have no states of warps")
     old = measured({"smsp__average_warp_latency_issue_stalled_barrier.ratio": 2.0})

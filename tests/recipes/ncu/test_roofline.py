@@ -52,6 +52,7 @@ def test_a_point_is_work_over_bytes_under_the_lower_ceiling():
     dram = rows["DRAM"]
     assert (dram["precision"], dram["work_flop_per_s"], dram["moved_bytes_per_s"]) == ("FP32", 9e12, 4e12)
     assert dram["intensity_flop_per_byte"] == 2.25
+    assert (dram["peak_flop_per_s"], dram["peak_bytes_per_s"]) == pytest.approx((108 * 64 * 2 * 1.41e9, 1.5552e12))
     assert dram["roof_flop_per_s"] == pytest.approx(2.25 * 1.5552e12)
     assert (dram["under"], dram["basis"]) == ("memory", "instructions")
     assert dram["roof_percent"] == pytest.approx(100 * 9e12 / (2.25 * 1.5552e12))

@@ -16,7 +16,8 @@ def run_of(tmp_path):
 
 def test_frequencies_and_percentiles(tmp_path):
     answer = ask(run_of(tmp_path), "cuda_gpu_kern_hist", {"bins": 4})
-    assert [tuple(r.values()) for r in answer.table.to_pylist()] == [
+    titles = ("Range Start", "Range End", "Frequency", "Percentage", "Cumulative")
+    assert [tuple(r[t] for t in titles) for r in answer.table.to_pylist()] == [
         (10, 20, 1, 20.0, 20.0),
         (20, 30, 2, 40.0, 60.0),
         (30, 40, 1, 20.0, 80.0),

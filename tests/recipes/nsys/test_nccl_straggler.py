@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.making import make_run
 
 import alltrace
 from alltrace.recipes.execution.ask import ask
@@ -39,3 +40,25 @@ def test_times_choose_instances(run):
     # an instance that spans the middle is in both
     assert whole <= sum(sum(p.to_pylist()) for p in parts) <= whole + 4
     assert ask(run, "nccl_straggler", {"start": end + 1}).table.num_rows == 0
+
+
+def test_lateness_of_each_rank(tmp_path):
+    """Four operations of two ranks on one host: the second rank comes 30, 10 and 20 us later than the first, then 40 us earlier."""
+    us = 1000
+
+    def rows(rank):
+        own = (30, 10, 20, -40) if rank else (0,) * 4
+        return [
+            {
+                "start": (1000 * n + late) * us, "end": (1000 * n + 100) * us, "communicator": "c0", "op": "AllReduce",
+                "sequence": n, "bytes": 1 << 20, "group_rank": rank, "group_size": 2, "datatype": "float32", "evidence": "trace",
+            }
+            for n, late in enumerate(own)
+        ]  # fmt: skip
+
+    run = make_run(tmp_path / "run", {rank: {"collectives": rows(rank)} for rank in (0, 1)})
+    titles = ("Communicator", "Rank", "Operations", "Times Last", "Last", "Caused Wait", "Late Avg", "Late Med", "Late Max")
+    assert [tuple(r[t] for t in titles) for r in ask(run, "nccl_straggler").table.to_pylist()] == [
+        ("c0", 1, 4, 3, 75.0, 60 * us, 15.0 * us, 15.0 * us, 30 * us),
+        ("c0", 0, 4, 1, 25.0, 40 * us, 10.0 * us, 0.0, 40 * us),
+    ]

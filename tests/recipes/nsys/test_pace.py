@@ -24,7 +24,8 @@ def run(tmp_path_factory):
 
 def test_each_iteration_of_each_rank(run):
     answer = ask(run, "nvtx_pace", {"name": "step"})
-    assert [tuple(r.values()) for r in answer.table.to_pylist()] == [
+    titles = ("Iteration", "Rank", "Start", "End", "Duration", "Delta", "Duration Accum", "Delta Accum")
+    assert [tuple(r[t] for t in titles) for r in answer.table.to_pylist()] == [
         (0, 0, 0, 10, 10, None, 10, 0),
         (1, 0, 30, 40, 10, 20, 20, 20),
         (2, 0, 50, 70, 20, 10, 40, 30),

@@ -21,6 +21,8 @@ def test_bins_are_the_same_on_all_ranks_and_hold_exact_times(tmp_path):
     assert [[r[c] for c in CLASSES] for r in rows[:3]] == [[44, 20, 0, 0], [16, 0, 20, 28], [0, 0, 0, 64]]
     assert [[r[c] for c in CLASSES] for r in rows[8:]] == [[0, 56, 0, 8], [0, 4, 20, 0]]
     assert rows[0]["communication_ns"] == 30
+    assert (rows[0]["compute_percent"], rows[0]["communication_percent"]) == pytest.approx((100 * 44 / 64, 100 * 30 / 64))
+    assert rows[1]["idle_percent"] == pytest.approx(100 * 28 / 64)
     assert rows[1]["busy_percent"] == pytest.approx(100 * 36 / 64)
     assert rows[9]["exposed_percent"] == pytest.approx(100)
 

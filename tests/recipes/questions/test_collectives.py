@@ -58,6 +58,29 @@ def test_instances_are_listed_by_time(run):
     (summed,) = ask(run, "collectives").table.to_pylist()
     assert sum(r["wait_ns"] for r in rows) == summed["wait_ns"]
     assert np.median([r["transfer_ns"] for r in rows]) == pytest.approx(summed["transfer_median_ns"], abs=0.5)
+    # of 20 values the 95th percentile lies at place 18.05, between the last but one and the last
+    for listed, percentile in (("transfer_ns", "transfer_p95_ns"), ("skew_ns", "skew_p95_ns")):
+        *_, before, last = sorted(r[listed] for r in rows)
+        assert summed[percentile] == pytest.approx(before + 0.05 * (last - before), abs=0.51)
+
+
+def test_percentiles_are_the_ninety_fifth(tmp_path):
+    """Twenty operations whose last rank is 10, 20, ... 200 us late and which then take 1, 2, ... 20 ms."""
+    us = 1000
+    ranks = {
+        rank: [
+            {**row, "start": row["start"] // 10_000_000 * 100_000_000 + (10 * us * (n + 1) if rank == 1 else 0)}
+            for n, row in enumerate(rows_of(rank, 20, 0, size=1 << 20, members=2))
+        ]
+        for rank in (0, 1)
+    }
+    for rows in ranks.values():
+        for n, row in enumerate(rows):
+            row["end"] = ranks[1][n]["start"] + 1000 * us * (n + 1)
+    run = make_run(tmp_path / "run", {rank: {"collectives": rows} for rank, rows in ranks.items()})
+    (row,) = ask(run, "collectives").table.to_pylist()
+    assert (row["skew_median_ns"], row["skew_p95_ns"], row["skew_max_ns"]) == (105 * us, 190_500, 200 * us)
+    assert (row["transfer_median_ns"], row["transfer_p95_ns"]) == (10_500 * us, 19_050 * us)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 from tests.making import make_run
-
-from .work import call, launched
+from tests.recipes.work import call, launched
 
 CAUSES = ("host_sync_ns", "host_ns", "launch_ns", "kernel_wait_ns", "dependency_ns", "unknown_ns")
 

@@ -77,3 +77,10 @@ def test_some_ranks_alone(tmp_path):
     answer = made(tmp_path).recipe("info", ranks=[2, 1])
     assert [r["rank"] for r in answer.to_pylist()] == [1, 2]
     assert "marks" not in answer.to_arrow().column_names
+
+
+def test_rows_of_calls_of_the_host_are_counted(tmp_path):
+    call = {"start": 0, "end": 5, "name": "x"}
+    rows = {"syscalls": [call] * 3, "ucx": [call] * 2, "openacc": [call]}
+    (row,) = make_run(tmp_path, {0: rows}).recipe("info").to_pylist()
+    assert (row["syscalls"], row["ucx"], row["openacc"]) == (3, 2, 1)

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from tests.making import make_run
-
-from .work import call, launched, operator
+from tests.recipes.work import call, launched, operator
 
 
 def tables(names):

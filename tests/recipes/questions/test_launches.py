@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 from tests.making import make_run
-
-from .work import call, launched
+from tests.recipes.work import call, launched
 
 
 def tables():

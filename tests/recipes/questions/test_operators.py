@@ -4,8 +4,7 @@ import json
 
 import pytest
 from tests.making import make_run
-
-from .work import MEGA, call, frame, launched, module, operator
+from tests.recipes.work import MEGA, call, frame, launched, module, operator
 
 
 def by_name(run, **options):

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 from tests.making import make_run
+from tests.recipes.work import call, launched
 
 from alltrace.trace.errors import UsageError
-
-from .work import call, launched
 
 
 def tables():

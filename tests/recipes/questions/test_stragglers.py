@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.making import collective, copy, kernel, make_run
 
 from alltrace.recipes.analysis import lateness_patterns as patterns
 from alltrace.recipes.analysis.lateness import Lateness
@@ -76,3 +77,36 @@ def test_every_rank_has_what_its_own_members_tell(monkeypatch, seed):
         assert before[n].tolist() == (late[rank].before_ns[at[0]].tolist() if len(at) else [0] * 4)
         begins = [(s["start"] if s["device_start"] is None else s["device_start"], s["step"]) for s in listed if s["rank"] == rank]
         assert step[n] == max([b for b in begins if b[0] <= arrival], default=(0, -1))[1]
+
+
+def test_causes_of_one_late_rank(tmp_path):
+    """Four operations, 10 ms apart; rank 2 comes 1 ms after the others, having computed, talked and copied as they have not."""
+    us, ms = 1000, 1_000_000
+
+    def rows(rank):
+        return [
+            {
+                "start": 10 * ms * n + (2 * ms if rank == 2 else ms), "end": 10 * ms * n + 3 * ms, "communicator": "c0",
+                "op": "AllReduce", "sequence": n, "bytes": 1 << 20, "group_rank": rank, "group_size": 3,
+                "datatype": "float32", "evidence": "trace",
+            }
+            for n in range(4)
+        ]  # fmt: skip
+
+    work = {
+        "kernels": [
+            event
+            for at in range(0, 40 * ms, 10 * ms)
+            for event in (kernel(at, at + 600 * us), collective(at + 600 * us, at + 700 * us))
+        ],
+        "copies": [copy(at + 700 * us, at + 900 * us) for at in range(0, 40 * ms, 10 * ms)],
+    }
+    behind = {"kernels": [kernel(39 * ms, 39 * ms + us)]}
+    run = make_run(tmp_path / "run", {rank: {"collectives": rows(rank), **(work if rank == 2 else behind)} for rank in range(3)})
+    late, *others = run.recipe("stragglers").to_pylist()
+    assert (late["rank"], late["caused_ns"], late["waited_ns"], late["last_percent"]) == (2, 4 * 2 * ms, 0, 100.0)
+    # its device idles 1.1 ms before the first operation, and 0.9 ms less than the others' before each of the other three
+    assert (late["compute_excess_ns"], late["communication_excess_ns"], late["copy_excess_ns"]) == (2_400 * us, 400 * us, 800 * us)
+    assert late["host_excess_ns"] == 1_100 * us - 3 * 900 * us
+    assert (late["cause"], late["cause_percent"]) == ("mixed", pytest.approx(100 * 2_400 / 3_600))
+    assert [(r["cause"], r["cause_percent"], r["copy_excess_ns"]) for r in others] == [(None, None, None)] * 2

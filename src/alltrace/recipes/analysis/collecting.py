@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.counting import SLOTS, Cells, Slots
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group
-from alltrace.run.prefetch import ahead
+from alltrace.run.prefetch import prefetched
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def in_pieces(rank: RankTables, table: str, columns: Sequence[str], *, lengths: 
     if batches is None:  # cut down to steps, or held in memory for other questions
         yield rank.table(table, columns)
     else:
-        with closing(ahead(batches(table, columns, _PIECE_ROWS, lengths=lengths), 1)) as pieces:
+        with closing(prefetched(batches(table, columns, _PIECE_ROWS, lengths=lengths), 1)) as pieces:
             yield from pieces
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Option, Part, Recipe
 from alltrace.recipes.execution.availability import able_ranks, check_imported, note_on_empty, notes_on_missing
-from alltrace.recipes.execution.window import RankWindow, Window, WindowedRank, WindowedRun, select, window_of
+from alltrace.recipes.execution.window import RankWindow, Selection, Window, WindowedRank, select, window_of
 from alltrace.recipes.registry import find
 from alltrace.trace.errors import UsageError
 
@@ -17,6 +17,22 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
+
+
+class Question(NamedTuple):
+    """A question that fits its recipe, made by `checked`.
+
+    Attributes:
+        recipe: The recipe.
+        options: All its options.
+        ranks: The ranks to ask; None for all.
+        selection: The steps to count; empty for the whole run.
+    """
+
+    recipe: Recipe
+    options: Mapping[str, Any]
+    ranks: tuple[int, ...] | None
+    selection: Selection
 
 
 def ask(
@@ -46,12 +62,42 @@ def ask(
         UsageError: There is no such recipe, option, rank or step, or a required option is missing.
         InputError: A file of the run is damaged, or a table that the answer is made from was not imported.
     """
+    asked = checked(recipe, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
+    return answer_of(run, asked, jobs=jobs, progress=progress)
+
+
+def checked(
+    recipe: Recipe | str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    ranks: Sequence[int] | None = None,
+    steps: str | None = None,
+    skip_warmup: bool = False,
+) -> Question:
+    """The question, once everything is checked that can be without a run; the arguments are those of `ask`.
+
+    Raises:
+        UsageError: There is no such recipe or option, a required option is missing, or `steps` or a filter cannot be understood.
+        InputError: A file that an option names cannot be read.
+    """
     asked = find(recipe) if isinstance(recipe, str) else recipe
-    given = resolve_options(asked, options or {})
-    chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     selection = select(steps, skip_warmup=skip_warmup)
     if selection and not asked.windowed:
         raise UsageError(f"{asked.name} tells of the whole run; ask it without {selection}")
+    given = resolve_options(asked, options or {})
+    asked.reads(given)  # raises for filters that cannot be understood
+    return Question(asked, given, None if ranks is None else tuple(ranks), selection)
+
+
+def answer_of(run: Run, question: Question, *, jobs: int | None = None, progress: Callable[[int], None] | None = None) -> Answer:
+    """The answer to a checked question; the other arguments are those of `ask`.
+
+    Raises:
+        UsageError: There is no such rank or step.
+        InputError: A file of the run is damaged, or a table that the answer is made from was not imported.
+    """
+    asked, given, ranks, selection = question
+    chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     notes = run.manifest.notes
     window = None
     facts: RunFacts = run
@@ -67,6 +113,8 @@ def ask(
         chosen = [r for r in run.ranks if r.rank in {c.rank for c in chosen}]
         if selection:
             window = window_of(selection, alignment.steps, [r.rank for r in chosen])
+            from alltrace.recipes.execution.window_alignment import WindowedRun  # it loads what cuts tables
+
             facts = WindowedRun(run, window)
             notes = (*notes, *window.notes)
     able = able_ranks(asked, run, chosen, given)

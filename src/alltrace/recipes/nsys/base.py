@@ -16,7 +16,6 @@ from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Option, Par
 from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.recipes.sql_recipe import SqlRecipe, id_table
 from alltrace.recipes.stats.base import round_half_up
-from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -176,15 +175,9 @@ class SqlNsysRecipe(NsysRecipe, SqlRecipe):
         """The rows of all ranks."""
         return "SELECT * FROM parts"
 
-    def shown_statement(self, options: Mapping[str, Any]) -> str:
-        """The recipe as one statement.
-
-        Raises:
-            UsageError: It projects ranges on GPU work, which a compiled loop does.
-        """
-        if self.projects:
-            raise UsageError(f"ranges are projected by a compiled loop, not by SQL, so there is no statement for {self.name}")
-        return super().shown_statement(options)
+    def computed_input(self, options: Mapping[str, Any]) -> str | None:
+        """The projection of ranges on GPU work."""
+        return "where the work of each range ran" if self.projects else None
 
 
 def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTable:

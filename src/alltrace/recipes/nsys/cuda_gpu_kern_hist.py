@@ -10,7 +10,6 @@ import pyarrow as pa
 from alltrace.recipes.analysis.distribution import COUNT, VALUE
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, SqlNsysRecipe, files
-from alltrace.recipes.stats.base import with_rank
 from alltrace.recipes.stats.cuda import BASE, name_column
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_edges
@@ -52,8 +51,8 @@ class CudaGpuKernHist(SqlNsysRecipe):
         "percentiles": (Cell("Percentile", "int", "Per cent."), Cell("Duration", "ns", "Not exceeded by so many.")),
     }
     map_sql = """
-SELECT kernels."end" - kernels.start AS value, count(*) AS count
-FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY kernels."end" - kernels.start
+SELECT rank, kernels."end" - kernels.start AS value, count(*) AS count
+FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY rank, kernels."end" - kernels.start
 """
     chart = Chart("histogram", "Range Start", ("Frequency",))
 
@@ -68,7 +67,7 @@ FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY kernels."end" - kernels
             wanted = () if options["name"] is None else (f"no rank has a kernel called {options['name']!r}",)
             return self.answer({}, wanted)
         names = files(run)
-        whole = pa.concat_tables([with_rank(part) for part in parts])
+        whole = pa.concat_tables([part.table for part in parts])
         value, count = integers(whole.column(VALUE)), integers(whole.column(COUNT))
         low, high = int(value.min()), int(value.max())
         edges = bin_edges(low, high + 1, min(options["bins"], high + 1 - low))

@@ -75,7 +75,7 @@ class DurationSum(SqlNsysRecipe):
     Attributes:
         keys: The columns of name ids, beside `value`, of `events`.
         label: What keys are called: an expression over them.
-        events: A SELECT of `keys` and `value` (ns), a row for each event; those without length are left out, as nsys does.
+        events: A SELECT of `rank`, `keys` and `value` (ns), a row for each event; those without length are left out, as nsys does.
     """
 
     keys: ClassVar[tuple[str, ...]] = ("name",)
@@ -121,7 +121,7 @@ class MpiSum(DurationSum):
     name = "mpi_sum"
     device = False
     tables: ClassVar = {"mpi": ("start", "end", "thread", "name", "kind")}
-    events = """SELECT name, max("end") - start AS value FROM mpi GROUP BY rank, thread, start, name, kind"""
+    events = """SELECT rank, name, max("end") - start AS value FROM mpi GROUP BY rank, thread, start, name, kind"""
 
 
 class RangeDurationSum(DurationSum):
@@ -144,7 +144,7 @@ class NvtxSum(RangeDurationSum):
     name = "nvtx_sum"
     device = False
     tables: ClassVar = RANGES
-    events = """SELECT domain, name, "end" - start AS value FROM ranges"""
+    events = """SELECT rank, domain, name, "end" - start AS value FROM ranges"""
 
 
 class NvtxGpuProjSum(RangeDurationSum):
@@ -160,7 +160,7 @@ class NvtxGpuProjSum(RangeDurationSum):
     tables: ClassVar = PROJECTED
     projects = True
     requires = ("ranges", "api", ("kernels", "copies"))
-    events = "SELECT domain, name, projected.value AS value FROM projected"
+    events = "SELECT rank, domain, name, projected.value AS value FROM projected"
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
         """The projected ranges, which a compiled loop finds."""

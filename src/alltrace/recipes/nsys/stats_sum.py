@@ -59,12 +59,18 @@ class StatsSum(NsysRecipe):
         """The distribution of the rank's values by key."""
         return self.report.map(rank, options)
 
+    def shown_statement(self, options: Mapping[str, Any]) -> str:
+        """The statistics over all ranks as one statement; those of each rank are the same by rank."""
+        return self.report.shown_statement({**options, "quartiles": True})
+
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """Both tables; the largest total first."""
         if not parts:
             return self.answer({})
         label = self.report.named[0].title
-        of_all, of_rank = (self.report.over_parts(parts, run, {**options, "by_rank": by_rank}) for by_rank in (False, True))
+        of_all, of_rank = (
+            self.report.over_parts(parts, run, {**options, "quartiles": True, "by_rank": by_rank}) for by_rank in (False, True)
+        )
         called = files(run)
         every = self._columns(of_all)
         every["Min File"], every["Max File"] = (self._holders(of_all, of_rank, which, called) for which in ("min", "max"))

@@ -37,7 +37,7 @@ launched AS (
     AND coalesce(chosen.process, -1) = coalesce(calls.process, -1)
   QUALIFY row_number() OVER (PARTITION BY chosen.row ORDER BY calls.start, calls.row) = 1
 )
-SELECT "end" - start AS "Duration", start AS "Start", bytes AS "Bytes", pid AS "PID", ordinal AS "Device ID",
+SELECT launched.rank, "end" - start AS "Duration", start AS "Start", bytes AS "Bytes", pid AS "PID", ordinal AS "Device ID",
   context AS "Context ID", nullif(green_context, 0) AS "Green Context ID", stream AS "Stream ID", value AS "API Name", {memory}
 FROM launched
   JOIN names ON id = call
@@ -52,7 +52,7 @@ class SqlRule(Rule, SqlNsysRecipe):
 
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rows of the map's statement."""
-        return SqlRecipe.map(self, rank, options)
+        return SqlRecipe.map(self, rank, options).drop_columns(["rank"])
 
 
 class CopyRule(SqlRule):
@@ -160,7 +160,8 @@ class CudaApiSync(SqlRule):
     )
     none = "No call waited for a whole device or stream."
     map_sql = """
-SELECT "end" - start AS "Duration", start AS "Start", coalesce(pid, -1) AS "PID", coalesce(tid, -1) AS "TID", value AS "API Name"
+SELECT api.rank, "end" - start AS "Duration", start AS "Start", coalesce(pid, -1) AS "PID", coalesce(tid, -1) AS "TID",
+  value AS "API Name"
 FROM api
   JOIN names ON id = name
   LEFT JOIN threads ON threads.rank = api.rank AND threads.thread = api.thread

@@ -154,7 +154,7 @@ class SumReport(StatsReport, SqlRecipe):
 
     Attributes:
         keys: The columns, beside `value`, of `events`.
-        events: A SELECT of `keys` and `value` (whole ns or bytes), a row for each event; see `SqlRecipe`.
+        events: A SELECT of `rank`, `keys` and `value` (whole ns or bytes), a row for each event; see `SqlRecipe`.
         labels: An expression over the keys for the title of each of `named` and for each of `hidden`; null is an empty text. Keys
             of equal labels become one row.
         counted: Title of the number of events.
@@ -195,11 +195,11 @@ class SumReport(StatsReport, SqlRecipe):
         return distribution_statement(self.keys, self.events.format_map(self.words(options)))
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """The statistics of each name over all ranks, or by rank, the largest total first."""
+        """The statistics of each name over all ranks, or by rank, the largest total first; with `quartiles` these too."""
         by_rank = bool(options.get("by_rank"))
         labels = {title: f"coalesce({expression}, '')" for title, expression in self.labels.items()}
         order = ["total DESC", *(f'"{name}"' for name in self.ties)]
-        statistics = statistics_statement(labels, self.keys, by_rank=by_rank)
+        statistics = statistics_statement(labels, self.keys, by_rank=by_rank, quartiles=bool(options.get("quartiles")))
         return f"{statistics}\nORDER BY {', '.join([RANK, *order] if by_rank else order)}"
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:

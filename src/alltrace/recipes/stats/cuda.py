@@ -12,7 +12,6 @@ from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Option
 from alltrace.recipes.sql_recipe import SqlRecipe
 from alltrace.recipes.stats.base import BY_RANK, NVTX_NAME, Cell, StatsReport
-from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,15 +69,9 @@ class NamedKernels(StatsReport, SqlRecipe):
             tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
         return tables
 
-    def shown_statement(self, options: Mapping[str, Any]) -> str:
-        """The report as one statement.
-
-        Raises:
-            UsageError: Ranges are asked for, which a compiled loop finds.
-        """
-        if options.get("nvtx_name"):
-            raise UsageError(f"the NVTX ranges of {self.name} are not found by SQL; ask for the statement without --nvtx-name")
-        return super().shown_statement(options)
+    def computed_input(self, options: Mapping[str, Any]) -> str | None:
+        """The ranges around launches, where they are asked for."""
+        return "the NVTX range around each launch" if options.get("nvtx_name") else None
 
 
 def durations(table: Any) -> Any:

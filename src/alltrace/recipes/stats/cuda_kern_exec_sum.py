@@ -50,7 +50,7 @@ numbered AS (SELECT *, dense_rank() OVER (ORDER BY rank, {named}) AS g FROM keys
 timed AS (SELECT g, {phases} FROM launches JOIN numbered ON {same}),
 sums AS (SELECT g, {sums} FROM timed GROUP BY g),
 summed AS (SELECT g, {statistics} FROM timed JOIN sums USING (g) GROUP BY g)
-SELECT {named}, summed.* EXCLUDE (g) FROM summed JOIN (SELECT DISTINCT g, {named} FROM numbered) USING (g)
+SELECT rank, {named}, summed.* EXCLUDE (g) FROM summed JOIN (SELECT DISTINCT g, rank, {named} FROM numbered) USING (g)
 """
 _SUMS = "count({p}) AS n_{p}, sum({p}) AS total_{p}, total_{p} // n_{p} AS center_{p}"
 _STATISTICS = """

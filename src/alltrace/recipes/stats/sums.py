@@ -42,7 +42,7 @@ class CudaGpuKernSum(KernelSum):
     tables: ClassVar = {"kernels": ("start", "end", "name", "short_name", "mangled_name", "process", "correlation")}
     keys = ("launch_range", "kernel")
     named = (Cell("Name", "text", "Kernel."),)
-    events = """SELECT {launch_range} AS launch_range, {kernel} AS kernel, "end" - start AS value FROM kernels"""
+    events = """SELECT rank, {launch_range} AS launch_range, {kernel} AS kernel, "end" - start AS value FROM kernels"""
     labels: ClassVar = {"Name": KERNEL_NAME}
 
 
@@ -58,7 +58,7 @@ class CudaGpuKernGbSum(KernelSum):
         Cell("BlockXYZ", "text", "Threads of a block in x, y and z."),
         Cell("Name", "text", "Kernel."),
     )
-    events = """SELECT {launch_range} AS launch_range, {kernel} AS kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+    events = """SELECT rank, {launch_range} AS launch_range, {kernel} AS kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z,
   "end" - start AS value FROM kernels"""
     labels: ClassVar = {
         "GridXYZ": "printf('%4d %4d %4d', grid_x, grid_y, grid_z)",
@@ -76,9 +76,9 @@ class CudaGpuSum(KernelSum):
     keys = ("category", *CudaGpuKernSum.keys, "kind")
     named = (CATEGORY, Cell("Operation", "text", "Kernel, copy or fill."))
     ties = ("Operation", "Category")
-    events = """SELECT 'CUDA_KERNEL' AS category, {launch_range} AS launch_range, {kernel} AS kernel, NULL::VARCHAR AS kind,
+    events = """SELECT rank, 'CUDA_KERNEL' AS category, {launch_range} AS launch_range, {kernel} AS kernel, NULL::VARCHAR AS kind,
   "end" - start AS value FROM kernels
-UNION ALL SELECT 'MEMORY_OPER', NULL, NULL, kind, "end" - start FROM copies"""
+UNION ALL SELECT rank, 'MEMORY_OPER', NULL, NULL, kind, "end" - start FROM copies"""
     labels: ClassVar = {"Category": "category", "Operation": f"coalesce({_COPY}, {KERNEL_NAME})"}
 
 
@@ -89,7 +89,7 @@ class CudaApiGpuSum(CudaGpuSum):
     title = "CUDA Summary (API/Kernels/MemOps)"
     tables: ClassVar = {**CudaGpuSum.tables, "api": ("start", "end", "name")}
     events = f"""{CudaGpuSum.events}
-UNION ALL SELECT 'CUDA_API', NULL, name, NULL, "end" - start FROM api"""
+UNION ALL SELECT rank, 'CUDA_API', NULL, name, NULL, "end" - start FROM api"""
     labels: ClassVar = {
         "Category": "category",
         "Operation": f"coalesce({_COPY}, if(category = 'CUDA_API', call_name(text_of(kernel)), {KERNEL_NAME}))",
@@ -107,7 +107,7 @@ class CudaApiSum(SumReport):
     named = (_FUNCTION,)
     # versions of one function that are recorded apart stay apart, as in nsys, for a call may be recorded in both
     hidden = ("recorded",)
-    events = """SELECT name, "end" - start AS value FROM api"""
+    events = """SELECT rank, name, "end" - start AS value FROM api"""
     labels: ClassVar = {"Name": "call_name(text_of(name))", "recorded": "text_of(name)"}
 
 
@@ -120,7 +120,7 @@ class CudaGpuMemTimeSum(SumReport):
     keys = ("kind",)
     counted = "Count"
     named = (_OPERATION,)
-    events = """SELECT kind, "end" - start AS value FROM copies"""
+    events = """SELECT rank, kind, "end" - start AS value FROM copies"""
     labels: ClassVar = {"Operation": _COPY}
 
 
@@ -134,7 +134,7 @@ class CudaGpuMemSizeSum(SumReport):
     counted = "Count"
     named = (_OPERATION,)
     sizes = True
-    events = "SELECT kind, bytes AS value FROM copies"
+    events = "SELECT rank, kind, bytes AS value FROM copies"
     labels: ClassVar = {"Operation": _COPY}
 
 
@@ -155,7 +155,7 @@ class RangeSum(SumReport):
     # ranges without a text are apart from those with an empty one
     hidden = ("unnamed",)
     ties: ClassVar[tuple[str, ...]] = ("Range", "unnamed")
-    events = """SELECT kind, domain, name, coalesce("end", latest) - start AS value
+    events = """SELECT rank, kind, domain, name, coalesce("end", latest) - start AS value
 FROM ranges JOIN (
   SELECT rank, max(time) AS latest
   FROM (SELECT rank, greatest(start, "end") AS time FROM ranges UNION ALL SELECT rank, time FROM marks) GROUP BY rank
@@ -203,7 +203,7 @@ class OsrtSum(SumReport):
     keys = ("name",)
     counted = "Num Calls"
     named = (_FUNCTION,)
-    events = """SELECT name, "end" - start AS value FROM osrt"""
+    events = """SELECT rank, name, "end" - start AS value FROM osrt"""
     labels: ClassVar = {"Name": "text_of(name)"}
 
 
@@ -214,7 +214,7 @@ class SyscallSum(OsrtSum):
     title = "System Call Summary"
     tables: ClassVar = {"syscalls": ("start", "end", "name")}
     named = (Cell("Name", "text", "System call."),)
-    events = """SELECT name, "end" - start AS value FROM syscalls"""
+    events = """SELECT rank, name, "end" - start AS value FROM syscalls"""
 
 
 class OpenmpSum(OsrtSum):
@@ -224,7 +224,7 @@ class OpenmpSum(OsrtSum):
     title = "OpenMP Summary"
     tables: ClassVar = {"openmp": ("start", "end", "name")}
     named = (Cell("Name", "text", "Event."),)
-    events = """SELECT name, "end" - start AS value FROM openmp"""
+    events = """SELECT rank, name, "end" - start AS value FROM openmp"""
 
 
 class OpenaccSum(SumReport):
@@ -237,7 +237,7 @@ class OpenaccSum(SumReport):
     ties = ("Name",)
     counted = "Num Calls"
     named = (Cell("Name", "text", "Construct, and the file and line where it stands: `Wait@main.f90:12`."),)
-    events = """SELECT name, file, line, "end" - start AS value FROM openacc"""
+    events = """SELECT rank, name, file, line, "end" - start AS value FROM openacc"""
     labels: ClassVar = {
         "Name": "coalesce(text_of(name) || '@' || coalesce(text_of(file) || ':' || line, text_of(file)), text_of(name))"
     }
@@ -254,7 +254,7 @@ class MpiEventSum(SumReport):
     tables: ClassVar = {"mpi": ("start", "end", "thread", "name", "kind")}
     keys = ("kind", "name")
     named = (Cell("Source", "text", "Class of the event: p2p, collectives, start_wait or other."), _FUNCTION)
-    events = """SELECT kind, name, max("end") - start AS value FROM mpi GROUP BY rank, thread, start, name, kind"""
+    events = """SELECT rank, kind, name, max("end") - start AS value FROM mpi GROUP BY rank, thread, start, name, kind"""
     labels: ClassVar = {
         "Source": "CASE kind WHEN 'collective' THEN 'collectives' WHEN 'start-wait' THEN 'start_wait' ELSE kind END",
         "Name": "text_of(name)",
@@ -271,7 +271,7 @@ class MpiMsgSizeSum(SumReport):
     sizes = True
     totaled = "Total Message Volume"
     named = (Cell("Source", "text", "p2p, coll_send or coll_recv."), _FUNCTION)
-    events = """SELECT 'p2p' AS source, name, bytes AS value FROM mpi WHERE kind = 'p2p'
-UNION ALL SELECT 'coll_send', name, bytes FROM mpi WHERE kind = 'collective'
-UNION ALL SELECT 'coll_recv', name, recv_bytes FROM mpi WHERE kind = 'collective'"""
+    events = """SELECT rank, 'p2p' AS source, name, bytes AS value FROM mpi WHERE kind = 'p2p'
+UNION ALL SELECT rank, 'coll_send', name, bytes FROM mpi WHERE kind = 'collective'
+UNION ALL SELECT rank, 'coll_recv', name, recv_bytes FROM mpi WHERE kind = 'collective'"""
     labels: ClassVar = {"Source": "source", "Name": "text_of(name)"}
