@@ -58,7 +58,7 @@ FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY rank, kernels."end" - k
 
     def words(self, options: Mapping[str, Any]) -> dict[str, str]:
         """Which column names kernels, and which of them count."""
-        named = f"JOIN names ON id = {name_column(options)} WHERE names.value = $name AND"
+        named = f"JOIN names ON names.id = {name_column(options)} WHERE names.value = $name AND"
         return {"chosen": "WHERE" if options["name"] is None else named}
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:

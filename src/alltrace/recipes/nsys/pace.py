@@ -181,7 +181,7 @@ def _notes(parts: Sequence[Part]) -> list[str]:
 
 _OCCURRENCES = """
 SELECT rank, start, "end", {threads} AS threads
-FROM {table} JOIN names ON id = {name}
+FROM {table} JOIN names ON names.id = {name}
 WHERE names.value = $name{more}
 ORDER BY start, "end"
 """
