@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.aligned import Aligned
     from alltrace.recipes.base import Answer, OptionValue
+    from alltrace.recipes.row_stream import RowStream
 
 
 class Result(NamedTuple):
@@ -125,6 +126,37 @@ class OpenRun(Run):
         from alltrace.recipes.execution.ask import ask
 
         return Result(ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup))
+
+    def recipe_rows(
+        self,
+        name: str,
+        /,
+        *,
+        ranks: Sequence[int] | None = None,
+        steps: str | None = None,
+        skip_warmup: bool = False,
+        **options: Any,
+    ) -> RowStream:
+        """The rows of the answer of `recipe(name, ...)` as they are made, for answers that are larger than memory.
+
+        `batches()` of the result gives `pyarrow.RecordBatch`es. Use it in a `with` block, which removes temporary files.
+
+        Args:
+            name: As of `recipe`.
+            ranks: As of `recipe`.
+            steps: As of `recipe`.
+            skip_warmup: As of `recipe`.
+            options: The recipe's options.
+
+        Raises:
+            UsageError: There is no such recipe, option, rank or step.
+            InputError: The temporary folder cannot hold the rows; also while they are made.
+        """
+        from alltrace.recipes.execution.ask import ask
+        from alltrace.recipes.row_stream import RowStream
+
+        answer = ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, stream=True)
+        return answer.stream or RowStream((table for table in (answer.table,)), answer.table.schema.empty_table())
 
 
 def open_run(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:

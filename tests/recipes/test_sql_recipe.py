@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.making import make_run
-from tests.recipes.test_every_recipe import tables_of
+from tests.recipes.test_every_recipe import options_of, tables_of
 
 from alltrace.cli.main import main
 from alltrace.recipes.base import Part
@@ -20,7 +20,20 @@ SQL = [n for n in (*names(), *(f"stats:{r}" for r in REPORTS)) if isinstance(fin
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("sql") / "run", {rank: tables_of(rank) for rank in range(3)})
+    return make_run(tmp_path_factory.mktemp("sql") / "run", {rank: with_waits(tables_of(rank)) for rank in range(3)})
+
+
+def with_waits(tables):
+    """The tables with a call that waits, and with copies and a fill of each kind that a rule looks for."""
+    call, copy = tables["api"][0], tables["copies"][0]
+    calls = ("cudaStreamSynchronize", "cudaMemcpyAsync", "cudaMemcpy", "cudaMemset")
+    tables["api"] += [{**call, "name": name, "correlation": 900 + n, "process": 0} for n, name in enumerate(calls)]
+    tables["kernels"].append({**tables["kernels"][0], "short_name": "a"})
+    tables["ranges"].append({**tables["ranges"][0], "name": "a"})
+    of = {"bytes": 1 << 20, "process": 0, "src_kind": "pageable", "dst_kind": "pinned", "src_device": None}
+    kinds = ("DtoH", "DtoH", "memset")
+    tables["copies"] += [{**copy, **of, "kind": kind, "correlation": 901 + n} for n, kind in enumerate(kinds)]
+    return tables
 
 
 def test_there_are_such_recipes():
@@ -30,7 +43,7 @@ def test_there_are_such_recipes():
 @pytest.mark.parametrize("name", SQL)
 def test_the_statement_that_is_shown_gives_what_is_computed(name, run):
     recipe = find(name)
-    options = resolve_options(recipe, {})
+    options = resolve_options(recipe, options_of(recipe))
     if recipe.computed_input(options) is not None:
         with pytest.raises(UsageError, match="not found by SQL"):
             recipe.shown_statement(options)

@@ -126,7 +126,8 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
     )
     check_drawable(recipe.name, recipe.answer_chart(question.options), args)
     run = open_from(args)
-    answer = answer_of(run, question, jobs=args.jobs)
+    streaming = folder is None and args.picture is None and getattr(args, "table", None) is None
+    answer = answer_of(run, question, jobs=args.jobs, stream=streaming)
     if getattr(args, "table", None) is not None:
         answer = answer.only(args.table)
     if folder is None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from alltrace.align.aligned import Aligned
+    from alltrace.recipes.row_stream import RowStream, StreamedRank
     from alltrace.run.manifest import Manifest, Rank
 
 
@@ -152,6 +153,7 @@ class Answer(NamedTuple):
         chart: How to draw it, or None.
         further: Further tables, by name; each can stand for the answer (`only`), and each is a file where a folder is written.
         name: What the table is called among them.
+        stream: The rows of the main table as they are made, of an answer that was asked for as a stream; `table` is then empty.
     """
 
     table: pa.Table
@@ -161,6 +163,7 @@ class Answer(NamedTuple):
     chart: Chart | None = None
     further: Mapping[str, AnswerTable] = {}
     name: str = "answer"
+    stream: RowStream | None = None
 
     def all_tables(self) -> dict[str, AnswerTable]:
         """All tables by name, the main one first."""
@@ -314,6 +317,15 @@ class Recipe(ABC):
         from alltrace.trace.errors import UsageError
 
         raise UsageError(f"{self.name} is not computed by SQL but by compiled loops; ask it without --show-sql")
+
+    def stream(
+        self,
+        ranks: Sequence[StreamedRank],  # noqa: ARG002
+        run: RunFacts,  # noqa: ARG002
+        options: Mapping[str, Any],  # noqa: ARG002
+    ) -> RowStream | None:
+        """The rows of the answer as they are made, equal to those of `reduce`; None where the answer comes at once only."""
+        return None
 
     @abstractmethod
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

@@ -80,7 +80,8 @@ class SqlRecipe(Recipe):
         computed = self.computed_input(options)
         if computed is not None:
             raise UsageError(f"{self.name} has to know {computed}, which is not found by SQL; ask it without --show-sql")
-        tables = ",\n".join(f"{table} AS (FROM ids.{table})" for table in self.reads(options))
+        reads = self.reads(options).items()
+        tables = ",\n".join(f"{t} AS (SELECT rank, {', '.join(map(_quoted, columns))} FROM ids.{t})" for t, columns in reads)
         parts = f"{PARTS} AS (\n{self.map_statement(options).strip()}\n)"
         statement = f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
         given = self.parameters(options)
@@ -100,6 +101,10 @@ def parts_table(parts: Sequence[Part]) -> Any:
 
 def _with_rank(table: Any, rank: int) -> Any:
     return table.add_column(0, "rank", pa.array(np.full(table.num_rows, rank, np.int32)))
+
+
+def _quoted(column: str) -> str:
+    return f'"{column}"'
 
 
 def _literal(value: Any) -> str:

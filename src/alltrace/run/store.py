@@ -109,6 +109,7 @@ class Piece(NamedTuple):
         rows: Its rows.
         start_ns: Its first start, aligned; None where the file does not tell.
         end_ns: Its last end, likewise; None also where a row has none.
+        last_start_ns: Its last start, likewise.
     """
 
     group: int
@@ -116,6 +117,7 @@ class Piece(NamedTuple):
     rows: int
     start_ns: int | None
     end_ns: int | None
+    last_start_ns: int | None = None
 
 
 class StoredRank:
@@ -213,9 +215,9 @@ class StoredRank:
         found = []
         for group in row_group_order(metadata):
             facts = metadata.row_group(group)
-            low, high = _bounds_of(facts, starts)[0], _bounds_of(facts, ends)[1]
-            span = (None if low is None else self.clock.apply_one(low), None if high is None else self.clock.apply_one(high))
-            found.append(Piece(group, first, facts.num_rows, *span))
+            (low, last), (_, high) = _bounds_of(facts, starts), _bounds_of(facts, ends)
+            times = (None if time is None else self.clock.apply_one(time) for time in (low, high, last))
+            found.append(Piece(group, first, facts.num_rows, *times))
             first += facts.num_rows
         self._pieces[table] = found
         return found

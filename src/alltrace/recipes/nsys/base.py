@@ -176,8 +176,8 @@ class SqlNsysRecipe(NsysRecipe, SqlRecipe):
         return "SELECT * FROM parts"
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """The projection of ranges on GPU work."""
-        return "where the work of each range ran" if self.projects else None
+        """The projected ranges, where it is about these."""
+        return "the GPU work of each NVTX range" if self.projects else None
 
 
 def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTable:

@@ -56,6 +56,10 @@ class NcclSum(RangeDurationSum):
         ),
     }
 
+    def computed_input(self, options: Mapping[str, Any]) -> str:
+        """The operations, which the alignment derives."""
+        return "the collective operations of all ranks"
+
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distributions of the rank's calls, and of its operations on the GPU."""
         calls = super().map_rank(rank, options)

@@ -38,7 +38,8 @@ launched AS (
   QUALIFY row_number() OVER (PARTITION BY chosen.row ORDER BY calls.start, calls.row) = 1
 )
 SELECT launched.rank, "end" - start AS "Duration", start AS "Start", bytes AS "Bytes", pid AS "PID", ordinal AS "Device ID",
-  context AS "Context ID", nullif(green_context, 0) AS "Green Context ID", stream AS "Stream ID", names.value AS "API Name", {memory}
+  context AS "Context ID", nullif(green_context, 0) AS "Green Context ID", stream AS "Stream ID",
+  names.value AS "API Name", {memory}
 FROM launched
   JOIN names ON names.id = call
   LEFT JOIN processes ON processes.rank = launched.rank AND processes.process = launched.process

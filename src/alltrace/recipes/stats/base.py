@@ -17,11 +17,14 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import COUNT, group
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
+from alltrace.recipes.row_stream import RowStream, merged, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import SqlRecipe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from typing import Self
+
+    from alltrace.recipes.row_stream import StreamedRank
 
 CellKind = Literal["text", "int", "real", "time", "mean_time", "percent", "size", "throughput", "ticks"]
 
@@ -233,6 +236,10 @@ class TraceReport(StatsReport):
     height: ClassVar[str] = "Duration"
     called: ClassVar[str] = "Name"
 
+    def is_event_wise(self, options: Mapping[str, Any]) -> bool:
+        """Whether each row comes from one event of `tables` with the row's start, so that `rows` holds for any span of time."""
+        return True
+
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
         """Each event by when it was and how long it took."""
         header = {cell.title: cell.header for cell in self.cells}
@@ -245,6 +252,21 @@ class TraceReport(StatsReport):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rows of one rank."""
         return self.rows(rank, options)
+
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> RowStream:
+        """All rows, in the order of their starts, one span of time after the other."""
+        return RowStream(self._spans(ranks, run, options), self.reduce([], run, options).table)
+
+    def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Generator[Any, None, None]:
+        def rows(tables: RankTables) -> Any:
+            return self.map(tables, options)
+
+        if self.is_event_wise(options):
+            spans = merged(sliced_ranks(ranks, self.reads(options), rows))
+        else:
+            spans = merged_spilled(((rank.rank, rows(rank.whole())) for rank in ranks), self.order)
+        for parts in spans:
+            yield self.reduce(parts, run, options).table
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All rows, in the order of their starts."""
@@ -320,6 +342,8 @@ def without_null_words(table: Any) -> Any:
 def with_rank(part: Part, title: str = RANK) -> Any:
     """The part's table with a leading column of the rank's number."""
     table = part.table
+    if title in table.column_names:
+        return table
     return table.add_column(0, title, pa.array(np.full(table.num_rows, part.rank, np.int64)))
 
 
