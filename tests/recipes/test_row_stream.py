@@ -4,6 +4,7 @@ import gc
 import io
 import tempfile
 from contextlib import redirect_stdout
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,7 +94,7 @@ def test_spans_have_about_as_many_rows_as_asked():
     assert found[0][0] is None
     assert found[-1][1] is None
     assert 9 <= len(found) <= 11
-    assert all(left[1] == right[0] for left, right in zip(found, found[1:], strict=False))
+    assert all(left[1] == right[0] for left, right in pairwise(found))
     assert spans([], 10) == [(None, None)]
 
 
