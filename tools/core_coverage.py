@@ -64,10 +64,11 @@ def main(tests: list[str]) -> int:
     settings.write_text(SETTINGS.format(source=source / "alltrace", copy=COPY), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(source), os.environ.get("PYTHONPATH", "")))}
     coverage = [sys.executable, "-m", "coverage"]
-    command = [*coverage, "run", f"--rcfile={settings}", "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n0", *tests]
-    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
-    # the plugin finds the modules from the folder that they were built in
-    subprocess.run([*coverage, "json", "-q", f"--rcfile={settings}", "-o", "coverage.json"], cwd=COPY, env=environment, check=True)
+    command = [*coverage, "run", f"--rcfile={settings}", "-m", "pytest", f"--config-file={ROOT / 'pyproject.toml'}"]
+    command += ["-p", "no:cacheprovider", "-q", "-n0", *(str(ROOT / test) for test in tests)]
+    # the plugin finds the sources from the folder that they were compiled in
+    code = subprocess.run(command, cwd=COPY, env=environment, check=False).returncode
+    subprocess.run([*coverage, "json", "-q", f"--rcfile={settings}", "-o", "lines.json"], cwd=COPY, env=environment, check=True)
     subprocess.run([*coverage, "report", f"--rcfile={settings}"], cwd=COPY, env=environment, check=True)
     return code
 
