@@ -24,6 +24,7 @@ data_file = {copy}/coverage
 [report]
 include = {source}/core/*.pyx
 show_missing = True
+ignore_errors = True
 skip_empty = True
 """
 # the two blank lines before a function that returns a struct, and the one before the imports
