@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "linetrace"
+TESTS = ["tests/core", "tests/trace/test_intervals.py", "tests/trace/test_nesting.py"]  # the last two ask `intervals.pyx`
 BUILT = ("*.so", "*.c", "__pycache__")
 SETTINGS = """\
 [run]
@@ -75,4 +76,4 @@ def main(tests: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or ["tests/core"]))
+    sys.exit(main(sys.argv[1:] or TESTS))
