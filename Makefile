@@ -59,8 +59,9 @@ TARGETS ?=
 fuzz: env ## fuzz the compiled loops under sanitizers; INPUTS= of each target, SEED=, TARGETS= such as sqlite,kineto
 	@$(BIN)/python -m tests.fuzz run --inputs $(INPUTS) --seed $(SEED) --targets "$(TARGETS)"
 
-docs: env ## write the reference pages of docs/ and the outputs in README.md
+docs: env ## write the reference pages of docs/, its drawing of packages, and the outputs in README.md
 	$(BIN)/python tools/make_docs.py
+	$(BIN)/python tools/make_import_map.py
 	$(BIN)/python tools/make_readme.py
 
 bench: env ## the benchmarks of docs/benchmarks.md, side by side with the peers

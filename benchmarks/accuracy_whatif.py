@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.replay.slowdown import regained, slowdown, slowdown_by, worst
+from alltrace.replay.slowdown import share_recovered, slowdown, slowdown_by, worst
 from benchmarks.what_if_traces import Trace, load
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _shares(
         ("M of the last stage", "ms", trace.stage == stages - 1),
     ):
         published = json.loads((folder / f"{file}-{name}.json").read_text(encoding="utf-8"))["rem"]
-        found.append(Figure(label, regained(evaluate, trace.work_ns, ideal, fixed), published))
+        found.append(Figure(label, share_recovered(evaluate, trace.work_ns, ideal, fixed), published))
     return found
 
 

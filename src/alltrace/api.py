@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alltrace.run.resolve import resolve
 from alltrace.run.store import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+    import duckdb
+    import pandas as pd
+    import pyarrow as pa
+
     from alltrace.align.aligned import Aligned
-    from alltrace.recipes.base import Answer
+    from alltrace.recipes.base import Answer, OptionValue
+    from alltrace.recipes.row_stream import RowStream
 
 
 class Result(NamedTuple):
@@ -29,11 +36,11 @@ class Result(NamedTuple):
         """What a reader must know: ranks left out, what could not be judged and why."""
         return self.answer.notes
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """The answer as a `pyarrow.Table`; the units of its columns are in `answer.columns`."""
         return self.answer.table
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The answer as a pandas data frame; pandas must be installed."""
         return self.answer.table.to_pandas()
 
@@ -82,17 +89,17 @@ class OpenRun(Run):
 
         return aligned(self, jobs=jobs)
 
-    def table(self, table: str, ranks: Sequence[int] | None = None) -> Any:
+    def table(self, table: str, ranks: Sequence[int] | None = None) -> duckdb.DuckDBPyRelation:
         """The canonical `table` of all ranks as a DuckDB relation (see `Run.table`); for `collectives` the run is aligned first."""
         if table == "collectives" and self.overlay is None:
             self.aligned()
         return super().table(table, ranks)
 
-    def connect(self, tables: Sequence[str] | None = None) -> Any:
+    def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the tables (see `Run.connect`); a run of several hosts is aligned first, so that times compare."""
         if len(self.hosts) > 1 and self.overlay is None:
             self.aligned()
-        return super().connect(tables)
+        return super().connect(tables, ids=ids)
 
     def recipe(
         self,
@@ -102,7 +109,7 @@ class OpenRun(Run):
         ranks: Sequence[int] | None = None,
         steps: str | None = None,
         skip_warmup: bool = False,
-        **options: Any,
+        **options: OptionValue,
     ) -> Result:
         """The answer of the recipe called `name`.
 
@@ -120,6 +127,37 @@ class OpenRun(Run):
 
         return Result(ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup))
 
+    def recipe_rows(
+        self,
+        name: str,
+        /,
+        *,
+        ranks: Sequence[int] | None = None,
+        steps: str | None = None,
+        skip_warmup: bool = False,
+        **options: Any,
+    ) -> RowStream:
+        """The rows of the answer of `recipe(name, ...)` as they are made, for answers that are larger than memory.
+
+        `batches()` of the result gives `pyarrow.RecordBatch`es. Use it in a `with` block, which removes temporary files.
+
+        Args:
+            name: As of `recipe`.
+            ranks: As of `recipe`.
+            steps: As of `recipe`.
+            skip_warmup: As of `recipe`.
+            options: The recipe's options.
+
+        Raises:
+            UsageError: There is no such recipe, option, rank or step.
+            InputError: The temporary folder cannot hold the rows; also while they are made.
+        """
+        from alltrace.recipes.execution.ask import ask
+        from alltrace.recipes.row_stream import RowStream
+
+        answer = ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, stream=True)
+        return answer.stream or RowStream((table for table in (answer.table,)), answer.table.schema.empty_table())
+
 
 def open_run(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:
     """Open a run directory; or reports, which are imported into the cache first.
@@ -131,14 +169,4 @@ def open_run(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None
     Raises:
         InputError: No report can be read.
     """
-    from alltrace.run.manifest import given_run
-
-    given = [os.fspath(i) for i in inputs]
-    path = given_run(given)
-    if path is None:
-        from pathlib import Path
-
-        from alltrace.run.cache import resolve
-
-        path = resolve(given, cache_dir=None if cache_dir is None else Path(cache_dir))
-    return OpenRun(path)
+    return OpenRun(resolve([os.fspath(i) for i in inputs], cache_dir=None if cache_dir is None else Path(cache_dir)))

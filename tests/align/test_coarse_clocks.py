@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from alltrace.align.coarse_clocks import _Components, _to_root
-from alltrace.align.pairwise_clock_fit import Course
+from alltrace.align.pairwise_clock_fit import ClockLine
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -25,7 +25,7 @@ def test_joined_ranks_have_the_number_of_the_first(seed):
 
 
 def a_course(draw):
-    return Course(float(draw.normal(0, 1e8)), float(draw.normal(0, 1e-4)), float(draw.uniform(1e12, 2e12)), 500.0, 9, 0.9, 0.8)
+    return ClockLine(float(draw.normal(0, 1e8)), float(draw.normal(0, 1e-4)), float(draw.uniform(1e12, 2e12)), 500.0, 9, 0.9, 0.8)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -39,18 +39,18 @@ def test_relations_along_a_tree_are_what_applying_each_in_turn_gives(seed):
     for rank, whole in to_root.items():
         expected, node, depth = times, rank, 0
         while node in parent:
-            node, course = parent[node]
-            expected, depth = course.apply(expected), depth + 1
+            node, line = parent[node]
+            expected, depth = line.apply(expected), depth + 1
         assert whole.apply(times) == pytest.approx(expected, abs=1e-2, rel=0)
         assert whole.scale_ns == pytest.approx(500.0 * depth**0.5)
         assert whole.certainty == 0.8
 
 
 def test_a_chain_is_gone_through_once(monkeypatch):
-    chain = {rank: (rank - 1, Course(1.0, 0.0, 0.0, 3.0, 1, 1.0, 1.0)) for rank in range(1, 2_001)}
+    chain = {rank: (rank - 1, ClockLine(1.0, 0.0, 0.0, 3.0, 1, 1.0, 1.0)) for rank in range(1, 2_001)}
     calls = []
-    then = Course.then
-    monkeypatch.setattr(Course, "then", lambda inner, outer: calls.append(1) or then(inner, outer))
+    then = ClockLine.then
+    monkeypatch.setattr(ClockLine, "then", lambda inner, outer: calls.append(1) or then(inner, outer))
     found = _to_root(dict(sorted(chain.items(), reverse=True)))
     assert found[2_000].offset_ns == 2_000
     assert len(calls) == 1_999

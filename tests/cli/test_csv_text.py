@@ -122,7 +122,7 @@ def test_many_rows_come_in_order_from_several_threads():
     rows = list(csv.reader(io.StringIO(to_csv(table))))[1:]
     assert [[r[0], r[1], r[3]] for r in rows] == [[e[0], e[1], e[3]] for e in expected]
     assert [r[2] for r in rows[:10]] == [e[2] for e in expected[:10]]
-    assert sum(piece.count("\n") for piece in csv_pieces(table)) == count + 1
+    assert sum(piece.count("\n") for piece in csv_pieces(table.schema, [table])) == count + 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alltrace.replay.slowdown import regained, slowdown, slowdown_by, worst
+from alltrace.replay.slowdown import share_recovered, slowdown, slowdown_by, worst
 
 ACTUAL = np.array([10, 30, 5, 5])  # two workers, two steps: every step takes as long as its slower worker
 IDEAL = np.array([10, 10, 5, 5])
@@ -23,9 +23,9 @@ def test_slowdown_is_the_time_over_the_ideal_one():
 
 
 def test_the_slow_worker_regains_all_and_the_other_nothing():
-    assert regained(steps, ACTUAL, IDEAL, WORKER == 1) == 1.0
-    assert regained(steps, ACTUAL, IDEAL, WORKER == 0) == 0.0
-    assert regained(steps, IDEAL, IDEAL, WORKER == 0) == 0.0
+    assert share_recovered(steps, ACTUAL, IDEAL, WORKER == 1) == 1.0
+    assert share_recovered(steps, ACTUAL, IDEAL, WORKER == 0) == 0.0
+    assert share_recovered(steps, IDEAL, IDEAL, WORKER == 0) == 0.0
 
 
 def test_the_worst_are_at_least_one_and_ties_go_to_the_lowest():

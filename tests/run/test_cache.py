@@ -18,8 +18,9 @@ import fsspec
 import pytest
 
 from alltrace.run import cache, importer
-from alltrace.run.cache import fetch, resolve
+from alltrace.run.cache import fetch
 from alltrace.run.manifest import MANIFEST, read_manifest
+from alltrace.run.resolve import resolve
 from alltrace.run.store import Run
 from alltrace.trace.errors import InputError, StrictError, UsageError
 
@@ -161,7 +162,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from alltrace.run.cache import resolve
+from alltrace.run.resolve import resolve
 print(resolve([sys.argv[1]], cache_dir=Path(sys.argv[2]), jobs=1))
 """
 

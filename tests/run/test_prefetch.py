@@ -7,17 +7,17 @@ from contextlib import closing
 
 import pytest
 
-from alltrace.run.prefetch import ahead, in_threads
+from alltrace.run.prefetch import in_threads, prefetched
 
 
 @pytest.mark.parametrize("depth", [1, 3, 50])
 @pytest.mark.parametrize("count", [0, 1, 20])
 def test_all_items_in_order(depth, count):
-    assert list(ahead(iter(range(count)), depth)) == list(range(count))
+    assert list(prefetched(iter(range(count)), depth)) == list(range(count))
 
 
 def test_items_are_made_in_one_other_thread():
-    threads = set(ahead((threading.get_ident() for _ in range(10)), 3))
+    threads = set(prefetched((threading.get_ident() for _ in range(10)), 3))
     assert len(threads) == 1
     assert threads != {threading.get_ident()}
 
@@ -29,7 +29,7 @@ def broken():
 
 
 def test_an_error_comes_after_the_items_before_it():
-    items = ahead(broken(), 4)
+    items = prefetched(broken(), 4)
     assert [next(items), next(items)] == [1, 2]
     with pytest.raises(KeyError, match="broken"):
         next(items)
@@ -43,7 +43,7 @@ def test_closed_early_it_makes_no_more():
             made.append(i)
             yield i
 
-    with closing(ahead(numbers(), 2)) as items:
+    with closing(prefetched(numbers(), 2)) as items:
         assert next(items) == 0
     count = len(made)
     assert count <= 4

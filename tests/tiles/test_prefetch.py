@@ -5,14 +5,14 @@ import threading
 from tests.tiles.conftest import busy_run
 
 from alltrace.tiles.build import pyramid
-from alltrace.tiles.prefetch import Ahead
+from alltrace.tiles.prefetch import Prefetcher
 from alltrace.tiles.tracks import SUMMARY
 from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError
 
 
 def test_wishes_wait_while_somebody_asks_and_the_latest_count():
-    ahead, did, gate = Ahead(), [], threading.Event()
+    ahead, did, gate = Prefetcher(), [], threading.Event()
 
     def fails():
         raise AlltraceError("no")
@@ -22,7 +22,7 @@ def test_wishes_wait_while_somebody_asks_and_the_latest_count():
     gate.set()
     assert ahead.done(20)
     assert did == ["new"]
-    with ahead.asked():
+    with ahead.paused():
         ahead.want([lambda: did.append("later")])
         assert not ahead.done(0.05)
         assert did == ["new"]
@@ -34,10 +34,10 @@ def test_a_view_just_coarser_than_the_bins_reads_what_lies_below_it(tmp_path):
     run = busy_run(tmp_path / "run", ranks=2)
     view = View(run, pyramid(run, jobs=1))
     view.tiles([(0, SUMMARY), (1, SUMMARY)], view.grid.level + 5, 0, 1)
-    assert view.ahead.done(20)
+    assert view.prefetcher.done(20)
     assert view.events.cached_bytes == 0, "too coarse to tell where somebody will zoom"
     view.tiles([(0, SUMMARY), (1, SUMMARY)], view.grid.level + 1, 0, 1)
-    assert view.ahead.done(20)
+    assert view.prefetcher.done(20)
     held = view.events.cached_bytes
     assert held > 0
     view.tiles([(0, SUMMARY), (1, SUMMARY)], view.grid.level - 2, 0, 1)

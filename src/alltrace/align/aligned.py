@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alltrace.align.schema import MEMBERS, STEPS, Group
 from alltrace.run.parquet import read_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from alltrace.run.manifest import Clock
     from alltrace.run.store import Run
@@ -41,12 +43,12 @@ class Aligned:
         """One per host."""
         return self.run.manifest.clocks
 
-    def collectives(self, rank: int) -> Any:
+    def collectives(self, rank: int) -> pa.Table:
         """The canonical table `collectives` of one rank, as a `pyarrow.Table`."""
         return self.run.rank(rank).table("collectives")
 
     @cached_property
-    def members(self) -> Any:
+    def members(self) -> pa.Table:
         """The members of all matched instances, as a `pyarrow.Table` sorted by instance and rank.
 
         The columns of `MEMBERS` with aligned times, and:
@@ -64,16 +66,17 @@ class Aligned:
         """
         from alltrace.align.members import described
 
-        if self.run.overlay is None:
-            return described(self, MEMBERS.arrow_schema().empty_table(), {})
-        stored = read_parquet(self.run.overlay.folder / "members.parquet", MEMBERS.column_names)
-        stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
-        wanted = ["op", "bytes", "datatype", "stream", "device", "evidence", "group_size"]
-        tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
-        return described(self, stored, tables)
+        stored, tables = MEMBERS.arrow_schema().empty_table(), {}
+        if self.run.overlay is not None:
+            stored = read_parquet(self.run.overlay.folder / "members.parquet", MEMBERS.column_names)
+            stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
+            wanted = ["op", "bytes", "datatype", "stream", "device", "evidence", "group_size"]
+            tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
+        sizes = [g.size for g in self.groups]
+        return described(stored, tables, group_sizes=sizes, texts=self.run.texts, residual_ns=self.residual_ns)
 
     @cached_property
-    def steps(self) -> Any:
+    def steps(self) -> pa.Table:
         """The steps of all ranks (`STEPS`), with aligned times; of a run that needs no alignment they are found anew."""
         if self.run.overlay is None:
             from alltrace.align.steps import find_steps
@@ -102,7 +105,7 @@ class Aligned:
         residual = self.residual_ns(one, other)
         return residual is not None and wait_ns >= RESIDUALS_FOR_A_FACT * residual
 
-    def _on_the_clock(self, table: Any, times: Sequence[str]) -> Any:
+    def _on_the_clock(self, table: pa.Table, times: Sequence[str]) -> pa.Table:
         """`table`, which has a column `rank`, with its times from the ranks' files to the aligned clock."""
         import numpy as np
         import pyarrow as pa

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.pairwise_clock_fit import Course, Ends, ends_of, relate
+from alltrace.align.pairwise_clock_fit import ClockLine, Ends, ends_of, relate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,17 +69,17 @@ def common_time(
         late = np.array([expected_ns.get(r, 0.0) for r in ranks])[np.searchsorted(ranks, operations.rank)]
         start, end = start + late, end + late
     window = window_ns if stamped or expected_ns else None
-    parent: dict[int, tuple[int, Course]] = {}
+    parent: dict[int, tuple[int, ClockLine]] = {}
     component = _Components(ranks)
 
     def connect(first: int, second: int, ends: tuple[Ends, Ends]) -> None:
         if component[first] == component[second] or not (len(ends[0].time) and len(ends[1].time)):
             return
-        course = relate(*ends, window)
-        if course is None and window is not None:
-            course = relate(*ends, None)
-        if course is not None and course.scale_ns <= _WIDEST_KNOWN_NS:
-            _connect(first, second, course, component, parent)
+        line = relate(*ends, window)
+        if line is None and window is not None:
+            line = relate(*ends, None)
+        if line is not None and line.scale_ns <= _WIDEST_KNOWN_NS:
+            _connect(first, second, line, component, parent)
 
     known = operations.communicator >= 0
     key = (operations.communicator + 1) * 8191 + operations.token
@@ -102,24 +102,24 @@ def common_time(
 
 
 def _connect_strands(
-    strands: Mapping[int, list[Strand]], window: float | None, component: _Components, parent: dict[int, tuple[int, Course]]
+    strands: Mapping[int, list[Strand]], window: float | None, component: _Components, parent: dict[int, tuple[int, ClockLine]]
 ) -> None:
     """Relate ranks by strands that may or may not be of one communicator: sharp relations at once, others in order of scatter."""
-    doubtful: list[tuple[float, int, int, Course]] = []
+    doubtful: list[tuple[float, int, int, ClockLine]] = []
     for first, second in _guesses(sorted(strands)):
         for one, other in _alike(strands[first], strands[second]):
             if component[first] == component[second]:
                 break
-            course = relate(one.ends, other.ends, window)
-            if course is None or course.scale_ns > _WIDEST_GUESSED_NS:
+            line = relate(one.ends, other.ends, window)
+            if line is None or line.scale_ns > _WIDEST_GUESSED_NS:
                 continue
-            if course.scale_ns <= _SHARP_NS and course.certainty >= _CERTAIN:
-                _connect(first, second, course, component, parent)
+            if line.scale_ns <= _SHARP_NS and line.certainty >= _CERTAIN:
+                _connect(first, second, line, component, parent)
             else:
-                doubtful.append((course.scale_ns / max(course.certainty, 0.1), first, second, course))
-    for _, first, second, course in sorted(doubtful, key=lambda d: d[:3]):
+                doubtful.append((line.scale_ns / max(line.certainty, 0.1), first, second, line))
+    for _, first, second, line in sorted(doubtful, key=lambda d: d[:3]):
         if component[first] != component[second]:
-            _connect(first, second, course, component, parent)
+            _connect(first, second, line, component, parent)
 
 
 def pair_keys(operations: Operations) -> NDArray[np.int64]:
@@ -246,7 +246,7 @@ class _Components:
         self._number[kept] = number
 
 
-def _connect(first: int, second: int, course: Course, component: _Components, parent: dict[int, tuple[int, Course]]) -> None:
+def _connect(first: int, second: int, line: ClockLine, component: _Components, parent: dict[int, tuple[int, ClockLine]]) -> None:
     """Hang the tree of `second` below `first`, turning it so that `second` is its root."""
     chain = []
     node = second
@@ -258,15 +258,21 @@ def _connect(first: int, second: int, course: Course, component: _Components, pa
         del parent[node]
     for node, above, found in chain:
         parent[above] = (node, _reversed(found))
-    parent[second] = (first, course)
+    parent[second] = (first, line)
     component.join(first, second)
 
 
-def _reversed(course: Course) -> Course:
+def _reversed(line: ClockLine) -> ClockLine:
     """The same relation, from the second rank to the first."""
-    slope = -course.slope / (1.0 + course.slope)
-    return Course(
-        -course.offset_ns, slope, course.middle_ns + course.offset_ns, course.scale_ns, course.count, course.share, course.certainty
+    slope = -line.slope / (1.0 + line.slope)
+    return ClockLine(
+        -line.offset_ns,
+        slope,
+        line.middle_ns + line.offset_ns,
+        line.scale_ns,
+        line.count,
+        line.share,
+        line.certainty,
     )
 
 
@@ -276,25 +282,25 @@ def _placed(
     end: NDArray[np.float64],
     ranks: list[int],
     component: _Components,
-    parent: Mapping[int, tuple[int, Course]],
+    parent: Mapping[int, tuple[int, ClockLine]],
 ) -> Timing:
     bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
     to_root = _to_root(parent)
     scale, certainty = dict.fromkeys(ranks, _ROOT_SCALE_NS), dict.fromkeys(ranks, 1.0)
     start, end = start.copy(), end.copy()
     for place, rank in enumerate(ranks):
-        course = to_root.get(rank)
-        if course is not None:
+        line = to_root.get(rank)
+        if line is not None:
             part = slice(int(bounds[place]), int(bounds[place + 1]))
-            start[part], end[part] = course.apply(start[part]), course.apply(end[part])
-            scale[rank], certainty[rank] = math.hypot(_ROOT_SCALE_NS, course.scale_ns), course.certainty
+            start[part], end[part] = line.apply(start[part]), line.apply(end[part])
+            scale[rank], certainty[rank] = math.hypot(_ROOT_SCALE_NS, line.scale_ns), line.certainty
     numbers = np.array([component[r] for r in ranks], np.int64)[np.searchsorted(ranks, operations.rank)]
     return Timing(start, end, numbers, scale, certainty, [(first, second) for second, (first, _) in parent.items()])
 
 
-def _to_root(parent: Mapping[int, tuple[int, Course]]) -> dict[int, Course]:
+def _to_root(parent: Mapping[int, tuple[int, ClockLine]]) -> dict[int, ClockLine]:
     """The relation of each rank to the root of its tree. Each is made from that of its parent: a tree can be one long chain."""
-    found: dict[int, Course] = {}
+    found: dict[int, ClockLine] = {}
     for rank in parent:
         path = []
         node = rank
@@ -302,6 +308,6 @@ def _to_root(parent: Mapping[int, tuple[int, Course]]) -> dict[int, Course]:
             path.append(node)
             node = parent[node][0]
         for below in reversed(path):
-            above, course = parent[below]
-            found[below] = course.then(found[above]) if above in found else course
+            above, line = parent[below]
+            found[below] = line.then(found[above]) if above in found else line
     return found

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from alltrace.align.aligned import Aligned
 
 _SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|barrier", re.IGNORECASE)
 _SEND, _RECEIVE = re.compile(r"i?send", re.IGNORECASE), re.compile(r"i?recv|i?receive", re.IGNORECASE)
@@ -129,13 +129,22 @@ def meet(evidence: Evidence, shifts_ns: Mapping[int, int]) -> bool:
     return bool((np.maximum.reduceat(end, heads) - np.minimum.reduceat(end, heads) <= _MEET_NS).all())
 
 
-def described(aligned: Aligned, members: Any, tables: Mapping[int, Any]) -> Any:
+def described(
+    members: pa.Table,
+    tables: Mapping[int, pa.Table],
+    *,
+    group_sizes: Sequence[int],
+    texts: Callable[[pa.Array], pa.Array],
+    residual_ns: Callable[[int, int], int | None],
+) -> pa.Table:
     """`members` with the columns that `Aligned.members` adds; its times are aligned.
 
     Args:
-        aligned: The alignment, for groups and residuals.
         members: A table of `MEMBERS` with aligned times.
         tables: Each rank's `collectives`.
+        group_sizes: The ranks of each communicator, by its number.
+        texts: The strings of an Arrow array of name ids.
+        residual_ns: The error between the clocks of two ranks; None where it is not known.
     """
     import pyarrow as pa
 
@@ -148,7 +157,7 @@ def described(aligned: Aligned, members: Any, tables: Mapping[int, Any]) -> Any:
         columns[name] = (
             pa.array([], words)
             if encoded is None
-            else pa.DictionaryArray.from_arrays(encoded.indices, _plain(aligned.run.texts(encoded.dictionary)))
+            else pa.DictionaryArray.from_arrays(encoded.indices, _plain(texts(encoded.dictionary)))
         )
     for name, kind in (("bytes", pa.int64()), ("stream", pa.int64()), ("device", pa.int32()), ("evidence", words)):
         found = taken(members, tables, name)
@@ -167,8 +176,8 @@ def described(aligned: Aligned, members: Any, tables: Mapping[int, Any]) -> Any:
     which = arrived_last[np.unique(place[arrived_last], return_index=True)[1]]
     last_rank = rank[which]
     wait = np.maximum(np.minimum(last_arrival[place], end) - start, 0)
-    residual = _residuals(aligned, rank, last_rank[place])
-    sizes = np.array([g.size for g in aligned.groups] or [0], np.int64)
+    residual = _residuals(residual_ns, rank, last_rank[place])
+    sizes = np.array(group_sizes or [0], np.int64)
     synchronising = [is_synchronising(w) for w in columns["op"].dictionary.to_pylist()]
     codes = columns["op"].indices.fill_null(len(synchronising)).to_numpy(zero_copy_only=False)
     told = taken(members, tables, "group_size")
@@ -193,9 +202,11 @@ def _plain(texts: Any) -> Any:
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
 
 
-def _residuals(aligned: Aligned, rank: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+def _residuals(
+    residual_ns: Callable[[int, int], int | None], rank: NDArray[np.int64], last: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """The residual between each rank and the last, -1 where it is not known."""
     key = rank.astype(np.int64) << 32 | last
     distinct, back = np.unique(key, return_inverse=True)
-    found = [aligned.residual_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]
+    found = [residual_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]
     return np.array([-1 if f is None else f for f in found] or [-1], np.int64)[back if len(back) else np.empty(0, np.int64)]

@@ -43,7 +43,7 @@ _CONNECTED = 0.5
 
 
 @dataclass(frozen=True)
-class Course:
+class ClockLine:
     """t_first = t_second + offset + slope * (t_second - middle), for times of two ranks.
 
     Attributes:
@@ -68,9 +68,9 @@ class Course:
         """Times of the second rank on the first's clock."""
         return times + self.offset_ns + self.slope * (times - self.middle_ns)
 
-    def then(self, outer: Course) -> Course:
+    def then(self, outer: ClockLine) -> ClockLine:
         """The second rank's relation to a third, which `outer` relates the first to: what applying both in turn gives."""
-        return Course(
+        return ClockLine(
             self.offset_ns + outer.offset_ns + outer.slope * (self.middle_ns + self.offset_ns - outer.middle_ns),
             self.slope + outer.slope + self.slope * outer.slope,
             self.middle_ns,
@@ -114,8 +114,8 @@ def ends_of(time: NDArray[np.float64], key: NDArray[np.int64]) -> Ends:
     return Ends(time, key, packed, time[order], keys[np.concatenate(([True], keys[1:] != keys[:-1]))] if len(keys) else keys)
 
 
-def relate(first: Ends, second: Ends, window_ns: float | None, expected_ns: float = 0.0) -> Course | None:
-    """The course of the second rank's clock against the first's, or None where their ends show none.
+def relate(first: Ends, second: Ends, window_ns: float | None, expected_ns: float = 0.0) -> ClockLine | None:
+    """The line of the second rank's clock against the first's, or None where their ends show none.
 
     Args:
         first: Ends of the first rank.
@@ -128,7 +128,7 @@ def relate(first: Ends, second: Ends, window_ns: float | None, expected_ns: floa
         if not len(keys):
             return None
         first, second = (ends_of(e.time[m], e.key[m]) for e in (first, second) for m in [np.isin(e.key, keys)])
-    best: Course | None = None
+    best: ClockLine | None = None
     for place in (0.5, 0.25, 0.75, 0.02, 0.98):
         candidates = _candidates(first, second, window_ns, expected_ns, place)
         found = [c for c in (_extended(first, second, *candidate) for candidate in candidates[:3]) if c is not None]
@@ -144,8 +144,8 @@ def relate(first: Ends, second: Ends, window_ns: float | None, expected_ns: floa
     return best if best is not None and best.count >= _TRUST and best.share > _CONNECTED / 2 else None
 
 
-def _worth(course: Course) -> float:
-    return course.count * float(np.log(_WIDEST_NS / max(course.scale_ns, _SCALE_FLOOR_NS)))
+def _worth(line: ClockLine) -> float:
+    return line.count * float(np.log(_WIDEST_NS / max(line.scale_ns, _SCALE_FLOOR_NS)))
 
 
 def _candidates(
@@ -258,8 +258,8 @@ def _far_apart(
     return _Piles(many, beside, np.maximum.reduceat(reach, begin), differences[begin], lambda chosen: (differences, begin[chosen]))
 
 
-def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float) -> Course | None:
-    """The course through a candidate, extended from the clump over all events that go on coinciding."""
+def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float) -> ClockLine | None:
+    """The line through a candidate, extended from the clump over all events that go on coinciding."""
     slope, middle, scale = 0.0, (begin + end) / 2, 20_000.0
     reach = max((end - begin) / 2, 1e6)
     whole = max(second.time[-1] - middle, middle - second.time[0], 1e6)
@@ -282,7 +282,7 @@ def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float
     low, high = first.time[0] - offset, first.time[-1] - offset
     chance = int(((times >= low - 1e6) & (times <= high + 1e6)).sum())
     count = int(close.sum())
-    return Course(offset, slope, middle, scale, count, count / max(chance, count, 1), 1.0) if count else None
+    return ClockLine(offset, slope, middle, scale, count, count / max(chance, count, 1), 1.0) if count else None
 
 
 def _nearest(first: Ends, keys: NDArray[np.int64], times: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.engine import add_engine_options, start_engine
 from alltrace.cli.progress import watching
-from alltrace.trace.errors import UsageError
+from alltrace.trace.errors import StrictError, UsageError
 
 if TYPE_CHECKING:
     from alltrace.api import OpenRun
 
 _MOST_RANKS = 1 << 20
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
 FORMATS = ("table", "json", "csv", "md", "parquet")
 
 
@@ -95,7 +95,7 @@ def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False
             metavar="FILE",
             help="write the answer to FILE instead of standard output; needed for parquet",
         )
-    group.add_argument("--limit", type=_not_negative, metavar="N", help="show only the first N rows")
+    group.add_argument("--limit", type=not_negative, metavar="N", help="show only the first N rows")
     group.add_argument(
         "--picture", type=Path, metavar="FILE", help="also draw the answer into FILE, a .png or .svg; needs `alltrace[pictures]`"
     )
@@ -109,7 +109,7 @@ def add_rank_option(parser: argparse._ActionsContainer) -> None:
 def open_from(args: argparse.Namespace) -> OpenRun:
     """The run that the arguments of `add_run_argument` name, imported first where reports stand in its place."""
     from alltrace.api import OpenRun
-    from alltrace.run.manifest import given_run
+    from alltrace.run.resolve import resolve
 
     start_engine(args)
     rules = None
@@ -117,24 +117,17 @@ def open_from(args: argparse.Namespace) -> OpenRun:
         from alltrace.trace.kernel_rules import read_rules
 
         rules = read_rules(args.kernel_rules)
-    path = given_run(args.run)
-    if path is None:
-        from alltrace.run.cache import resolve  # it loads the readers
-
-        with watching() as watcher:
-            path = resolve(args.run, cache_dir=args.cache_dir, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher)
+    with watching() as watcher:
+        path = resolve(args.run, cache_dir=args.cache_dir, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher)
     run = OpenRun(path)
     if rules is not None and run.manifest.kernel_rules != rules.fingerprint:
-        from alltrace.trace.errors import UsageError
-
         raise UsageError(
             f"the run {path} was imported with other kernel rules than {args.kernel_rules}; "
             "import its reports again with --kernel-rules"
         )
-    if args.strict and any(r.error for r in run.manifest.reports):
-        from alltrace.trace.errors import StrictError
-
-        raise StrictError(next(r.error for r in run.manifest.reports if r.error))
+    unread = next((r.error for r in run.manifest.reports if r.error), None)
+    if args.strict and unread:
+        raise StrictError(unread)
     return run
 
 
@@ -161,18 +154,3 @@ def parse_ranks(text: str | None) -> list[int] | None:
             raise UsageError(f"--ranks is {text!r}; expected numbers and spans such as 0-7,64")
         ranks.update(range(first, last + 1))
     return sorted(ranks)
-
-
-def positive(text: str) -> int:
-    """An argument that is a whole number from 1 up."""
-    return _whole(text, 1)
-
-
-def _not_negative(text: str) -> int:
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    if not _NUMBER.fullmatch(text) or int(text) < least:
-        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a whole number from {least} up")
-    return int(text)

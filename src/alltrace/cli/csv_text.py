@@ -6,6 +6,7 @@ field has the metadata `decimals` has so many decimals; other numbers have as ma
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from alltrace.run.prefetch import in_threads
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,15 +34,16 @@ _MOST_DECIMAL = 1e30
 
 def to_csv(table: Any) -> str:
     """A table as CSV."""
-    return "".join(csv_pieces(table))
+    return "".join(csv_pieces(table.schema, [table]))
 
 
-def csv_pieces(table: Any) -> Iterator[str]:
-    """The text of `to_csv` in pieces of some thousand rows, so that a trace of millions is never a text of gigabytes."""
-    yield _header(table.column_names)
-    rows = _Rows(table)
-    pieces = range(0, table.num_rows, _PIECE_ROWS)
-    yield from in_threads(lambda first: rows.text(first, _PIECE_ROWS), pieces, min(len(pieces), default_jobs(), _THREADS))
+def csv_pieces(schema: Any, tables: Iterable[Any]) -> Iterator[str]:
+    """The text of tables of one schema as one CSV, in pieces of some thousand rows as the tables come."""
+    yield _header(schema.names)
+    for table in tables:
+        rows = _Rows(table)
+        pieces = range(0, table.num_rows, _PIECE_ROWS)
+        yield from in_threads(partial(rows.text, count=_PIECE_ROWS), pieces, min(len(pieces), default_jobs(), _THREADS))
 
 
 def _header(names: list[str]) -> str:

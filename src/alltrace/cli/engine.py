@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from alltrace.cli.argument_types import positive
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ def add_engine_options(group: argparse._ActionsContainer) -> None:
         metavar="ADDRESS",
         help="run on the workers of this Dask scheduler, tcp://host:8786; needs `alltrace[dask]`",
     )
-    which.add_argument("--slurm", type=_count, metavar="N", help="run on N workers that Slurm starts; needs `alltrace[dask]`")
-    which.add_argument("--pbs", type=_count, metavar="N", help="run on N workers that PBS starts; needs `alltrace[dask]`")
+    which.add_argument("--slurm", type=positive, metavar="N", help="run on N workers that Slurm starts; needs `alltrace[dask]`")
+    which.add_argument("--pbs", type=positive, metavar="N", help="run on N workers that PBS starts; needs `alltrace[dask]`")
     group.add_argument(
         "--cluster",
         action="append",
@@ -73,9 +74,3 @@ def _settings(given: list[str] | None) -> dict[str, Any]:
             raise UsageError(f"--cluster is {text!r}; expected KEY=VALUE, such as queue=debug")
         found[key] = int(value) if value.isascii() and value.isdigit() else value
     return found
-
-
-def _count(text: str) -> int:
-    from alltrace.cli.command import positive
-
-    return positive(text)

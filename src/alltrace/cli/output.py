@@ -9,6 +9,7 @@ import io
 import os
 import re
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -70,16 +71,33 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
     """
     check_output(args)
     check_drawable(verb, answer.chart, args)
+    if answer.stream is None:
+        _write(verb, answer, facts, args)
+        return
+    with answer.stream as stream:
+        if args.format in ("csv", "parquet"):
+            _write(verb, answer, facts, args)
+        elif args.limit is None or args.picture is not None:
+            _write(verb, answer._replace(table=stream.read_all(), stream=None), facts, args)
+        else:
+            table, cut = stream.head(args.limit)
+            _write(verb, answer._replace(table=table, stream=None), facts, args, cut)
+
+
+def _write(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace, left_out: int = 0) -> None:
+    """`write_answer` of an answer whose table lacks its last `left_out` rows."""
     said = []
     if args.format in ("csv", "parquet"):
         if answer.further:
             said.append(f"alltrace: the answer has further tables: {', '.join(answer.further)}; --table NAME writes one")
         said += [f"alltrace: {printable(note)}" for note in answer.notes]
     table = answer.table if args.limit is None else answer.table.slice(0, args.limit)
+    tables = [table] if answer.stream is None else answer.stream.tables(args.limit)
+    schema = table.schema if answer.stream is None else answer.stream.schema
     if args.format == "parquet":
-        _write_parquet(table, args.output)
+        _write_parquet(schema, tables, args.output)
     else:
-        pieces = _pieces(verb, answer, table, facts, args)
+        pieces = csv_pieces(schema, tables) if args.format == "csv" else _pieces(verb, answer, table, facts, args, left_out)
         if args.output is None and sys.stdout.isatty():  # a name from a trace writes nothing to the terminal, in CSV or JSON either
             pieces = ("\n".join(map(printable, piece.split("\n"))) for piece in pieces)
         emit(pieces, args.output)
@@ -89,15 +107,15 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
         write_picture(verb, answer._replace(table=table), args.picture)
 
 
-def _pieces(verb: str, answer: Answer, table: Any, facts: Mapping[str, int], args: argparse.Namespace) -> Iterable[str]:
+def _pieces(
+    verb: str, answer: Answer, table: Any, facts: Mapping[str, int], args: argparse.Namespace, left_out: int
+) -> Iterable[str]:
     """The text of an answer, of which `table` is to be shown."""
     if args.format == "json":
         return [to_json(verb, answer, table, facts)]
-    if args.format == "csv":
-        return csv_pieces(table)
     if args.format == "md":
         return [to_markdown(answer, table)]
-    cut = answer.table.num_rows - table.num_rows
+    cut = answer.table.num_rows - table.num_rows + left_out
     return [to_text(answer, table, cut, width=None if args.output is None and sys.stdout.isatty() else 0)]
 
 
@@ -249,21 +267,25 @@ def save_table(verb: str, answer: Answer, facts: Mapping[str, int], kind: str, p
         UsageError: The table cannot be written as Parquet.
     """
     if kind == "parquet":
-        _write_parquet(answer.table, path)
+        _write_parquet(answer.table.schema, [answer.table], path)
     elif kind == "csv":
-        emit(csv_pieces(answer.table), path)
+        emit(csv_pieces(answer.table.schema, [answer.table]), path)
     else:
         emit([to_json(verb, answer, answer.table, facts) if kind == "json" else to_markdown(answer, answer.table)], path)
 
 
-def _write_parquet(table: Any, path: Path) -> None:
+def _write_parquet(schema: Any, tables: Iterable[Any], path: Path) -> None:
+    """Write tables of one schema, each as a row group."""
     import pyarrow as pa
-
-    from alltrace.run.parquet import write_parquet
+    import pyarrow.parquet as pq
 
     def write(place: Path) -> None:
+        remaining = iter(tables)
+        first = next(remaining, schema.empty_table())
         try:
-            write_parquet(table, place, use_dictionary=_worded(table) or False)
+            with pq.ParquetWriter(place, schema, compression="zstd", use_dictionary=_worded(first) or False) as writer:
+                for table in chain([first], remaining):
+                    writer.write_table(table, row_group_size=max(1, table.num_rows))
         except pa.ArrowException as error:
             raise UsageError(f"the answer cannot be written as Parquet ({error}); expected another --format") from error
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.cli.command import add_answer_options, add_run_argument, open_from, parse_ranks
+from alltrace.cli.command import Parser, add_answer_options, add_run_argument, open_from, parse_ranks
 from alltrace.cli.output_folder import Folder, is_folder
+from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Sequence
 
     from alltrace.recipes.base import Recipe
 
@@ -44,6 +46,40 @@ class RecipeCommand:
         return ask_and_write(self.verb, find(self.recipe), args)
 
 
+def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: str, folders: bool = False) -> int:
+    """Ask a recipe by the arguments that follow its name, or print its SQL.
+
+    Args:
+        verb: What the answer is called.
+        recipe: The recipe.
+        arguments: The arguments after its name.
+        given: The command line up to them, such as `alltrace recipe kernels`.
+        folders: Whether the answer may be written to a folder.
+    """
+    parser = Parser(
+        prog=given,
+        description=recipe.__doc__,
+        epilog=f"example:\n  {given} ./reports/",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if "--show-sql" in arguments:
+        add_recipe_options(parser, recipe)
+        parser.add_argument("--show-sql", action="store_true")
+        args, _ = parser.parse_known_args(arguments)
+        print(recipe.shown_statement(resolve_options(recipe, _options(recipe, args))))  # noqa: T201
+        return EXIT_DONE
+    add_run_argument(parser)
+    add_recipe_options(parser, recipe)
+    parser.add_argument("--show-sql", action="store_true", help="print the question as SQL for `alltrace sql` and stop")
+    add_answer_options(parser, folders=folders)
+    return ask_and_write(verb, recipe, parser.parse_args(arguments))
+
+
+def _options(recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
+    return {o.name: getattr(args, o.name) for o in recipe.options if hasattr(args, o.name)}
+
+
 def summary(recipe: Recipe) -> str:
     """The first line of a recipe's documentation."""
     return (recipe.__doc__ or "").strip().splitlines()[0]
@@ -72,25 +108,26 @@ def _literal(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace, options: dict[str, Any] | None = None) -> int:
+def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
     """Ask `recipe` of the run in `args` and write its answer as `args` says."""
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
-    from alltrace.recipes.execution.ask import ask, resolve_options
-    from alltrace.recipes.execution.window import select
 
-    given = {o.name: getattr(args, o.name) for o in recipe.options if hasattr(args, o.name)}
+    given = _options(recipe, args)
     # what cannot work is refused before hours of import, not after
     folder = _folder(args)
     if folder is None:
         check_output(args)
-    ranks = parse_ranks(args.ranks)
-    steps, skip_warmup = getattr(args, "steps", None), getattr(args, "skip_warmup", False)
-    select(steps, skip_warmup=skip_warmup)
-    resolved = resolve_options(recipe, {**given, **(options or {})})
-    check_drawable(recipe.name, recipe.answer_chart(resolved), args)
-    recipe.reads(resolved)  # raises for filters that cannot be understood
+    question = checked(
+        recipe,
+        given,
+        ranks=parse_ranks(args.ranks),
+        steps=getattr(args, "steps", None),
+        skip_warmup=getattr(args, "skip_warmup", False),
+    )
+    check_drawable(recipe.name, recipe.answer_chart(question.options), args)
     run = open_from(args)
-    answer = ask(run, recipe, {**given, **(options or {})}, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=args.jobs)
+    streaming = folder is None and args.picture is None and getattr(args, "table", None) is None
+    answer = answer_of(run, question, jobs=args.jobs, stream=streaming)
     if getattr(args, "table", None) is not None:
         answer = answer.only(args.table)
     if folder is None:

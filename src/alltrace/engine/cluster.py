@@ -18,7 +18,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from alltrace.engine.local import Outcome
+from alltrace.engine.outcome import Outcome
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:

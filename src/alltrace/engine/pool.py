@@ -19,7 +19,7 @@ from loky import ProcessPoolExecutor
 from loky.backend import get_context
 from loky.process_executor import BrokenProcessPool
 
-from alltrace.engine.local import Outcome, attempt
+from alltrace.engine.outcome import Outcome, attempt
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:

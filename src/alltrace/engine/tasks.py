@@ -7,7 +7,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from alltrace.engine import local
-from alltrace.engine.local import Outcome, default_jobs
+from alltrace.engine.local import default_jobs
+from alltrace.engine.outcome import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Mapping
 
 ENVIRONMENT_ALLOWED = frozenset(
     """
@@ -133,20 +132,3 @@ class ReportReader(Protocol):
     def close(self) -> None:
         """Release the report."""
         ...
-
-
-def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
-    """Open a report with the reader that knows its format.
-
-    Args:
-        path: The report.
-        known: Its processes, where it was opened before and they have a `source_id`; they are not looked for again.
-        scratch: A folder of the caller's for what has to be made to read it, which takes long: opened again with the same folder,
-            the report is read from what is there. None where it will not be opened again.
-
-    Raises:
-        InputError: No reader knows it, or it is damaged.
-    """
-    from alltrace.readers.registry import reader_for
-
-    return reader_for(path, known, scratch)

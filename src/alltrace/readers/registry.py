@@ -30,19 +30,24 @@ def is_report(path: Path) -> bool:
     return any(import_module(f"{package}.detect").is_report(path) for package in READERS)
 
 
-def reader_for(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
-    """Open `path` with the first reader that takes it for one of its reports; see `alltrace.readers.base.open_report`.
+def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
+    """Open a report with the first reader that takes it for one of its own.
+
+    Args:
+        path: The report.
+        known: Its processes, where it was opened before and they have a `source_id`; they are not looked for again.
+        scratch: A folder of the caller's for what has to be made to read it, which takes long: opened again with the same folder,
+            the report is read from what is there. None where it will not be opened again.
 
     Raises:
         InputError: It does not exist, no reader takes it, or its reader finds it damaged.
     """
     for package in (*READERS, *NAMED):
         if import_module(f"{package}.detect").is_report(path):
-            open_report = import_module(f"{package}.read").open_report
             more: dict[str, Any] = {"known": known} if any(p.source_id is not None for p in known) else {}
             if scratch is not None and package == READERS[0]:  # the others read what they are given
                 more["scratch"] = scratch
-            reader: ReportReader = open_report(path, **more)
+            reader: ReportReader = import_module(f"{package}.read").open_report(path, **more)
             return reader
     if not path.exists():
         raise InputError(path, found="there is no such file or folder")

@@ -1,1 +1,13 @@
-"""One module per question: tables in, a table out, over all ranks."""
+"""Questions over all ranks: tables in, a table out."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def load(place: str) -> Any:
+    """The recipe at `place`: a module, which has it as `RECIPE`, or `module:Class` for one of several in a module."""
+    module, _, name = place.partition(":")
+    found = getattr(import_module(module), name or "RECIPE")
+    return found() if name else found

@@ -11,11 +11,33 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from alltrace.run.rank_tables import RankTables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from alltrace.align.aligned import Aligned
+    from alltrace.recipes.row_stream import RowStream, StreamedRank
+    from alltrace.run.manifest import Manifest, Rank
 
 
-__all__ = ["Answer", "AnswerColumn", "AnswerTable", "Chart", "ChartKind", "Option", "Part", "RankTables", "Recipe", "RunFacts"]
+__all__ = [
+    "Answer",
+    "AnswerColumn",
+    "AnswerTable",
+    "Chart",
+    "ChartKind",
+    "Option",
+    "OptionValue",
+    "Part",
+    "RankTables",
+    "Recipe",
+    "RunFacts",
+    "alignment_of",
+    "answer_schema",
+]
 
+OptionValue = int | float | str | bool | None
+"""The value of an option as it is given."""
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
 
 
@@ -25,6 +47,29 @@ class AnswerColumn(NamedTuple):
     name: str
     unit: str | None
     doc: str
+
+
+def answer_schema(
+    columns: Sequence[AnswerColumn], texts: Collection[str] = (), decimals: Mapping[str, int | None] | None = None
+) -> Any:
+    """The types of an answer's columns: a `pyarrow.Schema`, `rank` of 32 bits and other whole numbers of 64.
+
+    Args:
+        columns: The columns.
+        texts: The names of those that hold text.
+        decimals: How many digits after the point those with fractions are shown with, by name; None for all.
+    """
+    import pyarrow as pa
+
+    def field(name: str) -> Any:
+        if name in texts:
+            return pa.field(name, pa.string())
+        if decimals is None or name not in decimals:
+            return pa.field(name, pa.int32() if name == "rank" else pa.int64())
+        digits = decimals[name]
+        return pa.field(name, pa.float64(), metadata=None if digits is None else {"decimals": str(digits)})
+
+    return pa.schema([field(column.name) for column in columns])
 
 
 class Option(NamedTuple):
@@ -45,7 +90,7 @@ class Option(NamedTuple):
 
     name: str
     type: type
-    default: Any
+    default: OptionValue
     help: str
     choices: tuple[str, ...] | None = None
     required: bool = False
@@ -93,7 +138,7 @@ class Chart(NamedTuple):
 class AnswerTable(NamedTuple):
     """A further table of an answer: a `pyarrow.Table` whose columns are those of `columns`, in that order."""
 
-    table: Any
+    table: pa.Table
     columns: tuple[AnswerColumn, ...]
 
 
@@ -108,15 +153,17 @@ class Answer(NamedTuple):
         chart: How to draw it, or None.
         further: Further tables, by name; each can stand for the answer (`only`), and each is a file where a folder is written.
         name: What the table is called among them.
+        stream: The rows of the main table as they are made, of an answer that was asked for as a stream; `table` is then empty.
     """
 
-    table: Any
+    table: pa.Table
     columns: tuple[AnswerColumn, ...]
     notes: tuple[str, ...] = ()
     extra: Mapping[str, Sequence[Mapping[str, Any]]] = {}
     chart: Chart | None = None
     further: Mapping[str, AnswerTable] = {}
     name: str = "answer"
+    stream: RowStream | None = None
 
     def all_tables(self) -> dict[str, AnswerTable]:
         """All tables by name, the main one first."""
@@ -164,18 +211,18 @@ class RunFacts(Protocol):
     """What `reduce` may know of the run beside the parts."""
 
     @property
-    def alignment(self) -> Any:
-        """The alignment (`alltrace.align.aligned.Aligned`) of a recipe that needs it; None for others."""
+    def alignment(self) -> Aligned | None:
+        """The alignment, where it was made for the question; see also `alignment_of`."""
         ...
 
     @property
-    def manifest(self) -> Any:
-        """The facts of the run (`alltrace.run.manifest.Manifest`)."""
+    def manifest(self) -> Manifest:
+        """The facts of the run."""
         ...
 
     @property
-    def ranks(self) -> Sequence[Any]:
-        """The ranks (`alltrace.run.manifest.Rank`), by number."""
+    def ranks(self) -> Sequence[Rank]:
+        """The ranks, by number."""
         ...
 
     @property
@@ -183,13 +230,20 @@ class RunFacts(Protocol):
         """First start and last end of any event of any rank, aligned."""
         ...
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
         ...
 
-    def name_table(self) -> Any:
+    def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         ...
+
+
+def alignment_of(run: RunFacts) -> Aligned:
+    """The alignment of a run that is asked a recipe which is `aligned`, so that it was made first."""
+    if run.alignment is None:
+        raise RuntimeError("the recipe does not say that it is `aligned`")
+    return run.alignment
 
 
 class Recipe(ABC):
@@ -253,6 +307,25 @@ class Recipe(ABC):
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
         """The options as `map` and `reduce` get them: with what `map` must know of the run, such as bins equal on all ranks."""
         return options
+
+    def shown_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """The question as one SELECT over all ranks, for `alltrace sql`.
+
+        Raises:
+            UsageError: It is not one that SQL answers.
+        """
+        from alltrace.trace.errors import UsageError
+
+        raise UsageError(f"{self.name} is not computed by SQL but by compiled loops; ask it without --show-sql")
+
+    def stream(
+        self,
+        ranks: Sequence[StreamedRank],  # noqa: ARG002
+        run: RunFacts,  # noqa: ARG002
+        options: Mapping[str, Any],  # noqa: ARG002
+    ) -> RowStream | None:
+        """The rows of the answer as they are made, equal to those of `reduce`; None where the answer comes at once only."""
+        return None
 
     @abstractmethod
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from alltrace.recipes import load
 from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
 from alltrace.trace.errors import AlltraceError, UsageError
 
@@ -43,7 +44,7 @@ RECIPES: dict[str, str] = {
     "steps": "alltrace.recipes.questions.steps",
     **NSYS_RECIPES,
 }
-"""Name to module; the module has the recipe as `RECIPE`."""
+"""Name to where the recipe is (see `load`)."""
 
 
 def names() -> list[str]:
@@ -63,7 +64,7 @@ def find(name: str) -> Recipe:
 
         return find_report(name.partition(":")[2])
     if name in RECIPES:
-        recipe: Recipe = import_module(RECIPES[name]).RECIPE
+        recipe: Recipe = load(RECIPES[name])
         return recipe
     added = _added()
     if name not in added:

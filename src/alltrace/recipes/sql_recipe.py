@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.base import Part, RankTables, Recipe, RunFacts
+from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,8 +29,8 @@ class SqlRecipe(Recipe):
     Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty.
 
     Attributes:
-        map_sql: The statement over a rank's tables. Joins of two tables name `rank` among their columns, so that the statement
-            holds for one rank and for all of them at once.
+        map_sql: The statement over a rank's tables. It gives `rank` among its columns, and joins of two tables name
+            `rank`, so that it holds for one rank and for all of them at once.
     """
 
     map_sql: ClassVar[str]
@@ -42,7 +43,7 @@ class SqlRecipe(Recipe):
         """The values of `$name` in the statements: the options by their names."""
         return options
 
-    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
+    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, pa.Table]:
         """The tables that the map reads, by name, `rank` first in each; overridden where a loop adds columns."""
         return {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
 
@@ -51,35 +52,68 @@ class SqlRecipe(Recipe):
         return self.map_sql.format_map(self.words(options))
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """The statement over `parts`, which has the columns of what `map_statement` gives, `rank` before them."""
+        """The statement over `parts`, which has the rows that `map_statement` gives of each rank."""
         raise NotImplementedError
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> pa.Table:
         """The rows of the map's statement."""
         statement, tables = self.map_statement(options), self.rank_tables(rank, options)
         if _NAMES.search(statement):
             tables["names"] = rank.name_table()
         return run_statement(statement, tables, self.parameters(options))
 
-    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
+    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> pa.Table:
         """The rows of the reduce's statement over the parts that have rows, of which there must be one."""
         tables = {PARTS: parts_table(parts), "names": run.name_table()}
         return run_statement(self.reduce_statement(options), tables, self.parameters(options))
 
+    def computed_input(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
+        """What a compiled loop adds to the tables under `options`; None where the statement reads nothing but tables."""
+        return None
+
     def shown_statement(self, options: Mapping[str, Any]) -> str:
-        """One statement over all ranks that gives what the recipe computes, for `alltrace sql`: the schema `ids` has the tables."""
-        tables = ",\n".join(f"{table} AS (FROM ids.{table})" for table in self.reads(options))
+        """One statement over all ranks that gives what the recipe computes, for `alltrace sql`: the schema `ids` has the tables.
+
+        Raises:
+            UsageError: It reads what a compiled loop computes.
+        """
+        computed = self.computed_input(options)
+        if computed is not None:
+            raise UsageError(f"{self.name} has to know {computed}, which is not found by SQL; ask it without --show-sql")
+        reads = self.reads(options).items()
+        tables = ",\n".join(f"{t} AS (SELECT rank, {', '.join(map(_quoted, columns))} FROM ids.{t})" for t, columns in reads)
         parts = f"{PARTS} AS (\n{self.map_statement(options).strip()}\n)"
-        return f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
+        statement = f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
+        given = self.parameters(options)
+        return re.sub(r"\$(\w+)", lambda found: _literal(given[found[1]]), statement)
 
 
-def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> Any:
+def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
     """A canonical table of a rank with its number as the column `rank` in front; empty where the rank has none."""
-    found = rank.table(table, columns)
-    return found.add_column(0, "rank", pa.array(np.full(found.num_rows, rank.rank, np.int32)))
+    return _with_rank(rank.table(table, columns), rank.rank)
 
 
 def parts_table(parts: Sequence[Part]) -> Any:
-    """The rows of all parts that have any, with the rank in front."""
-    tables = [part.table.add_column(0, "rank", pa.array(np.full(part.table.num_rows, part.rank, np.int32))) for part in parts]
-    return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="default")
+    """The rows of all parts that have any, with `rank` as a column."""
+    tables = [part.table if "rank" in part.table.column_names else _with_rank(part.table, part.rank) for part in parts]
+    return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")
+
+
+def _with_rank(table: Any, rank: int) -> Any:
+    return table.add_column(0, "rank", pa.array(np.full(table.num_rows, rank, np.int32)))
+
+
+def _quoted(column: str) -> str:
+    return f'"{column}"'
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return "NULL" if value is None else str(value)
+
+
+def answer_table(rows: Any, schema: Any) -> Any:
+    """The rows of a statement with the types of an answer; whole numbers beyond 64 bits stay decimals."""
+    fields = [found if pa.types.is_decimal(found.type) else field for field, found in zip(schema, rows.schema, strict=True)]
+    return rows.cast(pa.schema(fields))

@@ -40,7 +40,7 @@ def slowdown_by(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], l
     return found
 
 
-def regained(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], fixed: NDArray[np.bool_]) -> float:
+def share_recovered(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], fixed: NDArray[np.bool_]) -> float:
     """M: the share of the whole slowdown that goes when the operations in `fixed` become ideal; 0 without any slowdown."""
     now, best = evaluate(actual), evaluate(ideal)
     return (now - evaluate(np.where(fixed, ideal, actual))) / (now - best) if now != best else 0.0

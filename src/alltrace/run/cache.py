@@ -21,12 +21,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.readers.base import open_report
+from alltrace.readers.registry import open_report
 from alltrace.run.discover import find_reports, outdated
-from alltrace.run.manifest import MANIFEST, Manifest, given_run, is_run, read_manifest, write_json
+from alltrace.run.manifest import MANIFEST, Manifest, is_run, read_manifest, write_json
 from alltrace.run.report_hash import Content, content_hash, file_stamps
 from alltrace.trace.cache_dir import default_folder, own_folder, unwritable
-from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
+from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ _VERSIONS = ("mtime", "created", "modified", "updated", "last_modified", "LastMo
 _SETTLED_NS = 2_000_000_000
 
 
-def resolve(
+def imported_once(
     inputs: Sequence[str],
     *,
     cache_dir: Path | None = None,
@@ -53,26 +53,13 @@ def resolve(
     rules: KernelRules | None = None,
     watcher: Watcher | None = None,
 ) -> Path:
-    """The run directory that `inputs` name: itself, or one in the cache made from the reports.
-
-    Args:
-        inputs: One run directory, or reports, folders, patterns and URLs.
-        cache_dir: The cache's folder; None for the user's.
-        jobs: The most processes of an import.
-        strict: Whether a report that cannot be read is an error.
-        rules: The kernel rules.
-        watcher: Is told of progress.
+    """The run directory in the cache that is made from the reports that `inputs` name; see `alltrace.run.resolve.resolve`.
 
     Raises:
         InputError: An input does not exist, no report can be read, or the cache cannot be written or is not the user's.
         StrictError: A report cannot be read, with `strict`.
-        UsageError: There is no input, or a run directory among others.
+        UsageError: A run directory is among the inputs.
     """
-    if not inputs:
-        raise UsageError("no run is named; expected a run directory, or reports")
-    given = given_run(inputs)
-    if given is not None:
-        return given
     from alltrace.run.importer import import_reports  # it loads the data libraries
 
     folder = cache_dir or default_folder()

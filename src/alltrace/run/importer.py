@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-from alltrace.readers.base import Report, ReportReader, open_report
+from alltrace.readers.registry import open_report
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
 from alltrace.run.identity import Plan, RankPlan, plan_ranks
 from alltrace.run.import_progress import Watcher
@@ -45,6 +45,8 @@ from alltrace.trace.schema import EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from alltrace.readers.base import Report, ReportReader
 
 _FULL = {
     errno.ENOSPC: "the disk is full",

@@ -6,7 +6,6 @@ import json
 import os
 from functools import cache
 from math import isfinite
-from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -14,7 +13,8 @@ from alltrace.trace.errors import InputError, printable
 from alltrace.trace.schema import FORMAT_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
 MANIFEST = "manifest.json"
 RANKS = "ranks"
@@ -230,13 +230,6 @@ def is_run(path: Path) -> bool:
         return (path / MANIFEST).is_file() and (path / RANKS).is_dir()
     except OSError:
         return False
-
-
-def given_run(inputs: Sequence[str]) -> Path | None:
-    """The run directory that `inputs` are, where they are one and nothing else."""
-    if len(inputs) != 1 or not is_run(Path(inputs[0])):
-        return None
-    return Path(inputs[0])
 
 
 def rank_folder(rank: int) -> str:

@@ -23,7 +23,7 @@ class _Made(NamedTuple):
     last: bool
 
 
-def ahead(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
+def prefetched(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
     """The items of `items`, made in a thread of their own, up to `depth` of them before they are asked for.
 
     What making an item raises is raised where the item would have come. Close the generator if it is not read to its end: then no

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from alltrace.readers.base import open_report
+from alltrace.readers.registry import open_report
 from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, rank_folder, rank_to_json, write_json
 from alltrace.run.parquet import read_parquet, write_parquet
-from alltrace.run.prefetch import ahead
+from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
 from alltrace.run.writer import TableWriter
 from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
@@ -147,7 +147,7 @@ def _split(
             place = folder / f"rank={rank}"
             place.mkdir(parents=True)
             pieces[n] = _Piece(place)
-    with one_thread() as encoder, closing(ahead(_batches(reader, task, kinds), _AHEAD)) as batches:
+    with one_thread() as encoder, closing(prefetched(_batches(reader, task, kinds), _AHEAD)) as batches:
         for group, found in groupby(batches, key=itemgetter(0)):
             sinks = _Sinks(group, pieces, folder, encoder)
             try:

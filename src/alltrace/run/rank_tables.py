@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
 
 class RankTables(Protocol):
@@ -18,7 +20,7 @@ class RankTables(Protocol):
         """Whether the rank has rows of the canonical `table`."""
         ...
 
-    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+    def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The canonical `table` as a `pyarrow.Table` sorted by its `sort_keys`, empty where the rank has none.
 
         Args:
@@ -27,7 +29,7 @@ class RankTables(Protocol):
         """
         ...
 
-    def gpu_samples(self, columns: Sequence[str]) -> Any:
+    def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
         """The samples of GPU metrics of the rank's GPUs, also where another report of its host has them.
 
         Args:
@@ -38,14 +40,14 @@ class RankTables(Protocol):
         """
         ...
 
-    def shared(self, table: str) -> Any:
+    def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
         ...
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
         ...
 
-    def name_table(self) -> Any:
+    def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         ...

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from alltrace.run.clock import clock_map
 from alltrace.run.overlay import SHARED_TABLES, SHARED_TIMES, collectives_file
@@ -17,8 +17,11 @@ from alltrace.trace.schema import DICTIONARIES, TABLES, Column, Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run
+    import duckdb
+    import pyarrow as pa
+
+    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.overlay import Overlay
 
 _SQL_TYPES = {
     "time": "BIGINT",
@@ -35,8 +38,42 @@ _SQL_TYPES = {
 }
 
 
-def connect(run: Run, tables: Sequence[str] | None = None) -> Any:
+class Run(Protocol):
+    """What the views need of a run (`alltrace.run.store.Run`)."""
+
+    path: Path
+    overlay: Overlay | None
+
+    @property
+    def manifest(self) -> Manifest:
+        """The run's facts, with its clocks."""
+        ...
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """The ranks, by number."""
+        ...
+
+    def has(self, record: Rank, table: str) -> bool:
+        """Whether a rank has rows of a canonical table."""
+        ...
+
+    def left_out(self) -> tuple[str, ...]:
+        """The tables that were not imported."""
+        ...
+
+    def name_table(self) -> pa.Table:
+        """All interned strings of the run (`id`, `value`)."""
+        ...
+
+
+def connect(run: Run, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection in memory with the table `ranks`, the table `names` and a view for each canonical table.
+
+    Args:
+        run: The run.
+        tables: The canonical tables wanted; None for all.
+        ids: Whether the schema `ids` is wanted too: the same views with ids of names in the place of their texts.
 
     Raises:
         InputError: A file of the run is missing or damaged.
@@ -52,6 +89,11 @@ def connect(run: Run, tables: Sequence[str] | None = None) -> Any:
         for table in wanted:
             if table.name != "names":
                 connection.execute(_view_sql(run, table))
+        if ids:
+            connection.execute("CREATE SCHEMA ids")
+            for table in wanted:
+                if table.name != "names":
+                    connection.execute(_view_sql(run, table, ids=True))
         if tables is None:
             for name in SHARED_TABLES:
                 connection.execute(_shared_sql(run, name))
@@ -104,7 +146,8 @@ def _make_names(connection: Any, run: Run) -> None:
     connection.unregister("_names")
 
 
-def _view_sql(run: Run, table: Table) -> str:
+def _view_sql(run: Run, table: Table, *, ids: bool = False) -> str:
+    view = f'{"ids." if ids else ""}"{table.name}"'
     # only folders named rank=N tell their rank by themselves; the alignment has files named so
     rank, parted = "t.rank", ", hive_partitioning = true, hive_types = {'rank': INTEGER}"
     if table.name == "collectives" and run.overlay is not None:
@@ -116,21 +159,19 @@ def _view_sql(run: Run, table: Table) -> str:
         folder = plain_folder(run.path)
         files = [f"{folder}/{r.folder}/{table.name}.parquet" for r in run.ranks if _has(run, r, table.name)]
     if not files:
-        columns = ", ".join(f'CAST(NULL AS {_SQL_TYPES[c.type]}) AS "{c.name}"' for c in table.columns)
-        return (
-            f'CREATE VIEW "{table.name}" AS '
-            f"SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {columns} WHERE false"
-        )
+        types = {**_SQL_TYPES, "name": "BIGINT"} if ids else _SQL_TYPES
+        columns = ", ".join(f'CAST(NULL AS {types[c.type]}) AS "{c.name}"' for c in table.columns)
+        return f"CREATE VIEW {view} AS SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {columns} WHERE false"
     joins = []
     selected = [f"{rank} AS rank", "c.host AS host"]
     for n, column in enumerate(table.columns):
-        if column.type == "name":
+        if column.type == "name" and not ids:
             joins.append(f'LEFT JOIN names n{n} ON n{n}.id = t."{column.name}"')
-        selected.append(f'{_expression(column, n)} AS "{column.name}"')
+        selected.append(f'{_expression(column, n, ids=ids)} AS "{column.name}"')
     paths = ", ".join(_path_literal(f) for f in files)
     return (
         # names of tables and columns are ours, paths are quoted
-        f'CREATE VIEW "{table.name}" AS SELECT {", ".join(selected)} '
+        f"CREATE VIEW {view} AS SELECT {', '.join(selected)} "
         f"FROM read_parquet([{paths}]{parted}) t JOIN _clocks c ON c.rank = {rank} {' '.join(joins)}"
     )
 
@@ -157,10 +198,10 @@ def _has(run: Run, rank: Rank, table: str) -> bool:
     return rank.rows.get(table, 0) > 0
 
 
-def _expression(column: Column, n: int) -> str:
+def _expression(column: Column, n: int, *, ids: bool) -> str:
     if column.type == "time":
         return _time_expression(column.name)
-    if column.type == "name":
+    if column.type == "name" and not ids:
         return f"n{n}.value"
     return f't."{column.name}"'
 

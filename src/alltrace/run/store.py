@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from typing import Self
 
+    import duckdb
+    import numpy as np
+    import pyarrow.parquet as pq
+    from numpy.typing import NDArray
+
 _FEW_TEXTS = 1_000
 
 
@@ -34,7 +39,7 @@ class Names:
         self._paths = paths
 
     @cached_property
-    def _sorted(self) -> tuple[Any, Any]:
+    def _sorted(self) -> tuple[NDArray[np.int64], pa.Array]:
         import numpy as np
 
         from alltrace.run.parquet import read_parquet
@@ -56,12 +61,12 @@ class Names:
             ids = table.column("id").to_numpy()
         return ids, table.column("value").combine_chunks()
 
-    def table(self) -> Any:
+    def table(self) -> pa.Table:
         """All strings, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         ids, values = self._sorted
         return pa.table({"id": pa.array(ids), "value": values})
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of ids, as a string array; null where the id is null or unknown."""
         import numpy as np
 
@@ -84,7 +89,7 @@ class Names:
         return pc.take(values, pa.array(at, mask=~found))
 
 
-def _complete(table: Any, schema: Any) -> Any:
+def _complete(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table as `schema` has it; a column that a run made by an earlier version lacks is null."""
     if table.schema == schema:
         return table
@@ -104,6 +109,7 @@ class Piece(NamedTuple):
         rows: Its rows.
         start_ns: Its first start, aligned; None where the file does not tell.
         end_ns: Its last end, likewise; None also where a row has none.
+        last_start_ns: Its last start, likewise.
     """
 
     group: int
@@ -111,6 +117,7 @@ class Piece(NamedTuple):
     rows: int
     start_ns: int | None
     end_ns: int | None
+    last_start_ns: int | None = None
 
 
 class StoredRank:
@@ -126,7 +133,7 @@ class StoredRank:
         self._folder = run / record.folder
         self._names = names
         self._overlay = overlay
-        self._metadata: dict[str, tuple[Path, Any]] = {}
+        self._metadata: dict[str, tuple[Path, pq.FileMetaData]] = {}
         self._pieces: dict[str, list[Piece]] = {}
 
     def has(self, table: str) -> bool:
@@ -137,11 +144,11 @@ class StoredRank:
             return self._overlay.rows.get(self.rank, 0) > 0
         return self.record.rows.get(table, 0) > 0
 
-    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+    def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The canonical `table` as a `pyarrow.Table`, on the run's aligned clock (see `RankTables.table`)."""
         return self._aligned(self.file_table(table, columns), TABLES[table].time_columns())
 
-    def file_table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+    def file_table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The same in the time of the rank's files, for what must not depend on clocks."""
         from alltrace.run.parquet import read_parquet
 
@@ -156,7 +163,7 @@ class StoredRank:
             path = self._overlay.collectives(self.rank)
         return _complete(read_parquet(path, wanted, enums), schema)
 
-    def gpu_samples(self, columns: Sequence[str]) -> Any:
+    def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
         """The samples of the rank's GPUs, whichever report of its host has them (see `RankTables.gpu_samples`)."""
         from alltrace.run.host_samples import samplers, samples_of_host
 
@@ -165,7 +172,9 @@ class StoredRank:
 
         return samples_of_host(self, samplers(self._manifest, self.record), opened, columns)
 
-    def batches(self, table: str, columns: Sequence[str] | None = None, rows: int = 0, *, lengths: bool = False) -> Iterator[Any]:
+    def batches(
+        self, table: str, columns: Sequence[str] | None = None, rows: int = 0, *, lengths: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """The canonical `table` piece by piece, as `pyarrow.Table`s in the order of its rows; otherwise as `table`.
 
         Args:
@@ -206,18 +215,18 @@ class StoredRank:
         found = []
         for group in row_group_order(metadata):
             facts = metadata.row_group(group)
-            low, high = _bounds_of(facts, starts)[0], _bounds_of(facts, ends)[1]
-            span = (None if low is None else self.clock.apply_one(low), None if high is None else self.clock.apply_one(high))
-            found.append(Piece(group, first, facts.num_rows, *span))
+            (low, last), (_, high) = _bounds_of(facts, starts), _bounds_of(facts, ends)
+            times = (None if time is None else self.clock.apply_one(time) for time in (low, high, last))
+            found.append(Piece(group, first, facts.num_rows, *times))
             first += facts.num_rows
         self._pieces[table] = found
         return found
 
-    def piece(self, table: str, group: int, columns: Sequence[str]) -> Any:
+    def piece(self, table: str, group: int, columns: Sequence[str]) -> pa.Table:
         """The rows of one of `pieces`, as `table`."""
         return self._aligned(self.file_piece(table, group, columns), TABLES[table].time_columns())
 
-    def file_piece(self, table: str, group: int, columns: Sequence[str]) -> Any:
+    def file_piece(self, table: str, group: int, columns: Sequence[str]) -> pa.Table:
         """The same in the time of the rank's files."""
         from alltrace.run.parquet import read_row_group
 
@@ -245,7 +254,7 @@ class StoredRank:
                 found.append(group)
         return found
 
-    def _file(self, table: str) -> tuple[Path, Any]:
+    def _file(self, table: str) -> tuple[Path, pq.FileMetaData]:
         """The file of a table that the rank has, and its metadata, which is read once."""
         from alltrace.run.parquet import read_metadata
 
@@ -256,7 +265,7 @@ class StoredRank:
             self._metadata[table] = (path, read_metadata(path))
         return self._metadata[table]
 
-    def shared(self, table: str) -> Any:
+    def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
         if self._overlay is None:
             return None
@@ -266,15 +275,15 @@ class StoredRank:
         path = self._overlay.folder / f"{table}.parquet"
         return self._aligned(read_rows(path, list(SHARED_TABLES[table]), ("rank", self.rank), texts), SHARED_TIMES)
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
         return self._names.texts(ids)
 
-    def name_table(self) -> Any:
+    def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         return self._names.table()
 
-    def _aligned(self, table: Any, times: Sequence[str]) -> Any:
+    def _aligned(self, table: pa.Table, times: Sequence[str]) -> pa.Table:
         if self.clock == ClockMap(0):
             return table
         for name in times:
@@ -317,7 +326,7 @@ class Run:
         if self.overlay is not None:
             self._manifest = self.overlay.over(self._manifest)
         self._names = Names(self.name_files())
-        self.alignment: Any = None
+        self.alignment: Any = None  # of a layer above, which has no name here
         """The alignment (`alltrace.align.aligned.Aligned`) once a question asked for it."""
 
     def adopt(self, overlay: Overlay) -> None:
@@ -423,11 +432,11 @@ class Run:
                 return StoredRank(self.path, self.manifest, record, self._names, self.overlay)
         raise UsageError(f"rank {rank} is not in the run; it has {number_ranges([r.rank for r in self.ranks])}")
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
         return self._names.texts(ids)
 
-    def table(self, table: str, ranks: Sequence[int] | None = None) -> Any:
+    def table(self, table: str, ranks: Sequence[int] | None = None) -> duckdb.DuckDBPyRelation:
         """The canonical `table` of all ranks as a DuckDB relation: `.arrow()`, `.pl()`, `.df()`.
 
         Args:
@@ -459,18 +468,19 @@ class Run:
         wanted = ", ".join(str(int(r)) for r in ranks) or "NULL"
         return relation.filter(f"rank IN ({wanted})")
 
-    def name_table(self) -> Any:
+    def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         return self._names.table()
 
-    def connect(self, tables: Sequence[str] | None = None) -> Any:
+    def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with a view for each canonical table that was imported (or those given), over all ranks.
 
-        The connection lives in memory; the run's files are only read.
+        The connection lives in memory; the run's files are only read. With `ids` it has the schema `ids` too: the same views with
+        ids of names in the place of their texts.
         """
         from alltrace.run.sql_views import connect
 
-        return connect(self, tables)
+        return connect(self, tables, ids=ids)
 
 
 def open_run(path: str | Path) -> Run:
@@ -478,7 +488,7 @@ def open_run(path: str | Path) -> Run:
     return Run(path)
 
 
-def _bounds_of(group: Any, column: str) -> tuple[int | None, int | None]:
+def _bounds_of(group: pq.RowGroupMetaData, column: str) -> tuple[int | None, int | None]:
     """Least and most value of a column in a row group; None where the file does not tell, or not for all of its rows."""
     for number in range(group.num_columns):
         facts = group.column(number)

@@ -15,6 +15,8 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from alltrace.synth.faults import Fault
 
+LAYOUT_KINDS = ("data", "pipeline", "expert", "sharded")
+"""How ranks may share the work; `alltrace.synth.layouts.LAYOUTS` has the program of each."""
 RANK_SOURCES = ("environment", "file", "mpi")
 _PAGE_SIZES = tuple(1 << power for power in range(9, 17))
 SCHEMAS = ("3.7.2", "3.25.0")
@@ -48,7 +50,7 @@ class Layout:
     """Where the ranks are and how they share the work.
 
     Attributes:
-        kind: A key of `alltrace.synth.layouts.LAYOUTS`.
+        kind: One of `LAYOUT_KINDS`.
         hosts: The number of hosts.
         ranks_per_host: Ranks of one host; ranks are numbered host by host, and each has its own device.
         tensor_parallel: Ranks of one host that share a layer; 1 for none. Only for `data`.
@@ -291,16 +293,14 @@ class Scenario:
             UsageError: They do not; the message names the value, its bounds and what was given.
         """
         layout, work, environment = self.layout, self.work, self.environment
-        from alltrace.synth.layouts import LAYOUTS
-
         for part in (self, layout, work, self.links, self.clocks, environment):
             _check_kinds(part)
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise UsageError(
                 f"name must be letters, digits, '.', '_' and '-', because files are called by it; {self.name!r} was given"
             )
-        if layout.kind not in LAYOUTS:
-            raise UsageError.unknown("layout", layout.kind, LAYOUTS)
+        if layout.kind not in LAYOUT_KINDS:
+            raise UsageError.unknown("layout", layout.kind, LAYOUT_KINDS)
         _at_least("hosts", layout.hosts, 1)
         _at_least("ranks_per_host", layout.ranks_per_host, 1)
         _at_least("steps", self.steps, 1)

@@ -18,7 +18,7 @@ MOST_JOBS = 64
 _IDLE_SECONDS = 5.0
 
 
-class Ahead:
+class Prefetcher:
     """Does the latest wishes, one at a time, in a thread that ends when there is nothing to do."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Ahead:
         self._running = False
 
     @contextmanager
-    def asked(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """While an answer is made no new wish is begun."""
         with self._changed:
             self._asking += 1

@@ -13,7 +13,7 @@ from alltrace.tiles.busy import binned_parts
 from alltrace.tiles.events import Bounded, EventReader
 from alltrace.tiles.files import HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
 from alltrace.tiles.grid import MOST_LEVEL, TILE_BINS
-from alltrace.tiles.prefetch import Ahead
+from alltrace.tiles.prefetch import Prefetcher
 from alltrace.tiles.rank_tiles import TrackTiles, binned
 from alltrace.tiles.tracks import GROUPS, SAMPLES, SOURCES, SUMMARY, parse_key, tables_of
 from alltrace.tiles.waits import waits_of
@@ -102,7 +102,7 @@ class View:
         self._files = Bounded(_RANK_FILES_BYTES)
         self._levels = Bounded(_HEAT_BYTES)
         self._coarsening = threading.Lock()
-        self.ahead = Ahead()
+        self.prefetcher = Prefetcher()
         self._heat, self.scales = heat_arrays(read_table(pyramid.folder / HEAT))
         self._row_of = {r.rank: n for n, r in enumerate(run.ranks)}
 
@@ -209,12 +209,12 @@ class View:
         start, end = self.grid.tile_span(level, first)[0], self.grid.tile_span(level, first + count - 1)[1]
         asked = _Asked(level, first, count, start, end, token)
         found: list[Tile] = []
-        with self.ahead.asked():
+        with self.prefetcher.paused():
             for rank, key in tracks:
                 if token is not None:
                     token.check()
                 found += self._of_track(asked, rank, key)
-        self.ahead.want(partial(self._read_ahead, rank, group, start, end) for rank, group in asked.soon)
+        self.prefetcher.want(partial(self._read_ahead, rank, group, start, end) for rank, group in asked.soon)
         named = [t.arrays["name"] for t in found if t.kind == "items" and t.arrays is not NO_ITEMS]
         ids = np.unique(np.concatenate(named)) if named else np.zeros(0, np.int64)
         return found, self.events.texts(ids)

@@ -32,3 +32,10 @@ def extremes(column: Any) -> tuple[int | None, int | None]:
         return found["min"].as_py(), found["max"].as_py()
     values = column.to_numpy()
     return int(values.min()), int(values.max())
+
+
+def unpacked(values: Any) -> tuple[Any, Any]:
+    """An int64 Arrow array as a NumPy array, 0 where null, and where it is null, or None where it nowhere is."""
+    if not values.null_count:
+        return values.to_numpy(), None
+    return pc.fill_null(values, 0).to_numpy(), pc.is_null(values).to_numpy(zero_copy_only=False)

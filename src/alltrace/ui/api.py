@@ -131,7 +131,7 @@ def _fine(session: Session, asked: Asked, token: Token) -> Response:
     from alltrace.tiles.fine import fine_heat
 
     view, ranks = session.view, asked.ranks() or []
-    with view.ahead.asked():
+    with view.prefetcher.paused():
         found = fine_heat(view, asked.text("metric"), asked.number("level"), asked.number("index", least=0), ranks, token)
     return Response(found.astype("<u2").tobytes(), media_type=_BINARY, headers={"x-alltrace-bins": str(found.shape[1])})
 

@@ -10,6 +10,7 @@ from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from alltrace.align.aligned import Aligned
@@ -32,6 +33,7 @@ class Session:
         scratch: A folder for the pyramid of a run that is still being imported.
         jobs: The most processes for what is made on first use.
         kernels: Reports of Nsight Compute that are shown with the run.
+        when_ready: Called in the background once all is made, for what the page asks first.
 
     Attributes:
         path: The run directory.
@@ -40,11 +42,19 @@ class Session:
         partial: Whether the import has not come to its end.
     """
 
-    def __init__(self, path: Path, scratch: Path, jobs: int | None = None, kernels: KernelReports | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        scratch: Path,
+        jobs: int | None = None,
+        kernels: KernelReports | None = None,
+        when_ready: Callable[[Session], object] = lambda _: None,
+    ) -> None:
         self.path = path
         self.kernels = kernels
         self.jobs = jobs
         self._scratch = scratch
+        self._when_ready = when_ready
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
         self._done = 0
@@ -75,7 +85,6 @@ class Session:
         """Align the run and make its pyramid, now."""
         from alltrace.align.store import aligned
         from alltrace.tiles.build import pyramid
-        from alltrace.ui.facts import facts_as_json
 
         try:
             if not self.partial:
@@ -86,7 +95,7 @@ class Session:
             view = View(self.run, pyramid(self.run, folder=folder, jobs=self.jobs, progress=self._advance))
             view.heat(view.metrics[0], view.grid.level + 1, 0)  # what the page shows first
             self._view, self._doing = view, "ready"
-            facts_as_json(self)
+            self._when_ready(self)
         except (AlltraceError, OSError) as error:
             self._error = str(error)
         except MemoryError:

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from alltrace.api import open_run
-from alltrace.readers.base import open_report
 from alltrace.readers.kineto.categories import ROLES
+from alltrace.readers.registry import open_report
 
 from .planted import SOURCE, load, plant
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from alltrace.readers.base import open_report
 from alltrace.readers.nsys.mapping import sources_of
 from alltrace.readers.nsys.mapping.cuda import COPY_KINDS
+from alltrace.readers.registry import open_report
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.nsight_run import run_nsys
 
-from alltrace.readers.base import open_report
 from alltrace.readers.nsys.parquetdir import ParquetFolder
+from alltrace.readers.registry import open_report
 from alltrace.trace.errors import InputError
 
 

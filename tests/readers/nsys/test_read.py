@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from alltrace.readers.base import open_report
+from alltrace.readers.registry import open_report
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from alltrace.readers.base import open_report
 from alltrace.readers.nsys import tool
 from alltrace.readers.nsys.read import NsysReader
 from alltrace.readers.nsys.sqlite import open_sqlite
+from alltrace.readers.registry import open_report
 from alltrace.run import importer
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
@@ -171,7 +171,7 @@ def test_a_raw_capture_is_imported_first(tmp_path, fake, export):
 
 def test_an_interrupt_ends_the_tool(tmp_path, fake, report):
     fake(f"echo $$ > {tmp_path}/pid; sleep 60")
-    code = "import sys; from pathlib import Path; from alltrace.readers.base import open_report; open_report(Path(sys.argv[1]))"
+    code = "import sys; from pathlib import Path; from alltrace.readers.registry import open_report; open_report(Path(sys.argv[1]))"
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(report)], stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}
     )

@@ -16,7 +16,7 @@ from alltrace.readers.paraver import parsing
 from alltrace.readers.paraver.detect import is_report
 from alltrace.readers.paraver.labels import label_of
 from alltrace.readers.paraver.read import open_report
-from alltrace.readers.registry import reader_for
+from alltrace.readers.registry import open_report as any_report
 from alltrace.run.discover import find_reports
 from alltrace.run.importer import import_reports
 from alltrace.trace.errors import InputError
@@ -184,7 +184,7 @@ def test_a_trace_of_another_tool_is_refused_in_one_sentence(tmp_path, text):
     path.write_text(text)
     assert is_report(path)
     with pytest.raises(InputError, match="that something else wrote, such as Extrae or nsys2prv") as error:
-        reader_for(path)
+        any_report(path)
     assert "give the reports of the profiler" in str(error.value)
 
 
@@ -204,7 +204,7 @@ def test_the_case_of_a_name_does_not_matter(tmp_path, name):
     path.write_bytes(written.read_bytes())
     for suffix in (".pcf", ".row"):
         (path.parent / f"{name.partition('.')[0]}{suffix}").write_bytes((tmp_path / f"out{suffix}").read_bytes())
-    reader = reader_for(path)
+    reader = any_report(path)
     assert sum(b.num_rows for _, b in reader.stream(["kernels"])) == 2
     reader.close()
 
@@ -271,7 +271,7 @@ def test_damage_inside_of_what_is_packed_is_told_in_one_sentence(tmp_path):
     for kept in (bytes(i) for i in (0, 40)):
         path.write_bytes(spoilt[:10] + kept + spoilt[10:])
         with pytest.raises(InputError):
-            list(reader_for(path).stream(["kernels"]))
+            list(any_report(path).stream(["kernels"]))
 
 
 def test_numbers_that_are_none_and_too_large_ones_are_passed_over(tmp_path):

@@ -21,6 +21,7 @@ TEXTS = {
     6: "GPU A",
     7: "cudaMalloc",
     8: "x.c:1",
+    9: "cudaLaunchKernel_v1100",
 }
 
 
@@ -30,6 +31,9 @@ class FakeRun:
 
     def texts(self, ids: Any) -> pa.Array:
         return pa.array([TEXTS.get(i) for i in ids.to_pylist()], pa.string())
+
+    def name_table(self) -> pa.Table:
+        return pa.table({"id": list(TEXTS), "value": list(TEXTS.values())})
 
 
 class FakeRank(FakeRun):
@@ -198,6 +202,21 @@ def test_launches_summed_by_process() -> None:
     late = FakeRank(0, kernels=[kernel(20, 30, 1)], api=[call(10, 60, 1)], **DICTIONARIES)
     row = ask("cuda_kern_exec_sum", late)[0]
     assert (row["QCount"], row["QAvg (ns)"], row["QMin (ns)"], row["QStdDev (ns)"], row["TMax (ns)"]) == (0, None, None, 0.0, 50)
+
+
+def test_a_kernel_counts_for_each_call_with_its_correlation_id() -> None:
+    calls = [call(10, 60, 1), call(20, 40, 1, 9), {**call(0, 5, 1), "process": 1}, {**call(0, 9, 2), "process": None}]
+    kernels = [
+        kernel(100, 130, 1),
+        {**kernel(50, 52, 2), "process": None},
+        kernel(0, 1, 7),
+        {**kernel(0, 1, 1), "correlation": None},
+    ]
+    rows = ask("cuda_kern_exec_sum", FakeRank(0, kernels=kernels, api=calls, **DICTIONARIES))
+    assert [(r["PID"], r["Count"], r["API Name"], r["TAvg (ns)"], r["AMed (ns)"], r["KStdDev (ns)"]) for r in rows] == [
+        (100, 2, "cudaLaunchKernel", 115.0, 35.0, 0.0),  # two versions of one name
+        (None, 1, "cudaLaunchKernel", 52.0, 9.0, 0.0),
+    ]
 
 
 def unified(rank: int) -> FakeRank:

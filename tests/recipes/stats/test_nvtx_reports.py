@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.making import make_run
 
 from alltrace.cli.csv_text import to_csv
 from alltrace.recipes.base import Part
 from alltrace.recipes.execution.ask import ask
-from alltrace.recipes.stats import find_report
+from alltrace.recipes.stats import find_report, nvtx_kern_sum
 from alltrace.run.importer import import_reports
 from alltrace.run.store import open_run
 
@@ -193,6 +194,32 @@ def test_a_kernel_counts_for_every_range_around_it(tmp_path: Path) -> None:
     rows = asked(tmp_path, "nvtx_kern_sum:base", gpu_work())
     titles = ("NVTX Range", "NVTX Inst", "Kern Inst", "Total Time (ns)", "Kernel Name")
     assert column(rows, *titles) == [(None, 0, 1, 40, "kernel"), ("a", 1, 2, 50, "kernel"), ("b", 2, 1, 40, "kernel")]
+
+
+def test_kernels_in_ranges_of_all_ranks_are_counted_together_some_keys_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*took: int) -> dict[str, list[dict[str, Any]]]:
+        spots = [{"start": 10 * i, "end": 10 * i + 5, "correlation": i} for i in range(len(took))]
+        return {
+            "ranges": [
+                {"start": 0, "end": 15, "name": "a", "kind": "pushpop"},
+                {"start": 20, "end": 99, "name": "b", "kind": "pushpop"},
+            ],
+            "api": spots,
+            "kernels": [{"start": 100, "end": 100 + t, "name": "k", "correlation": i} for i, t in enumerate(took)],
+        }
+
+    run = make_run(tmp_path / "run", {0: work(5, 300, 7, 1 << 40), 1: work(9, 5), 2: {**work(3, 3, 3), "ranges": []}})
+    whole = ask(run, find_report("nvtx_kern_sum")).table
+    monkeypatch.setattr(nvtx_kern_sum, "_VALUES_AT_ONCE", 2)
+    assert ask(run, find_report("nvtx_kern_sum")).table == whole
+    titles = ("NVTX Range", "NVTX Inst", "Kern Inst", "Total Time (ns)", "Med (ns)", "Max (ns)")
+    assert column(whole.to_pylist(), *titles) == [
+        (None, 0, 3, 9, 3.0, 3),
+        ("a", 2, 4, 319, 7.0, 300),
+        ("b", 1, 2, (1 << 40) + 7, ((1 << 40) + 7) / 2, 1 << 40),
+    ]
 
 
 def test_a_kernel_in_two_ranges_without_a_name_is_one(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from alltrace.synth import SCENARIOS, write_run
 from alltrace.synth.kernels import ALL_KERNELS
 from alltrace.synth.layouts import LAYOUTS
 from alltrace.synth.program import Collective
+from alltrace.synth.scenario import LAYOUT_KINDS
 from alltrace.synth.simulate import simulate
 from alltrace.trace.errors import UsageError
 
@@ -24,6 +25,7 @@ def run(request):
 
 def test_every_layout_has_a_scenario():
     assert {SCENARIOS[name].layout.kind for name in NAMES} == set(LAYOUTS)
+    assert tuple(LAYOUTS) == LAYOUT_KINDS
 
 
 def test_all_members_come_to_every_collective_and_leave_together(run):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_rank_option, parse_ranks, positive
+from alltrace.cli.argument_types import positive
+from alltrace.cli.command import add_rank_option, parse_ranks
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 if TYPE_CHECKING:

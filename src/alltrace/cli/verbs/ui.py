@@ -73,7 +73,8 @@ def _run_of(text: str, args: argparse.Namespace) -> Path:
     import argparse
 
     from alltrace.cli.command import open_from
-    from alltrace.run.manifest import given_run, read_manifest
+    from alltrace.run.manifest import read_manifest
+    from alltrace.run.resolve import given_run
 
     found = given_run([text])
     if found is not None and not read_manifest(found).complete:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from alltrace.readers.nccl_log import grammar as g
 from alltrace.readers.nccl_log.records import MOST_ENTRIES, CommunicatorEvent
@@ -12,17 +12,38 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable
 
-    from alltrace.readers.nccl_log.lines import CarefulPath
     from alltrace.readers.nccl_log.records import Records
 
 _ALGORITHM_NUMBERS, _PROTOCOL_NUMBERS = ({str(n) for n in range(len(words))} for words in (ALGORITHMS, PROTOCOLS))
 
 
-def read(path: CarefulPath, level: bytes, body: bytes, line: int, process: int, *, cut: bool, text: bytes) -> None:
+class Log(Protocol):
+    """The log that a message is of, as far as it has been read: the records, and which communicator each process began last."""
+
+    records: Records
+
+    def current(self, process: int) -> int:
+        """The communicator that a process began last."""
+        ...
+
+    def begin(self, process: int, communicator: int) -> None:
+        """A process begins a communicator."""
+        ...
+
+    def complete(self, process: int, communicator: int) -> None:
+        """A communicator is there."""
+        ...
+
+    def communicator(self, process: int, pointer: int) -> int:
+        """The number of a process's communicator pointer."""
+        ...
+
+
+def read(log: Log, level: bytes, body: bytes, line: int, process: int, *, cut: bool, text: bytes) -> None:
     """Read a record that is no call.
 
     Args:
-        path: Who reads the log.
+        log: The log.
         level: `INFO`, `WARN`, ...
         body: The message.
         line: Its line.
@@ -30,7 +51,7 @@ def read(path: CarefulPath, level: bytes, body: bytes, line: int, process: int, 
         cut: Whether the message is known to go on behind `body`.
         text: The whole line.
     """
-    records = path.records
+    records = log.records
     if level in (b"WARN", b"ABORT"):
         records.counts["warning"] += 1
         records.fact("warning", body.strip())
@@ -42,7 +63,7 @@ def read(path: CarefulPath, level: bytes, body: bytes, line: int, process: int, 
         # at a cut, a number may lack its last digits; a message that ends before the cut is whole
         if found is not None and not (cut and found.end() >= len(body.rstrip())):
             records.counts[kind] += 1
-            take(path, found, process, line)
+            take(log, found, process, line)
             return
     other(records, body, cut, line, text)
 
@@ -59,15 +80,15 @@ def _text(value: bytes | None) -> str:
     return "" if value is None else value.decode("utf-8", "replace")
 
 
-def _event(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:
-    number = path.communicator(process, _pointer(found["comm"]))
+def _event(log: Log, found: re.Match[bytes], process: int, line: int) -> None:
+    number = log.communicator(process, _pointer(found["comm"]))
     fields = {k: _text(v) for k, v in found.groupdict().items() if v is not None}
     what = fields.get("what", "placement")
     if what == "Init START":
-        path.begin(process, number)
+        log.begin(process, number)
     elif what == "Init COMPLETE":
-        path.complete(process, number)
-    path.records.events.append(CommunicatorEvent(line, number, what, fields))
+        log.complete(process, number)
+    log.records.events.append(CommunicatorEvent(line, number, what, fields))
 
 
 def _pointer(text: bytes) -> int:
@@ -75,38 +96,38 @@ def _pointer(text: bytes) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _timings(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:
+def _timings(log: Log, found: re.Match[bytes], process: int, line: int) -> None:
     fields = {k: _text(v) for k, v in found.groupdict().items() if v is not None}
-    path.records.events.append(CommunicatorEvent(line, path.current(process), "timings", fields))
+    log.records.events.append(CommunicatorEvent(line, log.current(process), "timings", fields))
 
 
-def _edge(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-    records = path.records
+def _edge(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    records = log.records
     via = _text(found["via"])
     direction = _text(found["direction"]) or "send"
     receiver = int(found["to"] if found["to"] is not None else found["from"])
-    key = (process, path.current(process), int(found["channel"]), int(found["from"]), receiver, via, direction)
+    key = (process, log.current(process), int(found["channel"]), int(found["from"]), receiver, via, direction)
     if key in records.edges or len(records.edges) < MOST_ENTRIES:
         records.edges[key] += 1
     else:
         records.dropped += 1
 
 
-def _ring_list(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+def _ring_list(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
     ranks = " ".join(_text(found["ranks"]).split())
-    key = (process, path.current(process), int(found["channel"]))
-    if len(path.records.rings) < MOST_ENTRIES:
-        path.records.rings[key] = (ranks, found["more"] is not None)
+    key = (process, log.current(process), int(found["channel"]))
+    if len(log.records.rings) < MOST_ENTRIES:
+        log.records.rings[key] = (ranks, found["more"] is not None)
 
 
-def _trees(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+def _trees(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
     for tree in g.TREE.finditer(found["trees"]):
-        key = (process, path.current(process), int(tree["channel"]), int(tree["me"]))
-        if len(path.records.trees) < MOST_ENTRIES:
-            path.records.trees[key] = (int(tree["up"]), _text(tree["down"]))
+        key = (process, log.current(process), int(tree["channel"]), int(tree["me"]))
+        if len(log.records.trees) < MOST_ENTRIES:
+            log.records.trees[key] = (int(tree["up"]), _text(tree["down"]))
 
 
-def _tuning(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+def _tuning(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
     algorithm, protocol = _text(found["algo"]), _text(found["proto"])
     if algorithm in _ALGORITHM_NUMBERS:
         algorithm = ALGORITHMS[int(algorithm)]
@@ -118,30 +139,30 @@ def _tuning(path: CarefulPath, found: re.Match[bytes], process: int, line: int) 
     if not algorithm:
         algorithm = _text(found["kernel"])
     operation = _text(found["op"]) + (f" [{_text(found['variant'])}]" if found["variant"] else "")
-    key = (process, path.current(process), operation, int(found["bytes"]), algorithm, protocol, channels)
-    records = path.records
+    key = (process, log.current(process), operation, int(found["bytes"]), algorithm, protocol, channels)
+    records = log.records
     if key in records.tuning or len(records.tuning) < MOST_ENTRIES:
         records.tuning[key] += 1
     else:
         records.dropped += 1
 
 
-def _fact(kind: str) -> Callable[[CarefulPath, re.Match[bytes], int, int], None]:
-    def take(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-        path.records.fact(kind, found[0].strip())
+def _fact(kind: str) -> Callable[[Log, re.Match[bytes], int, int], None]:
+    def take(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+        log.records.fact(kind, found[0].strip())
 
     return take
 
 
-def _environment(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-    path.records.fact("environment", found["name"] + b"=" + found["value"].rstrip().removesuffix(b"."))
+def _environment(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    log.records.fact("environment", found["name"] + b"=" + found["value"].rstrip().removesuffix(b"."))
 
 
-def _version(path: CarefulPath, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-    path.records.fact("version", found["library"] + b" " + found["version"])
+def _version(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    log.records.fact("version", found["library"] + b" " + found["version"])
 
 
-_MESSAGES: tuple[tuple[str, bytes, re.Pattern[bytes], Callable[[CarefulPath, re.Match[bytes], int, int], None]], ...] = (
+_MESSAGES: tuple[tuple[str, bytes, re.Pattern[bytes], Callable[[Log, re.Match[bytes], int, int], None]], ...] = (
     ("transport", b" via ", g.EDGE, _edge),
     ("tuning", b" Bytes -> ", g.TUNING_CHOICE, _tuning),
     ("init", b" - ", g.INIT, _event),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.small import raw_type
+from alltrace.trace.arrays import unpacked
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -167,13 +168,6 @@ def as_integers(values: Any) -> Any:
             number = None
         made.append(number if number is not None and -(2**63) <= number < 2**63 else None)
     return pa.array(made, pa.int64())
-
-
-def unpacked(values: Any) -> tuple[Any, Any]:
-    """An int64 Arrow array as numpy, 0 where null, and where it is null, or None where it nowhere is."""
-    if not values.null_count:
-        return values.to_numpy(), None
-    return pc.fill_null(values, 0).to_numpy(), pc.is_null(values).to_numpy(zero_copy_only=False)
 
 
 @lru_cache(maxsize=256)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.readers.nsys.columns import unpacked
 from alltrace.readers.nsys.dense import DenseRows
 from alltrace.readers.nsys.devices import Devices
 from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.trace.arrays import unpacked
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:

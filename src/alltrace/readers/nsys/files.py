@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked, words_array
+from alltrace.readers.nsys.columns import as_integers, record_batch, words_array
 from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.trace.arrays import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

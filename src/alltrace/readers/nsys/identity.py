@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.readers.base import ENVIRONMENT_ALLOWED, ReportProcess
-from alltrace.readers.nsys.columns import as_integers, unpacked
+from alltrace.readers.nsys.columns import as_integers
 from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.trace.arrays import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.readers.nsys.columns import as_integers, nulls, record_batch, unpacked
+from alltrace.readers.nsys.columns import as_integers, nulls, record_batch
 from alltrace.readers.nsys.generic import Generic
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.trace.arrays import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.readers.nsys.columns import as_integers, record_batch, unpacked, words_array
+from alltrace.readers.nsys.columns import as_integers, record_batch, words_array
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type, whole
+from alltrace.trace.arrays import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -153,7 +153,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
 
     Args:
         path: The report.
-        known: See `alltrace.readers.base.open_report`.
+        known: See `alltrace.readers.registry.open_report`.
         scratch: Likewise.
 
     Raises:

@@ -68,16 +68,10 @@ class GpuWork:
         call = self.call[rows]
         return np.where(call >= 0, values[np.maximum(call, 0)], -1) if len(values) else np.full(len(rows), -1, np.int64)
 
-    def labels(self, rank: RankTables) -> Any:
-        """What each piece is called: the kernel's name, `copy` and its direction, `fill` or `CUDA graph`; null for no name."""
-        import pyarrow as pa
-
-        kinds, places = np.unique(self.name, return_inverse=True)
-        kernels = rank.texts(pa.array(kinds, pa.int64(), mask=kinds == 0)).to_pylist()
-        words = [*kernels, *("fill" if d == "memset" else f"copy {d}" for d in self.directions), "CUDA graph"]
-        at = np.where(self.kind == KERNEL, places.ravel(), len(kernels) + self.direction)
-        at = np.where(self.kind == GRAPH, len(words) - 1, at)
-        return pa.array(words, pa.string()).take(pa.array(at))
+    @property
+    def words(self) -> list[str]:
+        """What copies and fills of each of `directions` are called: `copy` and the direction, or `fill`."""
+        return ["fill" if d == "memset" else f"copy {d}" for d in self.directions]
 
 
 def gpu_work(rank: RankTables) -> GpuWork:

@@ -117,7 +117,7 @@ class Pool:
         if not tables:
             nothing = pa.array([], pa.int64())
             return _no_statistics().add_column(0, GROUP, nothing).add_column(0, _RANK, nothing)
-        return _stacked(tables)
+        return stacked(tables)
 
     def ranks_of(self, groups: Int64) -> Int64:
         """How many ranks have each group of keys: int64 array of a number per group."""
@@ -172,7 +172,7 @@ def _summary(sources: Sequence[_Runs], of_runs: Sequence[Int64], quantile: Quant
                 for into, column in zip((value, count), runs.columns(), strict=True):
                     into.append(column[rows])
         found.append(pa.table(statistics(np.concatenate(codes), np.concatenate(value), np.concatenate(count), quantile)))
-    return _stacked(found) if found else _no_statistics()
+    return stacked(found) if found else _no_statistics()
 
 
 def _batches(size: Int64, most: int) -> Iterator[tuple[int, int]]:
@@ -273,8 +273,8 @@ def _no_statistics() -> Any:
     return pa.table(statistics(nothing, nothing, nothing))
 
 
-def _stacked(tables: Sequence[Any]) -> Any:
-    """The rows of all tables; totals are decimals where those of one table are."""
+def stacked(tables: Sequence[Any]) -> Any:
+    """The rows of all tables of statistics, one at least; totals are decimals where those of one table are."""
     wide = next((t.schema.field("total").type for t in tables if pa.types.is_decimal(t.schema.field("total").type)), None)
     if wide is not None:
         tables = [t.set_column(t.column_names.index("total"), "total", pc.cast(t.column("total"), wide)) for t in tables]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.base import Answer, Part, Recipe
+from alltrace.recipes.base import Answer, Part, Recipe, alignment_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def peers_in(replay: Replay, run: RunFacts) -> Peers:
     from alltrace.recipes.execution.shared_tables import once
     from alltrace.replay.peers import peers_of
 
-    return once(run, ("peers", id(replay)), lambda: (replay, peers_of(replay, run.alignment.members)))[1]
+    return once(run, ("peers", id(replay)), lambda: (replay, peers_of(replay, alignment_of(run).members)))[1]
 
 
 def matched_rows(rank: RankTables) -> Any:
@@ -90,7 +90,7 @@ def matched_rows(rank: RankTables) -> Any:
 
 def alignment_tables(run: RunFacts) -> tuple[Any, Any]:
     """The members of all instances and the steps, aligned."""
-    alignment = run.alignment
+    alignment = alignment_of(run)
     return alignment.members, alignment.steps
 
 

@@ -32,9 +32,9 @@ MACROS = (
     "square(x) AS x * x",
     # the quartile of n values that has `quarters` of 4 below it; see `statistics_sql.Quantile`
     """quartile_type_2(value, reach, n, quarters) AS kth(value, reach, (n * quarters + 3) // 4 - 1) + (
-        kth(value, reach, least(n * quarters // 4, n - 1)) - kth(value, reach, (n * quarters + 3) // 4 - 1)) / 2""",
+        kth(value, reach, least(n * quarters // 4, n - 1))::HUGEINT - kth(value, reach, (n * quarters + 3) // 4 - 1)) / 2""",
     """quartile_type_7(value, reach, n, quarters) AS kth(value, reach, (n - 1) * quarters // 4) + (
-        kth(value, reach, least((n - 1) * quarters // 4 + 1, n - 1)) - kth(value, reach, (n - 1) * quarters // 4)
+        kth(value, reach, least((n - 1) * quarters // 4 + 1, n - 1))::HUGEINT - kth(value, reach, (n - 1) * quarters // 4)
         ) * (any_value((n - 1) * quarters % 4) / 4)""",
     # a call's name without the version `_vNNNN` that the profiler adds
     "call_name(name) AS regexp_replace(name, '_v[0-9]{4}$', '')",
@@ -48,7 +48,7 @@ class _Engine:
         import duckdb
 
         folder = tempfile.mkdtemp(prefix="alltrace-sql-")
-        weakref.finalize(self, rmtree, folder, ignore_errors=True)
+        self.remove = weakref.finalize(self, rmtree, folder, ignore_errors=True)
         self.folder = folder
         self.database = duckdb.connect(
             ":memory:",

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Option, Part, Recipe
 from alltrace.recipes.execution.availability import able_ranks, check_imported, note_on_empty, notes_on_missing
-from alltrace.recipes.execution.window import RankWindow, Window, WindowedRank, WindowedRun, select, window_of
+from alltrace.recipes.execution.window import RankWindow, Selection, Window, WindowedRank, select, window_of
 from alltrace.recipes.registry import find
+from alltrace.recipes.row_stream import StreamedRank
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +18,22 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
+
+
+class Question(NamedTuple):
+    """A question that fits its recipe, made by `checked`.
+
+    Attributes:
+        recipe: The recipe.
+        options: All its options.
+        ranks: The ranks to ask; None for all.
+        selection: The steps to count; empty for the whole run.
+    """
+
+    recipe: Recipe
+    options: Mapping[str, Any]
+    ranks: tuple[int, ...] | None
+    selection: Selection
 
 
 def ask(
@@ -29,6 +46,7 @@ def ask(
     skip_warmup: bool = False,
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
+    stream: bool = False,
 ) -> Answer:
     """The answer of `recipe` for `run`.
 
@@ -41,17 +59,55 @@ def ask(
         skip_warmup: Leave out warm-up steps, and what lies outside of steps.
         jobs: The most processes; None lets the number of rows decide.
         progress: Called with the number of ranks done.
+        stream: Whether the rows may come as `Answer.stream`, in place of `Answer.table`; only some recipes have one.
 
     Raises:
         UsageError: There is no such recipe, option, rank or step, or a required option is missing.
         InputError: A file of the run is damaged, or a table that the answer is made from was not imported.
     """
+    asked = checked(recipe, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
+    return answer_of(run, asked, jobs=jobs, progress=progress, stream=stream)
+
+
+def checked(
+    recipe: Recipe | str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    ranks: Sequence[int] | None = None,
+    steps: str | None = None,
+    skip_warmup: bool = False,
+) -> Question:
+    """The question, once everything is checked that can be without a run; the arguments are those of `ask`.
+
+    Raises:
+        UsageError: There is no such recipe or option, a required option is missing, or `steps` or a filter cannot be understood.
+        InputError: A file that an option names cannot be read.
+    """
     asked = find(recipe) if isinstance(recipe, str) else recipe
-    given = resolve_options(asked, options or {})
-    chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     selection = select(steps, skip_warmup=skip_warmup)
     if selection and not asked.windowed:
         raise UsageError(f"{asked.name} tells of the whole run; ask it without {selection}")
+    given = resolve_options(asked, options or {})
+    asked.reads(given)  # raises for filters that cannot be understood
+    return Question(asked, given, None if ranks is None else tuple(ranks), selection)
+
+
+def answer_of(
+    run: Run,
+    question: Question,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    stream: bool = False,
+) -> Answer:
+    """The answer to a checked question; the other arguments are those of `ask`.
+
+    Raises:
+        UsageError: There is no such rank or step.
+        InputError: A file of the run is damaged, or a table that the answer is made from was not imported.
+    """
+    asked, given, ranks, selection = question
+    chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     notes = run.manifest.notes
     window = None
     facts: RunFacts = run
@@ -67,13 +123,18 @@ def ask(
         chosen = [r for r in run.ranks if r.rank in {c.rank for c in chosen}]
         if selection:
             window = window_of(selection, alignment.steps, [r.rank for r in chosen])
+            from alltrace.recipes.execution.window_alignment import WindowedRun  # it loads what cuts tables
+
             facts = WindowedRun(run, window)
             notes = (*notes, *window.notes)
     able = able_ranks(asked, run, chosen, given)
     reached = [r for r in able if window is None or r.rank in window.ranks]
     told = asked.prepared(given, facts)
-    parts = _map(run, asked, told, reached, window, jobs, progress)
-    answer = asked.reduce(parts, facts, told)
+    rows = asked.stream(_streamed(run, reached, window), facts, told) if stream and not _remote() else None
+    if rows is None:
+        answer = asked.reduce(_map(run, asked, told, reached, window, jobs, progress), facts, told)
+    else:
+        answer = Answer(rows.schema.empty_table(), asked.answer_columns(given), stream=rows)
     chart = answer.chart or asked.answer_chart(given)
     return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer)), chart=chart)
 
@@ -87,7 +148,8 @@ def answer_notes(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapp
     missing = notes_on_missing(recipe, run, chosen, options)
     if not able_ranks(recipe, run, chosen, options):
         return tuple(missing)
-    silent = not answer.notes and not any(t.table.num_rows for t in answer.all_tables().values())
+    streamed = answer.stream is not None and not answer.stream.is_empty
+    silent = not answer.notes and not streamed and not any(t.table.num_rows for t in answer.all_tables().values())
     return (*missing, *answer.notes, *([note_on_empty(recipe)] if silent else []))
 
 
@@ -186,13 +248,27 @@ def _map(
 def _worth_processes(recipe: Recipe, ranks: Sequence[Rank], jobs: int | None) -> bool:
     if jobs is not None:
         return jobs > 1 and len(ranks) > 1
-    # the engine is asked of only where it is loaded: loading it takes a while
-    tasks = sys.modules.get("alltrace.engine.tasks")
-    if tasks is not None and tasks.remote():
+    if _remote():
         return bool(ranks)
     if len(ranks) <= 1:
         return False
     return sum(r.rows.get(t, 0) for r in ranks for t in recipe.tables) >= recipe.worth_processes
+
+
+def _remote() -> bool:
+    """Whether ranks are asked on other machines."""
+    # the engine is asked of only where it is loaded: loading it takes a while
+    tasks = sys.modules.get("alltrace.engine.tasks")
+    return tasks is not None and bool(tasks.remote())
+
+
+def _streamed(run: Run, ranks: Sequence[Rank], window: Window | None) -> list[StreamedRank]:
+    windows = window.ranks if window is not None else {}
+
+    def narrowed(tables: RankTables) -> RankTables:
+        return tables if window is None else WindowedRank(tables, windows[tables.rank])
+
+    return [StreamedRank(run.rank(record.rank), narrowed) for record in ranks]
 
 
 def _ask_rank(task: _Task, advance: Callable[[int], None]) -> Part:

@@ -9,6 +9,8 @@ from alltrace.trace.schema import DICTIONARIES, TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
+    import pyarrow as pa
+
     from alltrace.recipes.base import RankTables, RunFacts
 
 _Made = TypeVar("_Made")
@@ -39,7 +41,7 @@ class SharedRank:
         """Whether the rank has rows of the canonical `table`."""
         return self._inner.has(table)
 
-    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+    def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The canonical `table` (see `RankTables.table`)."""
         order = TABLES[table].column_names
         asked = list(order if columns is None else columns)
@@ -51,20 +53,20 @@ class SharedRank:
             self.reads[table] = self.reads.get(table, 0) + 1
         return held.select(asked)
 
-    def gpu_samples(self, columns: Sequence[str]) -> Any:
+    def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
         """The samples of the rank's GPUs (see `RankTables.gpu_samples`)."""
         order = TABLES["gpu_metrics"].column_names
         return once(self, "gpu samples", lambda: self._inner.gpu_samples(order)).select(list(columns))
 
-    def shared(self, table: str) -> Any:
+    def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of the alignment (see `RankTables.shared`)."""
         return once(self, ("shared", table), lambda: self._inner.shared(table))
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
         return self._inner.texts(ids)
 
-    def name_table(self) -> Any:
+    def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         return self._inner.name_table()
 

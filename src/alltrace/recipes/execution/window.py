@@ -7,7 +7,6 @@ A row counts for the step in which it starts: rows of the host for the step whos
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.trace.errors import UsageError
@@ -16,9 +15,10 @@ from alltrace.trace.schema import DICTIONARIES, TABLES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import RankTables
 
 DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
@@ -216,7 +216,7 @@ class WindowedRank:
         """Whether the rank has rows of the canonical `table`, in any step."""
         return self._inner.has(table)
 
-    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+    def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of the canonical `table` that start in a chosen step (see `RankTables.table`)."""
         declared = TABLES[table]
         order = declared.order
@@ -232,7 +232,7 @@ class WindowedRank:
 
         return found.select(wanted).filter(pa.array(kept))
 
-    def gpu_samples(self, columns: Sequence[str]) -> Any:
+    def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
         """The samples of the rank's GPUs that were taken in a chosen step of the rank (see `RankTables.gpu_samples`)."""
         import pyarrow as pa
 
@@ -240,7 +240,7 @@ class WindowedRank:
         found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
         return found.select(wanted).filter(pa.array(self._rows(found, ["time"], device=True)))
 
-    def shared(self, table: str) -> Any:
+    def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of the alignment's `members` or `steps` of the chosen steps; `row` counts among the rows of `table`."""
         import numpy as np
         import pyarrow as pa
@@ -264,11 +264,11 @@ class WindowedRank:
         rows: NDArray[Any] = np.where(kept, np.cumsum(kept) - 1, -1)
         return rows
 
-    def texts(self, ids: Any) -> Any:
+    def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
         return self._inner.texts(ids)
 
-    def name_table(self) -> Any:
+    def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         return self._inner.name_table()
 
@@ -293,42 +293,3 @@ def with_parents(ranges: Any, kept: NDArray[Any]) -> Any:
     there = (parent >= 0) & kept[np.clip(parent, 0, max(len(kept) - 1, 0))] if len(kept) else np.zeros(0, bool)
     renumbered = (np.cumsum(kept) - 1)[np.where(there, parent, 0)] if len(kept) else parent
     return ranges.set_column(at, "parent", pa.array(renumbered, column.type, mask=~there))
-
-
-class WindowedRun:
-    """The facts of a run for `reduce`, with the chosen steps' span."""
-
-    def __init__(self, run: RunFacts, window: Window) -> None:
-        self._inner = run
-        self._window = window
-
-    @property
-    def manifest(self) -> Any:
-        """The facts of the run."""
-        return self._inner.manifest
-
-    @property
-    def ranks(self) -> Sequence[Any]:
-        """The ranks, by number."""
-        return self._inner.ranks
-
-    @cached_property
-    def alignment(self) -> Any:
-        """The alignment, cut down to the chosen steps; None where the recipe needs none."""
-        from alltrace.recipes.execution.window_alignment import WindowedAlignment
-
-        whole = self._inner.alignment
-        return None if whole is None else WindowedAlignment(whole, self._window)
-
-    @property
-    def span_ns(self) -> tuple[int, int]:
-        """First start and last end of the chosen steps."""
-        return self._window.span_ns
-
-    def texts(self, ids: Any) -> Any:
-        """The strings of an Arrow array of name ids."""
-        return self._inner.texts(ids)
-
-    def name_table(self) -> Any:
-        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
-        return self._inner.name_table()

@@ -1,9 +1,9 @@
-"""An alignment cut down to the steps that a question is about."""
+"""The facts of a run and its alignment, cut down to the steps that a question is about."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,11 @@ from alltrace.recipes.execution.window import NONE, WindowedRank
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.base import RunFacts
     from alltrace.recipes.execution.window import Window
+    from alltrace.run.manifest import Manifest, Rank
 
 
 class WindowedAlignment(Aligned):
@@ -26,7 +30,7 @@ class WindowedAlignment(Aligned):
         self._window = window
 
     @cached_property
-    def members(self) -> Any:
+    def members(self) -> pa.Table:
         """The members of the instances of the chosen steps (see `Aligned.members`).
 
         As in what ranks contribute, `row` counts among the rows of the chosen steps; it is -1 where the rank's own part is in none.
@@ -58,7 +62,7 @@ class WindowedAlignment(Aligned):
         return found.set_column(found.column_names.index("row"), "row", pa.array(within))
 
     @cached_property
-    def steps(self) -> Any:
+    def steps(self) -> pa.Table:
         """The chosen steps of all ranks."""
         found = self._whole.steps
         rank, step = (found.column(c).to_numpy() for c in ("rank", "step"))
@@ -67,3 +71,40 @@ class WindowedAlignment(Aligned):
             if number in self._window.ranks:
                 kept[mine] = np.isin(step[mine], self._window.ranks[number].steps)
         return found.filter(pa.array(kept))
+
+
+class WindowedRun:
+    """The facts of a run for `reduce`, with the chosen steps' span."""
+
+    def __init__(self, run: RunFacts, window: Window) -> None:
+        self._inner = run
+        self._window = window
+
+    @property
+    def manifest(self) -> Manifest:
+        """The facts of the run."""
+        return self._inner.manifest
+
+    @property
+    def ranks(self) -> Sequence[Rank]:
+        """The ranks, by number."""
+        return self._inner.ranks
+
+    @cached_property
+    def alignment(self) -> Aligned | None:
+        """The alignment, cut down to the chosen steps; None where the recipe needs none."""
+        whole = self._inner.alignment
+        return None if whole is None else WindowedAlignment(whole, self._window)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """First start and last end of the chosen steps."""
+        return self._window.span_ns
+
+    def texts(self, ids: pa.Array) -> pa.Array:
+        """The strings of an Arrow array of name ids."""
+        return self._inner.texts(ids)
+
+    def name_table(self) -> pa.Table:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        return self._inner.name_table()

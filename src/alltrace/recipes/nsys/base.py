@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, filtered, given_filters
+from alltrace.recipes.sql_recipe import SqlRecipe, id_table
 from alltrace.recipes.stats.base import round_half_up
 
 if TYPE_CHECKING:
@@ -157,6 +158,26 @@ class NsysRecipe(Recipe):
             made[name] = result_table(cells, given) if isinstance(given, Mapping) else _stacked_table(cells, given)
         (name, main), *others = made.items()
         return Answer(main.table, main.columns, tuple(notes), further=dict(others), name=name)
+
+
+class SqlNsysRecipe(NsysRecipe, SqlRecipe):
+    """A recipe that nsys has too, whose map is one SELECT over the rows of a rank's tables that pass the filters."""
+
+    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The tables that the map reads, without those that only filters read."""
+        return {table: id_table(rank, table, columns) for table, columns in self.tables.items()}
+
+    def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The rows of the map's statement."""
+        return SqlRecipe.map(self, rank, options)
+
+    def reduce_statement(self, options: Mapping[str, Any]) -> str:
+        """The rows of all ranks."""
+        return "SELECT * FROM parts"
+
+    def computed_input(self, options: Mapping[str, Any]) -> str | None:
+        """The projected ranges, where it is about these."""
+        return "the GPU work of each NVTX range" if self.projects else None
 
 
 def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTable:

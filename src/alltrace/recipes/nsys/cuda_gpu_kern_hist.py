@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect
+from alltrace.recipes.analysis.distribution import COUNT, VALUE
 from alltrace.recipes.base import Chart, Option
-from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, NsysRecipe, files
-from alltrace.recipes.nsys.ranges import called
+from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, SqlNsysRecipe, files
 from alltrace.recipes.stats.base import with_rank
-from alltrace.recipes.stats.cuda import BASE, durations, name_column
+from alltrace.recipes.stats.cuda import BASE, name_column
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_edges
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+    from alltrace.recipes.base import Answer, Part, RunFacts
 
 _PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
 _BINS = (
@@ -33,7 +32,7 @@ _BINS = (
 )
 
 
-class CudaGpuKernHist(NsysRecipe):
+class CudaGpuKernHist(SqlNsysRecipe):
     """How long kernels took, as a histogram: of all kernels, or of those of one name, over all ranks and on each.
 
     Bins are equally wide, from the shortest duration on any rank to the longest. Percentiles are exact: the smallest duration that
@@ -52,16 +51,16 @@ class CudaGpuKernHist(NsysRecipe):
         "rank_histogram": (*_BINS, RANK_CELL, FILE_CELL),
         "percentiles": (Cell("Percentile", "int", "Per cent."), Cell("Duration", "ns", "Not exceeded by so many.")),
     }
+    map_sql = """
+SELECT rank, kernels."end" - kernels.start AS value, count(*) AS count
+FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY rank, kernels."end" - kernels.start
+"""
     chart = Chart("histogram", "Range Start", ("Frequency",))
 
-    def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The distribution of durations."""
-        column = name_column(options)
-        kernels = rank.table("kernels", ["start", "end", column])
-        if options["name"] is not None:
-            kernels = called(rank, kernels, options["name"], column)
-        lengths = durations(kernels).drop_null()
-        return collect({"all": pa.array(np.zeros(len(lengths), np.int64))}, lengths).select([VALUE, COUNT])
+    def words(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """Which column names kernels, and which of them count."""
+        named = f"JOIN names ON id = {name_column(options)} WHERE names.value = $name AND"
+        return {"chosen": "WHERE" if options["name"] is None else named}
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The three tables."""

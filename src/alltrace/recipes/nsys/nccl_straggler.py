@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import COUNT, collect, summarize
-from alltrace.recipes.base import Chart, Option
+from alltrace.recipes.base import Chart, Option, alignment_of
 from alltrace.recipes.nsys.base import RANK_CELL, Cell, NsysRecipe
 from alltrace.recipes.nsys.filters import TIMES, given_filters
 from alltrace.trace.arrays import integers
@@ -67,7 +67,7 @@ class NcclStraggler(NsysRecipe):
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """Both tables, who caused most waiting first."""
-        members = run.alignment.members
+        members = alignment_of(run).members
         asked = [part.rank for part in parts]
         members = members.filter(pc.is_in(members.column("rank"), value_set=pa.array(asked, members.schema.field("rank").type)))
         filters = given_filters(options)
@@ -80,7 +80,7 @@ class NcclStraggler(NsysRecipe):
         names = ("rank", "communicator", "arrival_ns", "first_arrival_ns", "last_rank", "wait_ns")
         rank, group, arrival, first, last, wait = (integers(members.column(n)) for n in names)
         late = arrival - first
-        called = {g.number: g.name for g in run.alignment.groups}
+        called = {g.number: g.name for g in alignment_of(run).groups}
         summary = summarize(collect({"group": pa.array(group), "rank": pa.array(rank)}, late))
         own = {"group": integers(summary.column("group")), "rank": integers(summary.column("rank"))}
         place = {key: i for i, key in enumerate(zip(own["group"].tolist(), own["rank"].tolist(), strict=True))}

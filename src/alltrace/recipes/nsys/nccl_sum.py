@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, summarize
 from alltrace.recipes.base import Part
 from alltrace.recipes.nsys.base import RANK_CELL, Cell
-from alltrace.recipes.nsys.described import Described, DescribedRanges, statistics, statistics_columns
-from alltrace.recipes.nsys.ranges import RANGES, closed, of_nccl
+from alltrace.recipes.nsys.duration_sums import NvtxSum, RangeDurationSum, statistics, statistics_columns
+from alltrace.recipes.nsys.ranges import OF_NCCL, RANGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _SIZE_CELLS = (
 )
 
 
-class NcclSum(DescribedRanges):
+class NcclSum(RangeDurationSum):
     """How long calls of NCCL took on the CPU, by function, over all ranks and on each; and its operations on the GPU.
 
     The calls are the ranges of the NVTX domain NCCL of every process, or of RCCL. `operations` has what ran on the GPU by
@@ -42,8 +42,9 @@ class NcclSum(DescribedRanges):
     device = False
     aligned = True
     tables: ClassVar = {**RANGES, "collectives": ("start", "end", *_OPERATION)}
+    events = f"{NvtxSum.events} {OF_NCCL}"
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
-        **Described.results,
+        **RangeDurationSum.results,
         "operations": (*_SIZE_CELLS, *statistics("", "", exact=False)[1:]),
         "communicators": (
             Cell("Communicator", "text", "The communicator, as the trace or the log names it, or as it was inferred."),
@@ -55,9 +56,9 @@ class NcclSum(DescribedRanges):
         ),
     }
 
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The ranges."""
-        return of_nccl(rank, closed(rank))
+    def computed_input(self, options: Mapping[str, Any]) -> str:
+        """The operations, which the alignment derives."""
+        return "the collective operations of all ranks"
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distributions of the rank's calls, and of its operations on the GPU."""

@@ -11,6 +11,7 @@ from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.filters import NVTX
 from alltrace.recipes.stats.nvtx_gpu_proj_trace import RECIPE as REPORT
 from alltrace.recipes.stats.nvtx_gpu_proj_trace import outside_row, outside_rows, trace_columns
+from alltrace.recipes.stats.nvtx_stack import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +62,8 @@ class NvtxGpuProjTrace(NsysRecipe):
                 yield {**{title: pa.array([cell.get(title)]) for title in titles}, FILE: [called[part.rank]]}
             inside = part.table.slice(0, part.table.num_rows - outside.num_rows)
             if inside.num_rows:
-                columns = trace_columns([Part(part.rank, inside)], run)
+                (numbering,) = number_ranges([Part(part.rank, inside)], run, "source_row")
+                columns = trace_columns(part.rank, inside, numbering, run)
                 yield {**{title: columns[title] for title in titles}, FILE: pa.repeat(called[part.rank], inside.num_rows)}
 
 

@@ -1,4 +1,4 @@
-"""What the pace recipes share: how long each occurrence of a name took on each rank, and how long after the last it came.
+"""The pace recipes: how long each occurrence of a name took on each rank, and how long after the last it came.
 
 The i-th occurrence of every rank is one iteration. nsys has a table of iterations by ranks for each quantity; `pace` holds all of
 them, a row per iteration and rank.
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.base import Answer, AnswerTable, Chart, Option
-from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns, result_table
-from alltrace.recipes.nsys.described import TEXT, statistics, statistics_columns
+from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, SqlNsysRecipe, file_columns, result_table
+from alltrace.recipes.nsys.duration_sums import TEXT, statistics, statistics_columns
+from alltrace.recipes.nsys.ranges import PROJECTED, projected_table
 from alltrace.recipes.stats.base import with_rank
 from alltrace.trace.arrays import integers
 
@@ -53,8 +53,10 @@ def _delta_cells() -> tuple[Cell, ...]:
     )
 
 
-class Pace(NsysRecipe):
+class Pace(SqlNsysRecipe):
     """The iterations of each rank.
+
+    The map gives the occurrences of `$name` by their starts: `start`, `end`, and on how many `threads` they are.
 
     Attributes:
         label: Title of the name in `stats`.
@@ -75,18 +77,6 @@ class Pace(NsysRecipe):
         """Title the name in `stats`."""
         cls.results = {**cls.results, "stats": statistics(cls.label, "The name.", exact=False)}
         super().__init_subclass__(**kwargs)
-
-    def events(self, rank: RankTables, name: str) -> Any:
-        """The occurrences of `name` on a rank: a table with `start`, `end`, and `thread` where they have one."""
-        raise NotImplementedError
-
-    def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The occurrences, by their starts."""
-        found = self.events(rank, options["name"])
-        lanes = pc.count_distinct(found.column("thread")).as_py() if "thread" in found.column_names else 1
-        found = found.select(["start", "end"])
-        found = found.take(pc.sort_indices(found, [("start", "ascending"), ("end", "ascending")]))
-        return found.append_column("threads", pa.array(np.full(found.num_rows, lanes, np.int64)))
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All tables."""
@@ -189,3 +179,57 @@ def _notes(parts: Sequence[Part]) -> list[str]:
             f"it occurs on several threads of rank {number_ranges(several)}; their occurrences are in one order, by their starts"
         )
     return notes
+
+
+_OCCURRENCES = """
+SELECT rank, start, "end", {threads} AS threads
+FROM {table} JOIN names ON id = {name}
+WHERE names.value = $name{more}
+ORDER BY start, "end"
+"""
+
+
+class CudaGpuKernPace(Pace):
+    """The pace of a kernel, by its short name: how long each of its runs took on each rank, and how long after the last it came.
+
+    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank whose
+    delta is long is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
+    """
+
+    name = "cuda_gpu_kern_pace"
+    tables: ClassVar = {"kernels": ("start", "end", "short_name")}
+    label = "Shortname"
+    map_sql = _OCCURRENCES.format(threads=1, table="kernels", name="short_name", more="")
+
+
+class NvtxPace(Pace):
+    """The pace of an NVTX range: how long each of its occurrences took on each rank, and how long after the last it came.
+
+    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank whose
+    delta is long is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
+    """
+
+    name = "nvtx_pace"
+    device = False
+    tables: ClassVar = {"ranges": ("start", "end", "name", "thread")}
+    map_sql = _OCCURRENCES.format(
+        threads="count(DISTINCT thread) OVER (PARTITION BY rank)", table="ranges", name="name", more=' AND "end" IS NOT NULL'
+    )
+
+
+class NvtxGpuProjPace(Pace):
+    """The pace of an NVTX range on the GPU: of the work launched inside each of its occurrences, from first start to last end.
+
+    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank whose
+    delta is long is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
+    """
+
+    name = "nvtx_gpu_proj_pace"
+    tables: ClassVar = PROJECTED
+    projects = True
+    requires = ("ranges", "api", ("kernels", "copies"))
+    map_sql = _OCCURRENCES.format(threads=1, table="projected", name="name", more="")
+
+    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The projected ranges, which a compiled loop finds."""
+        return {"projected": projected_table(rank)}

@@ -42,7 +42,8 @@ class Rule(NsysRecipe):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Compose options and columns."""
         cls.own = (*cls.settings, ROWS, NVTX)
-        cls.results = {"analysis": (*cls.cells, FILE_CELL)}
+        if hasattr(cls, "cells"):
+            cls.results = {"analysis": (*cls.cells, FILE_CELL)}
         super().__init_subclass__(**kwargs)
 
     @abstractmethod

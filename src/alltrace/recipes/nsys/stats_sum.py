@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import COUNT, group, plain
-from alltrace.recipes.analysis.merged_distributions import GROUP, Pool
+from alltrace.recipes.analysis.distribution import COUNT
+from alltrace.recipes.base import Chart
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
+from alltrace.recipes.stats import sums
 from alltrace.recipes.stats.base import RANK, shares
+from alltrace.recipes.stats.cuda import BASE, MANGLED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,23 +57,24 @@ class StatsSum(NsysRecipe):
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of the rank's values by key."""
-        return plain(self.report.map(rank, options))
+        return self.report.map(rank, options)
+
+    def shown_statement(self, options: Mapping[str, Any]) -> str:
+        """The statistics over all ranks as one statement; those of each rank are the same by rank."""
+        return self.report.shown_statement({**options, "quartiles": True})
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """Both tables; the largest total first."""
         if not parts:
             return self.answer({})
         label = self.report.named[0].title
-        pool = Pool(parts, self.report.keys)
-        titles = [*(cell.title for cell in self.report.named), *self.report.hidden]
-        texts = [pc.fill_null(t, "") for t in self.report.labels(pool.keys, run, options)]
-        rows, first = group(texts)
-        named = dict(zip(titles, texts, strict=True))[label].take(pa.array(first))
-        of_all, of_rank = pool.summarize(rows), pool.summarize_ranks(rows)
+        of_all, of_rank = (
+            self.report.over_parts(parts, run, {**options, "quartiles": True, "by_rank": by_rank}) for by_rank in (False, True)
+        )
         called = files(run)
-        every = self._columns(of_all, named)
-        every["Min File"], every["Max File"] = (_holders(of_all, of_rank, which, called) for which in ("min", "max"))
-        each = self._columns(of_rank, named, within=of_rank.column(RANK))
+        every = self._columns(of_all)
+        every["Min File"], every["Max File"] = (self._holders(of_all, of_rank, which, called) for which in ("min", "max"))
+        each = self._columns(of_rank, within=of_rank.column(RANK))
         each[FILE] = pa.array([called[r] for r in of_rank.column(RANK).to_pylist()], pa.string())
         each[RANK] = of_rank.column(RANK)
         total = "Total" if self.report.sizes else "Total Time"
@@ -80,16 +83,25 @@ class StatsSum(NsysRecipe):
              "rank_stats": _ordered(each, [(RANK, "ascending"), (total, "descending"), (label, "ascending")])}
         )  # fmt: skip
 
-    def _columns(self, summary: Any, named: Any, within: Any = None) -> dict[str, Any]:
-        sizes = self.report.sizes
+    def _columns(self, summary: Any, within: Any = None) -> dict[str, Any]:
+        sizes, label = self.report.sizes, self.report.named[0].title
         columns = {
-            self.report.named[0].title: named.take(summary.column(GROUP)),
+            label: summary.column(label),
             "Total" if sizes else "Total Time": summary.column("total"),
             self.report.counted: summary.column(COUNT),
             "Avg": summary.column("mean"), "Q1": summary.column("q1"), "Med": summary.column("median"), "Q3": summary.column("q3"),
             "Min": summary.column("min"), "Max": summary.column("max"), "StdDev": summary.column("stddev"),
         }  # fmt: skip
         return columns if sizes else {"Time": shares(summary.column("total"), within), **columns}
+
+    def _holders(self, of_all: Any, of_rank: Any, which: str, called: Mapping[int, str]) -> Any:
+        """For each row of `of_all` the files of the ranks that have its smallest or largest value."""
+        names = list(self.report.labels)
+        holders: dict[tuple[Any, ...], list[int]] = {}
+        for *name, value, rank in zip(*(of_rank.column(c).to_pylist() for c in (*names, which, RANK)), strict=True):
+            holders.setdefault((*name, value), []).append(rank)
+        wanted = zip(*(of_all.column(c).to_pylist() for c in (*names, which)), strict=True)
+        return pa.array([", ".join(called[r] for r in sorted(holders[key])) for key in wanted], pa.string())
 
 
 def _cells(report: SumReport) -> tuple[Cell, ...]:
@@ -111,17 +123,45 @@ def _cells(report: SumReport) -> tuple[Cell, ...]:
     )
 
 
-def _holders(of_all: Any, of_rank: Any, which: str, called: Mapping[int, str]) -> Any:
-    """For each row of `of_all` the files of the ranks that have its smallest or largest value."""
-    extreme = dict(zip(of_all.column(GROUP).to_pylist(), of_all.column(which).to_pylist(), strict=True))
-    found: dict[int, list[int]] = {row: [] for row in extreme}
-    for row, rank, value in zip(*(of_rank.column(c).to_pylist() for c in (GROUP, RANK, which)), strict=True):
-        if value == extreme[row]:
-            found[row].append(rank)
-    return pa.array([", ".join(called[r] for r in sorted(ranks)) for ranks in found.values()], pa.string())
-
-
 def _ordered(columns: Mapping[str, Any], order: Sequence[tuple[str, str]]) -> dict[str, Any]:
     table = pa.table({name: np.asarray(v) if isinstance(v, list) else v for name, v in columns.items()})
     table = table.take(pc.sort_indices(table, list(order)))
     return {name: table.column(name) for name in table.column_names}
+
+
+class CudaApiSum(StatsSum):
+    """The time that CUDA calls took on the CPU, by function, over all ranks and on each."""
+
+    report = sums.CudaApiSum()
+    device = False
+    chart = Chart("bars", "Name", ("Total Time",))
+
+
+class CudaGpuKernSum(StatsSum):
+    """The time that kernels ran on GPUs, by name, over all ranks and on each."""
+
+    report = sums.CudaGpuKernSum()
+    own = (BASE, MANGLED)
+    chart = Chart("bars", "Name", ("Total Time",))
+
+
+class CudaGpuMemSizeSum(StatsSum):
+    """The bytes of copies and fills on GPUs, by direction, over all ranks and on each."""
+
+    report = sums.CudaGpuMemSizeSum()
+    chart = Chart("bars", "Operation", ("Total",))
+
+
+class CudaGpuMemTimeSum(StatsSum):
+    """The time that copies and fills took on GPUs, by direction, over all ranks and on each."""
+
+    report = sums.CudaGpuMemTimeSum()
+    chart = Chart("bars", "Operation", ("Total Time",))
+
+
+class OsrtSum(StatsSum):
+    """The time that calls of the operating system's runtime took, by function, over all ranks and on each."""
+
+    report = sums.OsrtSum()
+    device = False
+    chart = Chart("bars", "Name", ("Total Time",))

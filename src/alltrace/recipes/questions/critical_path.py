@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,7 +138,7 @@ def _labels(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> dict
         main.update(zip((part.cell_node[cells] + base).tolist(), part.names[part.cell_name[cells]].tolist(), strict=True))
     names = np.unique([main[t] for t in replay.graph.target[arcs].tolist() if t in main])
     texts = dict(zip(names.tolist(), name_texts(run, names), strict=True))
-    groups = {g.number: g.name for g in run.alignment.groups}
+    groups = {g.number: g.name for g in alignment_of(run).groups}
     instance, first = np.unique(members.column("instance").to_numpy(), return_index=True)
     ops = members.column("op").to_pylist() if len(instance) else []
     communicators = members.column("communicator").to_numpy()

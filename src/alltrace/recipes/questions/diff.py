@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.recipes.analysis.statistics_sql import statistics_statement
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part
 from alltrace.recipes.questions.durations import KEYS, Durations, distribution
+from alltrace.recipes.sql_recipe import PARTS, parts_table
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Part, RunFacts
+    from alltrace.recipes.base import RunFacts
     from alltrace.run.store import Run
 
 ALPHA = 0.05
@@ -100,9 +103,8 @@ def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = TH
     """The rows of `compare`, from two distributions (columns of `KEYS`, `value`, `count`)."""
     import pyarrow as pa
 
-    from alltrace.recipes.analysis.distribution import summarize
-
-    sides = [{_key(r): r for r in summarize(d, "linear").to_pylist()} for d in (a, b)]
+    statement = statistics_statement({key: key for key in KEYS}, KEYS, "type_7")
+    sides = [{_key(r): r for r in run_statement(statement, {PARTS: parts_table([Part(-1, d)])}).to_pylist()} for d in (a, b)]
     tests = _rank_tests(a, b)
     keys = sorted({*sides[0], *sides[1]}, key=str)
     adjusted = _adjusted({k: tests[k][1] for k in keys if k in tests})

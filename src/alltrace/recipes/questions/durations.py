@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import pyarrow.compute as pc
-
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
+from alltrace.recipes.sql_recipe import PARTS, SqlRecipe, answer_table, id_table, parts_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +21,14 @@ KEYS = ("what", "name", "bytes", "group_size")
 _STORED = ("what", "id", "word", "bytes", "group_size")
 """The columns of what ranks contribute that tell things apart: names as ids, or as words."""
 
-_VERSION = "_v[0-9]{4,5}$"
-"""The version of CUDA that nsys adds to a call's name; `_v2` and the like are the call's own."""
+_LABEL = "coalesce(word, text_of(id), '(no name)')"
+_LABELS = {
+    "what": "what",
+    # the version of CUDA that nsys adds to a call's name; `_v2` and the like are the call's own
+    "name": f"if(what = 'call', regexp_replace({_LABEL}, '_v[0-9]{{4,5}}$', ''), {_LABEL})",
+    "bytes": "bytes",
+    "group_size": "group_size",
+}
 
 _IDENTITY = (
     AnswerColumn("what", None, "kernel, copy, range, call, collective or step"),
@@ -31,7 +38,7 @@ _IDENTITY = (
 )
 
 
-class Durations(Recipe):
+class Durations(SqlRecipe):
     """How long each kernel, copy, range, call, collective and step takes: the exact distribution over all ranks.
 
     Things are told apart by what they are, not by where they ran, so that those of two runs can be compared: kernels, ranges and
@@ -71,35 +78,32 @@ class Durations(Recipe):
         """Any of them; steps are found in ranges, or in kernels."""
         return (tuple(self.reads(options)),)
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The distributions of one rank; names are ids, which are equal in all runs."""
-        import pyarrow as pa
+    def computed_input(self, options: Mapping[str, Any]) -> str | None:
+        """The steps, where they are asked for."""
+        return "the training steps" if "step" in chosen(options) else None
 
+    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The tables of what is asked for, but those that only steps are found in."""
+        tables = {_SOURCES[what].table for what in chosen(options) if what in _SOURCES}
+        return {table: id_table(rank, table, self.tables[table]) for table in sorted(tables)}
+
+    def map_statement(self, options: Mapping[str, Any]) -> str:
+        """The distributions of one rank; names are ids, which are equal in all runs."""
         wanted = chosen(options)
-        parts = [_EMPTY()]
-        for what, made in _SOURCES.items():
-            if what in wanted:
-                parts += [_keyed(what, columns, durations) for columns, durations in made(rank)]
-        return pa.concat_tables(parts)
+        return "\nUNION ALL ".join([_NOTHING, *(source.statement(what) for what, source in _SOURCES.items() if what in wanted)])
+
+    def reduce_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """A row per thing, the largest total first."""
+        statistics = statistics_statement(_LABELS, _STORED, "type_7")
+        names = [c.name for c in self.columns]
+        columns = ", ".join(f"{n.removesuffix('_ns')} AS {n}" if n.endswith("_ns") else n for n in names)
+        return f"SELECT {columns}\nFROM ({statistics})\nORDER BY total_ns DESC, what, name, bytes, group_size"
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """A row per thing, the largest total first."""
-        import pyarrow as pa
-
-        from alltrace.recipes.analysis.distribution import group
-        from alltrace.recipes.analysis.merged_distributions import GROUP, Pool
-
-        steps = _steps(parts, run) if "step" in chosen(options) else None
-        pool = Pool([Part(-1, _EMPTY()), *parts, *([] if steps is None else [Part(-1, steps)])], _STORED)
-        named = _named_keys(pool.keys, run)
-        groups, first = group([named.column(k) for k in KEYS])
-        summary = pool.summarize(groups, "linear")
-        named = pc.take(named, pa.array(first))
-        table = pa.table([*named.columns, *summary.drop_columns([GROUP]).columns], names=[*KEYS, *summary.column_names[1:]])
-        table = table.rename_columns([c if c in (*KEYS, "count") else f"{c}_ns" for c in table.column_names])
-        order = pc.sort_indices(table, [("total_ns", "descending"), ("what", "ascending"), ("name", "ascending")])
-        table = table.take(order)
-        return Answer(table.select([c.name for c in self.columns]), self.columns)
+        """The rows of the statement."""
+        schema = answer_schema(self.columns, ("what", "name"), dict.fromkeys(_REALS))
+        rows = self.over_parts(_with_steps(parts, run, options), run, options) if parts else schema.empty_table()
+        return Answer(answer_table(rows, schema), self.columns)
 
 
 def chosen(options: Mapping[str, Any]) -> set[str]:
@@ -124,140 +128,62 @@ def chosen(options: Mapping[str, Any]) -> set[str]:
 
 def distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
     """The distributions of all ranks with texts for names: columns of `KEYS`, `value` (ns) and `count`."""
-    import pyarrow as pa
-
-    from alltrace.recipes.analysis.distribution import group, merge
-
-    steps = _steps(parts, run) if "step" in chosen(options) else None
-    whole = merge([_EMPTY(), *(part.table for part in parts), *([] if steps is None else [steps])])
-    codes, first = group([whole.column(c) for c in _STORED])
-    named = _named_keys(whole.select(_STORED).take(pa.array(first)), run)
-    rows = pa.array(codes)
-    # there may be a million durations of a few names, so words go as dictionaries until the last
-    words = {k: named.column(k).combine_chunks() for k in KEYS}
-    coded = [c.dictionary_encode().take(rows) if pa.types.is_string(c.type) else c.take(rows) for c in words.values()]
-    table = pa.table([*coded, whole.column("value"), whole.column("count")], names=[*KEYS, "value", "count"])
-    del whole, codes, rows, coded
-    table = merge([table])
-    plain = [pa.field(f.name, f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
-    return table.cast(pa.schema(plain))
+    given = [*_with_steps(parts, run, options), Part(-1, run_statement(_NOTHING, {}))]
+    return run_statement(_NAMED, {PARTS: parts_table(given), "names": run.name_table()})
 
 
-def _named_keys(keys: Any, run: RunFacts) -> Any:
-    """The columns `KEYS` of a table with those of `_STORED`."""
-    import pyarrow as pa
-
-    texts = pa.chunked_array([run.texts(keys.column("id").combine_chunks())], pa.string())
-    name = pc.coalesce(keys.column("word"), texts, "(no name)")
-    calls = pc.equal(keys.column("what"), "call")
-    name = pc.if_else(calls, pc.replace_substring_regex(name, _VERSION, ""), name)
-    return pa.table([keys.column("what"), name, keys.column("bytes"), keys.column("group_size")], names=KEYS)
+def _with_steps(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> list[Part]:
+    """The parts, and one for the steps of the ranks that were asked; the alignment has them."""
+    if run.alignment is None or "step" not in chosen(options):
+        return list(parts)
+    steps = run_statement(_STEPS, {"steps": run.alignment.steps}, {"ranks": [p.rank for p in parts]})
+    return [*parts, Part(-1, steps)]
 
 
-def _steps(parts: Sequence[Part], run: RunFacts) -> Any:
-    """The distribution of the steps of the ranks that were asked; the alignment has them."""
-    import numpy as np
-    import pyarrow as pa
+class _Source(NamedTuple):
+    """Where one kind of thing is found: the table, and the columns that tell its things apart."""
 
-    if run.alignment is None:
-        return None
-    steps = run.alignment.steps
-    asked = np.array([p.rank for p in parts], np.int64)
-    steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), asked)))
-    if not steps.num_rows:
-        return None
-    kind = steps.column("kind").cast(pa.string())
-    return _keyed("step", {"word": kind}, pc.subtract(steps.column("end"), steps.column("start")))
+    table: str
+    id: str = "NULL"
+    word: str = "NULL"
+    bytes: str = "NULL"
+    group_size: str = "NULL"
 
-
-def _EMPTY() -> Any:  # noqa: N802  a constant, but of what is loaded late
-    import pyarrow as pa
-
-    kinds = {
-        "what": pa.string(), "id": pa.int64(), "word": pa.string(), "bytes": pa.int64(), "group_size": pa.int64(),
-        "value": pa.int64(), "count": pa.int64(),
-    }  # fmt: skip
-    return pa.schema(list(kinds.items())).empty_table()
+    def statement(self, what: str) -> str:
+        """The distribution of a rank's durations, of rows that have both times."""
+        columns = {"id": f"{self.id}::BIGINT", "word": f"{self.word}::VARCHAR"}
+        columns |= {"bytes": f"{self.bytes}::BIGINT", "group_size": f"{self.group_size}::BIGINT"}
+        selected = ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
+        took = f"SELECT rank, '{what}' AS what, {selected}, \"end\" - start AS took FROM {self.table}"
+        return distribution_statement(_STORED, f"SELECT * EXCLUDE (took), if(took < 0, 0, took) AS value FROM ({took})")
 
 
-def _keyed(what: str, columns: Mapping[str, Any], durations: Any) -> Any:
-    """One kind's distribution in the columns that all kinds share."""
-    import pyarrow as pa
-
-    from alltrace.recipes.analysis.distribution import collect
-
-    made = collect(columns, durations)
-    empty = _EMPTY()
-    arrays = []
-    for field in empty.schema:
-        if field.name == "what":
-            arrays.append(pa.repeat(what, made.num_rows))
-        elif field.name in made.column_names:
-            arrays.append(made.column(field.name).cast(field.type))
-        else:
-            arrays.append(pa.nulls(made.num_rows, field.type))
-    return pa.table(arrays, schema=empty.schema)
-
-
-def _ended(rank: RankTables, table: str, columns: tuple[str, ...]) -> tuple[Any, Any] | None:
-    """The rows of a table that have both times, and their durations; None where there are none."""
-    rows = rank.table(table, columns)
-    whole = pc.and_(pc.is_valid(rows.column("start")), pc.is_valid(rows.column("end")))
-    if not pc.all(whole).as_py():
-        rows = rows.filter(whole)
-    if not rows.num_rows:
-        return None
-    return rows, pc.max_element_wise(pc.subtract(rows.column("end"), rows.column("start")), 0)
-
-
-def _named(table: str, columns: tuple[str, ...]) -> Any:
-    def made(rank: RankTables) -> list[tuple[dict[str, Any], Any]]:
-
-        found = _ended(rank, table, columns)
-        if found is None:
-            return []
-        rows, durations = found
-        name = rows.column("name")
-        if "short_name" in columns and name.null_count:
-            name = pc.coalesce(name, rows.column("short_name"))
-        return [({"id": name}, durations)]
-
-    return made
-
-
-def _copies(rank: RankTables) -> list[tuple[dict[str, Any], Any]]:
-    import pyarrow as pa
-
-    found = _ended(rank, "copies", Durations.tables["copies"])
-    if found is None:
-        return []
-    rows, durations = found
-    return [({"word": rows.column("kind").cast(pa.string())}, durations)]
-
-
-def _collectives(rank: RankTables) -> list[tuple[dict[str, Any], Any]]:
-    found = _ended(rank, "collectives", Durations.tables["collectives"])
-    if found is None:
-        return []
-    rows, durations = found
-    return [({"id": rows.column("op"), "bytes": rows.column("bytes"), "group_size": rows.column("group_size")}, durations)]
-
-
+_SOURCES = {
+    "kernel": _Source("kernels", id="coalesce(name, short_name)"),
+    "copy": _Source("copies", word="kind"),
+    "range": _Source("ranges", id="name"),
+    "call": _Source("api", id="name"),
+    "collective": _Source("collectives", id="op", bytes="bytes", group_size="group_size"),
+}
 _TABLES = {
-    "kernel": ("kernels",),
-    "copy": ("copies",),
-    "range": ("ranges",),
-    "call": ("api",),
-    "collective": ("collectives",),
+    **{what: (source.table,) for what, source in _SOURCES.items()},
     "step": ("ranges", "kernels"),
 }
-_SOURCES: dict[str, Any] = {
-    "kernel": _named("kernels", Durations.tables["kernels"]),
-    "copy": _copies,
-    "range": _named("ranges", Durations.tables["ranges"]),
-    "call": _named("api", Durations.tables["api"]),
-    "collective": _collectives,
-}
-
+_REALS = ("mean_ns", "q1_ns", "median_ns", "q3_ns")
+_NOTHING = """SELECT 0::INTEGER AS rank, '' AS what, 0::BIGINT AS id, '' AS word, 0::BIGINT AS bytes, 0::BIGINT AS group_size,
+  0::BIGINT AS value, 0::BIGINT AS count WHERE false"""
+_STEPS = distribution_statement(
+    _STORED,
+    """SELECT rank, 'step' AS what, NULL::BIGINT AS id, kind::VARCHAR AS word, NULL::BIGINT AS bytes, NULL::BIGINT AS group_size,
+    "end" - start AS value FROM steps WHERE rank IN (SELECT unnest($ranks::BIGINT[]))""",
+)
+_NAMED = f"""
+WITH named AS (
+  SELECT {", ".join(_STORED)}, {_LABELS["name"]} AS name FROM (SELECT DISTINCT {", ".join(_STORED)} FROM parts)
+)
+SELECT parts.what, name, parts.bytes, parts.group_size, value, sum(count)::BIGINT AS count
+FROM parts JOIN named ON {" AND ".join(f"parts.{c} IS NOT DISTINCT FROM named.{c}" for c in _STORED)}
+GROUP BY ALL
+"""
 
 RECIPE = Durations()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
 from alltrace.trace.errors import UsageError
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -299,7 +299,7 @@ def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -
         if found:
             yield work.region(None, options["range"], found, found)
     else:
-        steps = run.alignment.steps
+        steps = alignment_of(run).steps
         yield from work.steps(steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), [p.rank for p in parts]))))
 
 
@@ -456,7 +456,7 @@ def _is_range(table: Any) -> Any:
 def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[str]:
     """Adds the scalability against the reference to the rows; returns what must be known of it."""
     from alltrace.recipes.execution.ask import ask
-    from alltrace.run.cache import resolve
+    from alltrace.run.resolve import resolve
     from alltrace.run.store import Run
 
     reference = Run(resolve([options["reference"]]))

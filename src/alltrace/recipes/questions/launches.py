@@ -4,15 +4,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
+from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
 
-_MEASURES = ("call", "gpu", "delay", "short")
-_KEYS = ("name", "measure")
+_CALL, _GPU, _DELAY, _SHORT = range(4)
+_MEASURED = f"""
+WITH measured AS (
+  SELECT *, greatest(call_end - call_start, 0) AS call, "end" - start AS gpu,
+    greatest(start - greatest(call_end, call_start), 0) AS delay
+  FROM launched
+)
+SELECT rank, {{keys}}{_CALL} AS measure, call AS value FROM measured
+UNION ALL SELECT rank, {{keys}}{_GPU}, gpu FROM measured
+UNION ALL SELECT rank, {{keys}}{_DELAY}, delay FROM measured
+UNION ALL SELECT rank, {{keys}}{_SHORT}, (gpu < call)::BIGINT FROM measured
+"""
+_ABOVE = {
+    "slow": "sum(count) FILTER (value > $call_cutoff_ns)",
+    "late": "sum(count) FILTER (value > $delay_cutoff_ns)",
+}
+_REDUCE = f"""
+WITH statistics AS ({{statistics}})
+SELECT {{by}}, max(count) AS launches,
+  any_value(mean) FILTER (measure = {_CALL}) AS call_mean_ns,
+  any_value(median) FILTER (measure = {_CALL}) AS call_median_ns,
+  any_value(max) FILTER (measure = {_CALL}) AS call_max_ns,
+  any_value(mean) FILTER (measure = {_GPU}) AS gpu_mean_ns,
+  any_value(median) FILTER (measure = {_GPU}) AS gpu_median_ns,
+  any_value(mean) FILTER (measure = {_DELAY}) AS delay_mean_ns,
+  any_value(median) FILTER (measure = {_DELAY}) AS delay_median_ns,
+  any_value(max) FILTER (measure = {_DELAY}) AS delay_max_ns,
+  any_value(total) FILTER (measure = {_SHORT}) AS short,
+  coalesce(any_value(slow) FILTER (measure = {_CALL}), 0) AS slow,
+  coalesce(any_value(late) FILTER (measure = {_DELAY}), 0) AS late
+FROM statistics GROUP BY {{by}} ORDER BY {{order}}
+"""
 _FIRST = {
     "rank": AnswerColumn("rank", None, "rank"),
     "kernel": AnswerColumn("name", None, "kernel, `copy` and its direction, or `fill`"),
@@ -20,7 +52,7 @@ _FIRST = {
 }
 
 
-class Launches(Recipe):
+class Launches(SqlRecipe):
     """How GPU work was launched: the time of the call, the delay until the work starts, and the time of the work itself.
 
     The delay is from the end of the call to the start of the work; work that starts while its call still runs has none. Short
@@ -55,6 +87,7 @@ class Launches(Recipe):
         AnswerColumn("slow", None, "launches whose call takes more than call_cutoff_ns"),
         AnswerColumn("late", None, "launches whose delay is more than delay_cutoff_ns"),
     )
+    map_sql = distribution_statement(("{keys}measure",), _MEASURED)
     chart = Chart("bars", "rank", ("call_median_ns", "delay_median_ns", "gpu_median_ns"))
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
@@ -65,77 +98,62 @@ class Launches(Recipe):
         """With a name in place of the rank, that is on the axis."""
         return Chart("bars", self.answer_columns(options)[0].name, self.chart.y)
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The distribution of each measure by name."""
+    def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:
+        """The columns that tell rows apart."""
+        return {"keys": "".join(f"{key}, " for key in _keys(options))}
+
+    def computed_input(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """The matching of calls and work."""
+        return "which call launched which work"
+
+    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The work whose call is known, as the table `launched`: matching is a loop, as several calls may have one correlation id.
+
+        Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (what a copy or fill is called, else null),
+        and the start and end of the work and of the call.
+        """
         import numpy as np
         import pyarrow as pa
 
-        from alltrace.recipes.analysis.distribution import collect
         from alltrace.recipes.analysis.launched_work import gpu_work
 
         work = gpu_work(rank)
         rows = np.flatnonzero(work.call >= 0)
-        begin, end = work.of_calls("start", rows), work.of_calls("end", rows)
-        call, gpu = np.maximum(end - begin, 0), work.end[rows] - work.start[rows]
-        values = (call, gpu, np.maximum(work.start[rows] - np.maximum(end, begin), 0), (gpu < call).astype(np.int64))
-        if options["by"] == "rank":
-            names = pa.nulls(len(rows), pa.string())
-        elif options["by"] == "call":
-            kinds, places = np.unique(work.of_calls("name", rows), return_inverse=True)
-            names = rank.texts(pa.array(kinds, pa.int64())).take(pa.array(places.ravel()))
-        else:
-            names = work.labels(rank).take(pa.array(rows))
-        measures = pa.array(np.repeat(np.arange(len(_MEASURES), dtype=np.int64), len(rows)))
-        keys = {"name": pa.concat_arrays([names] * len(_MEASURES)), "measure": measures}
-        return collect(keys, np.concatenate(values))
+        columns = {"rank": pa.array(np.full(len(rows), rank.rank, np.int32))}
+        if options["by"] == "call":
+            columns["name"] = pa.array(work.of_calls("name", rows))
+        elif options["by"] == "kernel":
+            name, direction = work.name[rows], work.direction[rows]
+            columns["name"] = pa.array(name, mask=name == 0)
+            places = pa.array(direction.astype(np.int32), mask=direction < 0)
+            columns["word"] = pa.DictionaryArray.from_arrays(places, pa.array(work.words, pa.string()))
+        columns |= {"start": pa.array(work.start[rows]), "end": pa.array(work.end[rows])}
+        columns |= {f"call_{time}": pa.array(work.of_calls(time, rows)) for time in ("start", "end")}
+        return {"launched": pa.table(columns)}
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+    def reduce_statement(self, options: Mapping[str, Any]) -> str:
         """A row per rank, kernel or call."""
-        import numpy as np
-        import pyarrow as pa
+        by_rank = options["by"] == "rank"
+        keys = _keys(options)
+        named = {} if by_rank else {"name": f"coalesce({', '.join(['text_of(name)', *keys[1:]])})"}
+        statistics = statistics_statement(
+            {**named, "measure": "measure"}, (*keys, "measure"), "type_7", quartiles=False, by_rank=by_rank, further=_ABOVE
+        )
+        order = "rank" if by_rank else "launches DESC, coalesce(name, '') LIMIT if($top = 0, NULL, $top)"
+        return _REDUCE.format(by="rank" if by_rank else "name", statistics=statistics, order=order)
 
-        from alltrace.recipes.analysis.merged_distributions import GROUP, Pool
-
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The rows of the statement."""
         columns = self.answer_columns(options)
-        schema = _schema(columns)
-        given = [p for p in parts if p.table.num_rows]
-        if not given:
-            notes = ("no call that launched GPU work is known",) if parts else ()
-            return Answer(schema.empty_table(), columns, notes)
-        first = columns[0].name
-        found: dict[Any, dict[str, Any]] = {}
-        # by rank each rank is a pool of its own
-        for pool in [Pool([p], _KEYS) for p in given] if first == "rank" else [Pool(given, _KEYS)]:
-            own = np.arange(pool.keys.num_rows)
-            measures = [_MEASURES[m] for m in pool.keys.column("measure").to_pylist()]
-            called = [pool.ranks[0]] * len(own) if first == "rank" else pool.keys.column("name").to_pylist()
-            above = {
-                "slow": ("call", pool.above(own, options["call_cutoff_ns"])),
-                "late": ("delay", pool.above(own, options["delay_cutoff_ns"])),
-            }
-            for row in pool.summarize(own, "linear").to_pylist():
-                name, measure = called[row[GROUP]], measures[row[GROUP]]
-                mine = found.setdefault(name, {first: name, "launches": row["count"]})
-                if measure == "short":
-                    mine["short"] = int(row["total"])
-                else:
-                    mine |= {f"{measure}_{statistic}_ns": row[statistic] for statistic in ("mean", "median", "max")}
-                mine |= {column: int(number[row[GROUP]]) for column, (of, number) in above.items() if of == measure}
-        rows = list(found.values())
-        rows.sort(key=lambda r: r["rank"] if first == "rank" else (-r["launches"], r["name"] or ""))
-        kept = rows[: options["top"] or None] if first == "name" else rows
-        return Answer(pa.Table.from_pylist([{f.name: r[f.name] for f in schema} for r in kept], schema), columns)
+        reals = [c.name for c in columns if c.name.endswith(("_mean_ns", "_median_ns"))]
+        schema = answer_schema(columns, ("name",), dict.fromkeys(reals, 1))
+        if any(p.table.num_rows for p in parts):
+            return Answer(answer_table(self.over_parts(parts, run, options), schema), columns)
+        return Answer(schema.empty_table(), columns, ("no call that launched GPU work is known",) if parts else ())
 
 
-def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    import pyarrow as pa
-
-    fields = []
-    for column in columns:
-        rough = column.name.endswith(("_mean_ns", "_median_ns"))
-        kind = {"rank": pa.int32(), "name": pa.string()}.get(column.name, pa.float64() if rough else pa.int64())
-        fields.append(pa.field(column.name, kind, metadata={"decimals": "1"} if rough else None))
-    return pa.schema(fields)
+def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:
+    return {"rank": (), "call": ("name",), "kernel": ("name", "word")}[options["by"]]
 
 
 RECIPE = Launches()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow.compute as pc
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,7 +177,7 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
 
     from alltrace.recipes.analysis.distribution import collect
 
-    members = run.alignment.members
+    members = alignment_of(run).members
     members = members.filter(pc.is_in(members.column("rank"), pa.array(ranks, members.column("rank").type)))
     members = members.filter(pc.not_equal(members.column("evidence").cast(pa.string()), "mpi").fill_null(True))
     instance = members.column("instance").to_numpy()
@@ -195,7 +195,7 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
     if options["by"] == "rank":
         keys["rank"] = whole.column("last_rank").cast(pa.int64())
     if options["by"] == "step":
-        steps = run.alignment.steps
+        steps = alignment_of(run).steps
         own = (
             steps.filter(pc.equal(steps.column("rank"), pc.min(steps.column("rank")))).sort_by("start") if steps.num_rows else steps
         )

@@ -11,19 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
-from alltrace.recipes.stats.cuda import look_up
-from alltrace.trace.arrays import integers
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
+from alltrace.recipes.sql_recipe import SqlRecipe
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import RunFacts
 
 _WARP = 32
 _REGISTER_UNIT = 256
@@ -39,7 +36,8 @@ _DEVICE = (
     "max_registers_per_sm",
     "max_shared_memory_per_sm",
 )
-_KEYS = ("name", "threads", "registers", "shared_bytes", "grid_blocks", *_DEVICE)
+_KEYS = ("name", "threads", "registers", "shared_bytes", *_DEVICE)
+_REALS = {"occupancy_percent": 1, "waves_mean": 2, "below_wave_percent": 1}
 _BLOCKS = {(7, 0): 32, (7, 2): 32, (7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24}
 _BLOCKS_OF_MAJOR = {3: 16, 5: 32, 6: 32, 9: 32, 10: 32, 12: 24}
 
@@ -110,7 +108,7 @@ def occupancy(threads: int, registers: int, shared_bytes: int, has: Limits) -> F
     return Fit(fits[limit], fits[limit] * warps / has.warps, limit)
 
 
-class Occupancy(Recipe):
+class Occupancy(SqlRecipe):
     """How many warps of each kernel fit on a multiprocessor: its theoretical occupancy, from its launches, and what limits it.
 
     Blocks of a launch are shared out over all multiprocessors; one wave is as many as run at once. Less than one wave leaves
@@ -140,55 +138,34 @@ class Occupancy(Recipe):
     )
     chart = Chart("bars", "name", ("occupancy_percent",), detail="threads")
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """Launches and their time, by kernel, configuration, grid and what the device has."""
-        kernels = rank.table("kernels", self.tables["kernels"])
-        device = kernels.column("device").combine_chunks()
-        known = rank.table("devices", ["device", *_DEVICE])
+    map_sql = f"""
+WITH launched AS (
+  SELECT rank, coalesce(short_name, name) AS name, block_x::BIGINT * block_y * block_z AS threads, registers,
+    -- the PyTorch profiler writes the sum alone; beside its parts nsys writes what the driver set aside, which is more
+    if(static_shared_memory IS NULL AND dynamic_shared_memory IS NULL, coalesce(shared_memory, 0),
+       coalesce(static_shared_memory, 0)::BIGINT + coalesce(dynamic_shared_memory, 0)) AS shared_bytes,
+    grid_x::BIGINT * grid_y * grid_z AS grid_blocks, {", ".join(_DEVICE)},
+    coalesce(cluster_x, 0) > 1 AS clustered, greatest(coalesce("end", 0) - coalesce(start, 0), 0) AS duration_ns
+  FROM kernels LEFT JOIN devices USING (rank, device)
+)
+SELECT rank, {", ".join(_KEYS)}, grid_blocks, count(*) AS launches, sum(duration_ns) AS duration_ns,
+  count(*) FILTER (clustered) AS clustered
+FROM launched GROUP BY ALL
+"""
 
-        def product(*names: str) -> Any:
-            sides = [kernels.column(n).cast(pa.int64()) for n in names]
-            return pc.multiply(pc.multiply(sides[0], sides[1]), sides[2])
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """The kernels, and what is known of their devices."""
+        return {**super().reads(options), "devices": ("device", *_DEVICE)}
 
-        shared = [kernels.column(n).cast(pa.int64()) for n in _LAUNCH[4:]]
-        # the PyTorch profiler writes the sum alone; beside its parts nsys writes what the driver set aside, which is more
-        parts = pc.if_else(
-            pc.and_(shared[0].is_null(), shared[1].is_null()),
-            pc.fill_null(shared[2], 0),
-            pc.add(*(pc.fill_null(s, 0) for s in shared[:2])),
-        )
-        start, end = (integers(kernels.column(n)) for n in ("start", "end"))
-        table = pa.table(
-            {
-                "name": pc.coalesce(kernels.column("short_name"), kernels.column("name")),
-                "threads": product(*_LAUNCH[:3]),
-                "registers": kernels.column("registers").cast(pa.int64()),
-                "shared_bytes": parts,
-                "grid_blocks": product(*_GRID),
-                **{n: look_up(known, n, device).cast(pa.int64()) for n in _DEVICE},
-                "clustered": pc.cast(pc.greater(pc.fill_null(kernels.column("cluster_x"), 0), 1), pa.int64()),
-                "duration_ns": np.maximum(end - start, 0),
-            }
-        )
-        grouped = table.group_by(list(_KEYS)).aggregate([("duration_ns", "sum"), ("duration_ns", "count"), ("clustered", "sum")])
-        return grouped.rename_columns(
-            [{"duration_ns_sum": "duration_ns", "duration_ns_count": "launches"}.get(n, n) for n in grouped.column_names]
-        )
+    def reduce_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """Launches of all ranks by kernel, configuration and device, with the time of each size of grid."""
+        return _OVER_RANKS
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The launches of all ranks by kernel and configuration."""
-        found: dict[tuple[Any, ...], dict[str, Any]] = {}
-        clustered = 0
-        for part in parts:
-            texts = run.texts(part.table.column("name").combine_chunks()).to_pylist() if part.table.num_rows else []
-            for text, row in zip(texts, part.table.to_pylist(), strict=True):
-                clustered += row["clustered_sum"]
-                key = (text or "", row["threads"], row["registers"], row["shared_bytes"], *(row[n] for n in _DEVICE))
-                into = found.setdefault(key, {"launches": 0, "duration_ns": 0, "grids": []})
-                into["launches"] += row["launches"]
-                into["duration_ns"] += row["duration_ns"]
-                into["grids"].append((row["grid_blocks"], row["duration_ns"]))
-        rows = [_row(key, into) for key, into in found.items()]
+        """The rows of the statement, with what fits on the device."""
+        found = self.over_parts(parts, run, options).to_pylist() if parts else []
+        clustered = sum(row["clustered"] for row in found)
+        rows = [_row(row) for row in found]
         rows.sort(key=lambda r: (-r["duration_ns"], r["name"], *(-1 if r[n] is None else r[n] for n in _ORDER)))
         notes = []
         unknown = sum(r["launches"] for r in rows if r["blocks_per_sm"] is None)
@@ -201,19 +178,20 @@ class Occupancy(Recipe):
         shown = rows[: options["top"]] if options["top"] else rows
         if len(shown) < len(rows):
             notes.append(f"the {len(shown)} rows with most time of {len(rows)}")
-        return Answer(pa.Table.from_pylist(shown, _schema(self.columns)), self.columns, tuple(notes))
+        schema = answer_schema(self.columns, ("name", "limit"), _REALS)
+        return Answer(pa.Table.from_pylist(shown, schema), self.columns, tuple(notes))
 
 
 _ORDER = ("threads", "registers", "shared_bytes", "blocks_per_sm", "waves_mean")
 
 
-def _row(key: tuple[Any, ...], into: Mapping[str, Any]) -> dict[str, Any]:
-    name, threads, registers, shared, sms, major, minor, warps, blocks, file, memory = key
+def _row(of: Mapping[str, Any]) -> dict[str, Any]:
+    name, threads, registers, shared, sms, major, minor, warps, blocks, file, memory = (of[k] for k in _KEYS)
     if blocks is None:
         blocks = blocks_at_once(major, minor)
     row = {
-        "name": name, "threads": threads, "registers": registers, "shared_bytes": shared, "launches": into["launches"],
-        "duration_ns": into["duration_ns"], "blocks_per_sm": None, "occupancy_percent": None, "limit": None, "waves_mean": None,
+        "name": name, "threads": threads, "registers": registers, "shared_bytes": shared, "launches": of["launches"],
+        "duration_ns": of["duration_ns"], "blocks_per_sm": None, "occupancy_percent": None, "limit": None, "waves_mean": None,
         "below_wave_percent": None,
     }  # fmt: skip
     has = (major, warps, blocks, file, memory)
@@ -221,7 +199,7 @@ def _row(key: tuple[Any, ...], into: Mapping[str, Any]) -> dict[str, Any]:
         return row
     fit = occupancy(threads, registers, shared, Limits(warps, blocks, file, memory, major))
     row.update(blocks_per_sm=fit.blocks, occupancy_percent=100 * fit.occupancy, limit=fit.limit)
-    grids = sorted((g, t) for g, t in into["grids"] if g is not None)
+    grids = [(g["blocks"], g["ns"]) for g in of["grids"] if g["blocks"] is not None]
     time = sum(t for _, t in grids)
     if sms is not None and sms > 0 and fit.blocks and time:
         at_once = sms * fit.blocks
@@ -230,17 +208,15 @@ def _row(key: tuple[Any, ...], into: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    reals = {"occupancy_percent": "1", "waves_mean": "2", "below_wave_percent": "1"}
-    texts = ("name", "limit")
-    return pa.schema(
-        [
-            pa.field(c.name, pa.float64(), metadata={"decimals": reals[c.name]})
-            if c.name in reals
-            else pa.field(c.name, pa.string() if c.name in texts else pa.int64())
-            for c in columns
-        ]
-    )
-
+_OVER_RANKS = f"""
+WITH launched AS (SELECT * REPLACE (coalesce(text_of(name), '') AS name) FROM parts),
+of_grids AS (
+  SELECT {", ".join(_KEYS)}, grid_blocks, sum(launches) AS launches, sum(duration_ns) AS duration_ns, sum(clustered) AS clustered
+  FROM launched GROUP BY ALL
+)
+SELECT {", ".join(_KEYS)}, sum(launches) AS launches, sum(duration_ns) AS duration_ns, sum(clustered) AS clustered,
+  list({{'blocks': grid_blocks, 'ns': duration_ns::BIGINT}}) AS grids
+FROM of_grids GROUP BY ALL ORDER BY {", ".join(_KEYS)}
+"""
 
 RECIPE = Occupancy()

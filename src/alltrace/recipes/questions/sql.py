@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from alltrace.recipes.analysis.sql_engine import add_macros
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.run.overlay import ALIGNED_TABLES
 from alltrace.run.sql_views import as_pattern, check_files, plain_folder
@@ -38,7 +39,8 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     """The answer to `text`, one SELECT (or DESCRIBE, SHOW, SUMMARIZE, EXPLAIN) in DuckDB's SQL over the canonical tables.
 
     Every table has `rank` and `host` before its own columns; names are text, times ns on the aligned clock. Besides there are
-    `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`) and `names`. A query that names `collectives`,
+    `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`) and `names`. The schema `ids` has the same
+    tables with ids of names, whose text is `text_of(id)`: what the statements of recipes read. A query that names `collectives`,
     `members` or `steps`, which are derived over all ranks, has the run aligned first.
 
     Raises:
@@ -59,7 +61,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         from alltrace.align.store import aligned
 
         notes = (*notes, *aligned(run).notes)
-    connection = run.connect()
+    connection = run.connect(ids=re.search(r"\bids\s*\.", text, re.IGNORECASE) is not None)
     stop = None
     scratch = None
     try:
@@ -72,6 +74,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
             connection.execute("SET threads = 2")
             stop = threading.Timer(limits.seconds, connection.interrupt)
             stop.start()
+        add_macros(connection)
         _fence(connection, run)
         table = _answer(connection, text, None if limits is None else limits.rows)
     except duckdb.InterruptException as error:

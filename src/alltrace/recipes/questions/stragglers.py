@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import TABLES, alignment_tables, graph_of, peers_in, replay_notes, replay_of, with_graph
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, alignment_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,7 +140,7 @@ class _Question:
         patterns = self._patterns(caused, counted, replay, peers)
         exposed = self._exposed(counted)
         blamed_on = rows_by(last)
-        rows = []
+        rows: list[dict[str, Any]] = []
         for record in self._run.ranks:
             rank = record.rank
             if rank not in self._late:
@@ -257,7 +257,7 @@ class _Question:
         for row in host[:_NAMED_RANGES]:
             own = np.flatnonzero((w.rank == row["rank"]) & (w.last == row["rank"]))
             length = self._before()[own].sum(axis=1)
-            row["range"] = host_range(self._run.alignment.run.rank(row["rank"]), w.arrival[own] - length, w.arrival[own])
+            row["range"] = host_range(alignment_of(self._run).run.rank(row["rank"]), w.arrival[own] - length, w.arrival[own])
 
     def _notes(self) -> list[str]:
         w = self._w

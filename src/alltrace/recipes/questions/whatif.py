@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, peers_in, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _instances(members: Any, run: RunFacts, options: Mapping[str, Any]) -> Any:
         wanted &= np.isin(op.indices.fill_null(-1).to_numpy(zero_copy_only=False), same)
     if options["communicator"] is not None:
         given = options["communicator"]
-        numbers = [g.number for g in run.alignment.groups if given in (g.name, str(g.number))]
+        numbers = [g.number for g in alignment_of(run).groups if given in (g.name, str(g.number))]
         if not numbers:
             raise UsageError(f"no communicator is called {given}; `alltrace collectives` lists them")
         wanted &= np.isin(members.column("communicator").to_numpy(), numbers)
@@ -202,7 +202,7 @@ def _all(
             changes.append((f"op {op}", Change(instances=chosen, scale=scale)))
         several = np.unique(members.column("communicator").to_numpy()).tolist()
         for number in several if 1 < len(several) <= _MOST_RANKS else ():
-            group = next(g for g in run.alignment.groups if g.number == number)
+            group = next(g for g in alignment_of(run).groups if g.number == number)
             chosen = _instances(members, run, {"op": None, "communicator": str(number)})
             changes.append((f"communicator {group.name}", Change(instances=chosen, scale=scale)))
     return changes
@@ -214,7 +214,7 @@ def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
 
     from alltrace.replay.change import Change, changed_weights
     from alltrace.replay.graph import times
-    from alltrace.replay.slowdown import regained, slowdown, slowdown_by, worst
+    from alltrace.replay.slowdown import share_recovered, slowdown, slowdown_by, worst
 
     everything = np.ones(int(replay.instance.max(initial=0)) + 1, np.bool_)
     all_ranks = frozenset(peers.ranks.tolist())
@@ -235,7 +235,7 @@ def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
         by_rank = slowdown_by(evaluate, actual, ideal, rank)
         by_rank.pop(-1, None)
         rows += [{"what": f"rank {r}", "slowdown": s} for r, s in sorted(by_rank.items(), key=lambda i: (-i[1], i[0]))]
-        share = regained(evaluate, actual, ideal, np.isin(rank, worst(by_rank)))
+        share = share_recovered(evaluate, actual, ideal, np.isin(rank, worst(by_rank)))
         rows.append({"what": "share regained by the worst 3 % of ranks", "slowdown": share})
     return rows
 

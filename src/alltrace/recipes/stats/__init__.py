@@ -1,10 +1,10 @@
-"""The reports of `nsys stats`, column for column, over all ranks: one module per report, loaded when asked for."""
+"""The reports of `nsys stats`, column for column, over all ranks."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from alltrace.recipes import load
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,37 +13,37 @@ if TYPE_CHECKING:
     from alltrace.recipes.stats.base import StatsReport
 
 REPORTS: dict[str, str] = {
-    "cuda_api_gpu_sum": "alltrace.recipes.stats.cuda_api_gpu_sum",
-    "cuda_api_sum": "alltrace.recipes.stats.cuda_api_sum",
+    "cuda_api_gpu_sum": "alltrace.recipes.stats.sums:CudaApiGpuSum",
+    "cuda_api_sum": "alltrace.recipes.stats.sums:CudaApiSum",
     "cuda_api_trace": "alltrace.recipes.stats.cuda_api_trace",
-    "cuda_gpu_kern_gb_sum": "alltrace.recipes.stats.cuda_gpu_kern_gb_sum",
-    "cuda_gpu_kern_sum": "alltrace.recipes.stats.cuda_gpu_kern_sum",
-    "cuda_gpu_mem_size_sum": "alltrace.recipes.stats.cuda_gpu_mem_size_sum",
-    "cuda_gpu_mem_time_sum": "alltrace.recipes.stats.cuda_gpu_mem_time_sum",
-    "cuda_gpu_sum": "alltrace.recipes.stats.cuda_gpu_sum",
+    "cuda_gpu_kern_gb_sum": "alltrace.recipes.stats.sums:CudaGpuKernGbSum",
+    "cuda_gpu_kern_sum": "alltrace.recipes.stats.sums:CudaGpuKernSum",
+    "cuda_gpu_mem_size_sum": "alltrace.recipes.stats.sums:CudaGpuMemSizeSum",
+    "cuda_gpu_mem_time_sum": "alltrace.recipes.stats.sums:CudaGpuMemTimeSum",
+    "cuda_gpu_sum": "alltrace.recipes.stats.sums:CudaGpuSum",
     "cuda_gpu_trace": "alltrace.recipes.stats.cuda_gpu_trace",
     "cuda_kern_exec_sum": "alltrace.recipes.stats.cuda_kern_exec_sum",
     "cuda_kern_exec_trace": "alltrace.recipes.stats.cuda_kern_exec_trace",
-    "mpi_event_sum": "alltrace.recipes.stats.mpi_event_sum",
+    "mpi_event_sum": "alltrace.recipes.stats.sums:MpiEventSum",
     "mpi_event_trace": "alltrace.recipes.stats.mpi_event_trace",
-    "mpi_msg_size_sum": "alltrace.recipes.stats.mpi_msg_size_sum",
+    "mpi_msg_size_sum": "alltrace.recipes.stats.sums:MpiMsgSizeSum",
     "network_congestion": "alltrace.recipes.stats.network_congestion",
     "nvtx_gpu_proj_sum": "alltrace.recipes.stats.nvtx_gpu_proj_sum",
     "nvtx_gpu_proj_trace": "alltrace.recipes.stats.nvtx_gpu_proj_trace",
     "nvtx_kern_sum": "alltrace.recipes.stats.nvtx_kern_sum",
-    "nvtx_pushpop_sum": "alltrace.recipes.stats.nvtx_pushpop_sum",
+    "nvtx_pushpop_sum": "alltrace.recipes.stats.sums:NvtxPushpopSum",
     "nvtx_pushpop_trace": "alltrace.recipes.stats.nvtx_pushpop_trace",
-    "nvtx_startend_sum": "alltrace.recipes.stats.nvtx_startend_sum",
-    "nvtx_sum": "alltrace.recipes.stats.nvtx_sum",
-    "openacc_sum": "alltrace.recipes.stats.openacc_sum",
-    "openmp_sum": "alltrace.recipes.stats.openmp_sum",
-    "osrt_sum": "alltrace.recipes.stats.osrt_sum",
-    "syscall_sum": "alltrace.recipes.stats.syscall_sum",
+    "nvtx_startend_sum": "alltrace.recipes.stats.sums:NvtxStartendSum",
+    "nvtx_sum": "alltrace.recipes.stats.sums:NvtxSum",
+    "openacc_sum": "alltrace.recipes.stats.sums:OpenaccSum",
+    "openmp_sum": "alltrace.recipes.stats.sums:OpenmpSum",
+    "osrt_sum": "alltrace.recipes.stats.sums:OsrtSum",
+    "syscall_sum": "alltrace.recipes.stats.sums:SyscallSum",
     "um_cpu_page_faults_sum": "alltrace.recipes.stats.um_cpu_page_faults_sum",
     "um_sum": "alltrace.recipes.stats.um_sum",
     "um_total_sum": "alltrace.recipes.stats.um_total_sum",
 }
-"""Report name to module; the module has the report as `RECIPE`. A name space of its own: recipes may bear the same names."""
+"""Report name to where it is (see `recipes.load`). Recipes may have the same names."""
 
 
 def find_report(spec: str) -> StatsReport:
@@ -61,7 +61,7 @@ def find_report(spec: str) -> StatsReport:
     name, *arguments = spec.split(":")
     if name not in REPORTS:
         raise UsageError.unknown("stats report", name, REPORTS)
-    report: StatsReport = import_module(REPORTS[name]).RECIPE
+    report: StatsReport = load(REPORTS[name])
     return report.with_defaults(_given(report, arguments)) if arguments else report
 
 

@@ -14,13 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.collecting import Collector
-from alltrace.recipes.analysis.distribution import COUNT, VALUE, group, plain, statistics
+from alltrace.recipes.analysis.distribution import COUNT, group
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
+from alltrace.recipes.row_stream import RowStream, merged, merged_spilled, sliced_ranks
+from alltrace.recipes.sql_recipe import SqlRecipe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from typing import Self
+
+    from alltrace.recipes.row_stream import StreamedRank
 
 CellKind = Literal["text", "int", "real", "time", "mean_time", "percent", "size", "throughput", "ticks"]
 
@@ -145,16 +149,19 @@ class StatsReport(Recipe):
         return Answer(table, tuple(cell.answer_column() for cell in cells), tuple(notes))
 
 
-class SumReport(StatsReport):
+class SumReport(StatsReport, SqlRecipe):
     """A report with a row of statistics per name.
 
-    A subclass says which rows there are (`rows`) and what they are called (`labels`); the rest is the same in all.
+    A subclass has the statement that gives a rank's events (`events`) and what their keys are called (`labels`); the rest is the
+    same in all.
 
     Attributes:
-        keys: The columns, beside `value`, of what `rows` gives.
+        keys: The columns, beside `value`, of `events`.
+        events: A SELECT of `rank`, `keys` and `value` (whole ns or bytes), a row for each event; see `SqlRecipe`.
+        labels: An expression over the keys for the title of each of `named` and for each of `hidden`; null is an empty text. Keys
+            of equal labels become one row.
         counted: Title of the number of events.
-        what: What an event is, in the columns' documentation.
-        named: The cells after the statistics; `labels` fills them.
+        named: The cells after the statistics.
         hidden: Further labels that keep rows apart and are not printed.
         ties: How rows of equal totals are ordered: `count`, or titles of `named`, ascending.
         sizes: Whether the values are bytes rather than times.
@@ -162,6 +169,8 @@ class SumReport(StatsReport):
     """
 
     keys: ClassVar[tuple[str, ...]]
+    events: ClassVar[str]
+    labels: ClassVar[Mapping[str, str]]
     counted: ClassVar[str] = "Instances"
     named: ClassVar[tuple[Cell, ...]]
     hidden: ClassVar[tuple[str, ...]] = ()
@@ -184,62 +193,31 @@ class SumReport(StatsReport):
             return Chart("stacked_bars", self.rank_cell.header, (total,), name)
         return Chart("bars", name, (total,), detail=self.named[0].header if len(self.named) > 1 else None)
 
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
-        """The events of one rank: tables with the columns `keys` and `value` (int64, ns or bytes, no nulls)."""
-        raise NotImplementedError
+    def map_statement(self, options: Mapping[str, Any]) -> str:
+        """The distribution of the rank's values by key."""
+        return distribution_statement(self.keys, self.events.format_map(self.words(options)))
 
-    def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
-        """What distinct keys are called.
-
-        Args:
-            keys: A `pyarrow.Table` of the columns `keys`, a row per distinct key.
-            run: The run.
-            options: The options of the report.
-
-        Returns:
-            A string array for each of `named` and `hidden`; rows with equal labels become one row of the report.
-        """
-        raise NotImplementedError
-
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The distribution of the rank's values by key; the keys are dictionary-encoded."""
-        collector = Collector(self.keys)
-        for rows in self.rows(rank, options):
-            collector.add(rows)
-        return collector.table()
+    def reduce_statement(self, options: Mapping[str, Any]) -> str:
+        """The statistics of each name over all ranks, or by rank, the largest total first; with `quartiles` these too."""
+        by_rank = bool(options.get("by_rank"))
+        labels = {title: f"coalesce({expression}, '')" for title, expression in self.labels.items()}
+        order = ["total DESC", *(f'"{name}"' for name in self.ties)]
+        statistics = statistics_statement(labels, self.keys, by_rank=by_rank, quartiles=bool(options.get("quartiles")))
+        return f"{statistics}\nORDER BY {', '.join([RANK, *order] if by_rank else order)}"
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The statistics of each name over all ranks, the largest total first."""
         by_rank = bool(options.get("by_rank"))
-        tables = [with_rank(part) if by_rank else part.table for part in parts if part.table.num_rows]
-        if not tables:
+        if not any(part.table.num_rows for part in parts):
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
-        whole = tables[0] if len(tables) == 1 else pa.concat_tables([plain(table) for table in tables])
-        keys = [RANK, *self.keys] if by_rank else list(self.keys)
-        codes, first = group([whole.column(k) for k in keys])
-        distinct = plain(pc.take(whole.select(keys), pa.array(first)))
-        called = {RANK: distinct.column(RANK)} if by_rank else {}
-        titles = (*(cell.title for cell in self.named), *self.hidden)
-        labels = self.labels(distinct.select(list(self.keys)), run, options)
-        called.update((title, pc.fill_null(label, "")) for title, label in zip(titles, labels, strict=True))
-        rows, first = group(list(called.values()))
-        found = pa.table(called)
-        if len(first) < len(rows):  # else each key has a name of its own
-            found, codes = pc.take(found, pa.array(first)), rows[codes]
-        for name, column in statistics(codes, whole.column(VALUE).to_numpy(), whole.column(COUNT).to_numpy()).items():
-            found = found.append_column(name, column)
-        order = [(RANK, "ascending")] if by_rank else []
-        order += [("total", "descending"), *((name, "ascending") for name in self.ties)]
-        return self.answer(self._columns(pc.take(found, pc.sort_indices(found, order)), by_rank=by_rank), options)
-
-    def _columns(self, table: Any, *, by_rank: bool) -> dict[str, Any]:
+        table = self.over_parts(parts, run, options)
         columns = {cell.title: table.column(cell.title) for cell in self.named}
         if by_rank:
             columns[RANK_CELL.title] = table.column(RANK)
         columns.update(statistics_columns(table, self.counted, sizes=self.sizes, totaled=self.totaled))
         if not self.sizes:
             columns["Time"] = shares(table.column("total"), table.column(RANK) if by_rank else None)
-        return columns
+        return self.answer(columns, options)
 
 
 class TraceReport(StatsReport):
@@ -258,6 +236,10 @@ class TraceReport(StatsReport):
     height: ClassVar[str] = "Duration"
     called: ClassVar[str] = "Name"
 
+    def is_event_wise(self, options: Mapping[str, Any]) -> bool:
+        """Whether each row comes from one event of `tables` with the row's start, so that `rows` holds for any span of time."""
+        return True
+
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
         """Each event by when it was and how long it took."""
         header = {cell.title: cell.header for cell in self.cells}
@@ -270,6 +252,21 @@ class TraceReport(StatsReport):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rows of one rank."""
         return self.rows(rank, options)
+
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> RowStream:
+        """All rows, in the order of their starts, one span of time after the other."""
+        return RowStream(self._spans(ranks, run, options), self.reduce([], run, options).table)
+
+    def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Generator[Any, None, None]:
+        def rows(tables: RankTables) -> Any:
+            return self.map(tables, options)
+
+        if self.is_event_wise(options):
+            spans = merged(sliced_ranks(ranks, self.reads(options), rows))
+        else:
+            spans = merged_spilled(((rank.rank, rows(rank.whole())) for rank in ranks), self.order)
+        for parts in spans:
+            yield self.reduce(parts, run, options).table
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All rows, in the order of their starts."""
@@ -345,6 +342,8 @@ def without_null_words(table: Any) -> Any:
 def with_rank(part: Part, title: str = RANK) -> Any:
     """The part's table with a leading column of the rank's number."""
     table = part.table
+    if title in table.column_names:
+        return table
     return table.add_column(0, title, pa.array(np.full(table.num_rows, part.rank, np.int64)))
 
 

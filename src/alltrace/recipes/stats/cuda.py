@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import VALUE, group
+from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Option
-from alltrace.recipes.stats.base import BY_RANK, NVTX_NAME, Cell
+from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.stats.base import BY_RANK, NVTX_NAME, Cell, StatsReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,8 @@ MANGLED = Option("mangled", bool, default=False, help="Name kernels as the linke
 KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)
 
 KERNEL_KEYS = ("range", "name", "fallback")
+KERNEL_NAME = "coalesce(text_of(launch_range) || '/' || text_of(kernel), text_of(kernel))"
+"""What a kernel is called, over the keys `launch_range` and `kernel`; see `NamedKernels`."""
 
 COPY_LABELS = {
     "unknown": "Unknown", "HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "HtoA": "Host-to-Array", "AtoH": "Array-to-Host",
@@ -37,6 +40,38 @@ MEMORY_LABELS = {
 }  # fmt: skip
 
 CATEGORY = Cell("Category", "text", "CUDA_API, CUDA_KERNEL or MEMORY_OPER.")
+
+
+class NamedKernels(StatsReport, SqlRecipe):
+    """A report whose statement names kernels by its options: `{kernel}` is the id of the name, `{launch_range}` of the range."""
+
+    options = KERNEL_OPTIONS
+
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """The tables and columns that `map` reads under `options`: of the kernels' names those that are shown."""
+        unused = {"short_name", "mangled_name"} - {name_column(options)}
+        reads = super().reads(options)
+        reads["kernels"] = tuple(c for c in reads["kernels"] if c not in unused)
+        return reads
+
+    def words(self, options: Mapping[str, Any]) -> dict[str, str]:
+        """The expressions of a kernel's name, and of the range that it was launched in."""
+        name = name_column(options)
+        return {
+            "kernel": "name" if name == "name" else f"coalesce({name}, name)",
+            "launch_range": "launch_range" if options.get("nvtx_name") else "NULL::BIGINT",
+        }
+
+    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The rank's tables; `kernels` with the column `launch_range` where that is asked for."""
+        tables = super().rank_tables(rank, options)
+        if options.get("nvtx_name"):
+            tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
+        return tables
+
+    def computed_input(self, options: Mapping[str, Any]) -> str | None:
+        """The ranges around launches, where they are asked for."""
+        return "the NVTX range around each launch" if options.get("nvtx_name") else None
 
 
 def durations(table: Any) -> Any:
@@ -198,9 +233,3 @@ def launch_ranges(rank: RankTables, kernels: Any) -> Any:
     place = np.full(kernels.num_rows, -1, np.int64)
     place[kernel] = np.arange(len(kernel))
     return pc.take(names, pa.array(place, mask=place < 0))
-
-
-def memory_rows(rank: RankTables) -> Any:
-    """The copies and fills of a rank: `kind` and `value`, their durations in ns."""
-    copies = rank.table("copies", ["start", "end", "kind"])
-    return pa.table({"kind": column(copies, "kind"), VALUE: durations(copies)})

@@ -67,6 +67,10 @@ class CudaGpuTrace(TraceReport):
         Cell("Name", "text", "Kernel, copy or fill."),
     )
 
+    def is_event_wise(self, options: Mapping[str, Any]) -> bool:
+        """A kernel stands for itself, but for the range around its launch."""
+        return not options.get("nvtx_name")
+
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The kernels of one rank, then its copies, then its fills."""
         names = list(dict.fromkeys([*_PLACE, *kernel_columns(options), *_KERNEL.values()]))

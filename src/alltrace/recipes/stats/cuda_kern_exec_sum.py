@@ -4,29 +4,76 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, summarize
 from alltrace.recipes.base import Chart
-from alltrace.recipes.stats.base import RANK, RANK_CELL, Cell, StatsReport, with_rank
-from alltrace.recipes.stats.cuda import KERNEL_KEYS, KERNEL_OPTIONS, call_labels, column, kernel_keys, kernel_labels
-from alltrace.recipes.stats.cuda_exec import API_TABLE, KERNEL_TABLE, executions
+from alltrace.recipes.stats.base import RANK_CELL, Cell
+from alltrace.recipes.stats.cuda import KERNEL_NAME, NamedKernels
+from alltrace.recipes.stats.cuda_exec import API_TABLE, KERNEL_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+    from alltrace.recipes.base import Answer, Part, RunFacts
 
-_PHASES = {"T": "total_ns", "A": "api_ns", "Q": "queue_ns", "K": "kernel_ns"}
-_WORDS = {"T": "call and kernel together", "A": "the call", "Q": "the wait in the queue", "K": "the kernel"}
-_KEYS = ("pid", "tid", "device", "api", *KERNEL_KEYS)
-_STATISTICS = {"Avg": "mean", "Med": "median", "Min": "min", "Max": "max", "StdDev": "stddev"}
+_PHASES = {"T": "call and kernel together", "A": "the call", "Q": "the wait in the queue", "K": "the kernel"}
+_LABELS = {
+    "PID": "process_id",
+    "TID": "thread_id",
+    "DevId": "ordinal",
+    "API Name": "call_name(text_of(api))",
+    "Kernel Name": KERNEL_NAME,
+}
+_KEYS = ("rank", "process_id", "thread_id", "ordinal", "api", "launch_range", "kernel")
+# `launches` has a row for each call of a kernel: T from the start of the call to the end of call or kernel, whichever is later;
+# Q null where the kernel started before the end of the call. Medians are of numbers below 2^52, for which DuckDB's are exact;
+# deviations are from the integer part of the mean, so that all sums are of whole numbers.
+_MAP = """
+WITH launched AS (
+  SELECT rank, process, device, correlation, start, "end", {{launch_range}} AS launch_range, {{kernel}} AS kernel
+  FROM kernels WHERE "end" IS NOT NULL
+),
+launches AS (
+  SELECT launched.rank, pid AS process_id, tid AS thread_id, ordinal, api.name AS api, launch_range, kernel,
+    greatest(api."end", launched."end") - api.start AS T,
+    api."end" - api.start AS A,
+    if(launched.start >= api."end", launched.start - api."end", NULL) AS Q,
+    launched."end" - launched.start AS K
+  FROM launched
+    JOIN api ON launched.rank = api.rank AND launched.correlation = api.correlation
+      AND coalesce(launched.process, -1) = coalesce(api.process, -1)
+    LEFT JOIN processes ON processes.rank = api.rank AND processes.process = api.process
+    LEFT JOIN threads ON threads.rank = api.rank AND threads.thread = api.thread
+    LEFT JOIN devices ON devices.rank = launched.rank AND devices.device = launched.device
+  WHERE api."end" IS NOT NULL
+),
+keys AS (SELECT {keys}, {labels} FROM (SELECT DISTINCT {keys} FROM launches)),
+numbered AS (SELECT *, dense_rank() OVER (ORDER BY rank, {named}) AS g FROM keys),
+timed AS (SELECT g, {phases} FROM launches JOIN numbered ON {same}),
+sums AS (SELECT g, {sums} FROM timed GROUP BY g),
+summed AS (SELECT g, {statistics} FROM timed JOIN sums USING (g) GROUP BY g)
+SELECT rank, {named}, summed.* EXCLUDE (g) FROM summed JOIN (SELECT DISTINCT g, rank, {named} FROM numbered) USING (g)
+"""
+_SUMS = "count({p}) AS n_{p}, sum({p}) AS total_{p}, total_{p} // n_{p} AS center_{p}"
+_STATISTICS = """
+    any_value(n_{p}) AS "{p}Count", any_value(total_{p} / n_{p}) AS "{p}Avg", median({p}) AS "{p}Med", min({p}) AS "{p}Min",
+    max({p}) AS "{p}Max",
+    if("{p}Count" > 1, sqrt(greatest(
+      sum(square(({p} - center_{p})::HUGEINT))::DOUBLE - square(any_value(total_{p} - n_{p} * center_{p})::DOUBLE) / "{p}Count", 0
+    ) / ("{p}Count" - 1)), 0) AS "{p}StdDev\""""
+
+
+_MAP_STATEMENT = _MAP.format(
+    keys=", ".join(_KEYS),
+    labels=", ".join(f'{expression} AS "{name}"' for name, expression in _LABELS.items()),
+    named=", ".join(f'"{name}"' for name in _LABELS),
+    phases=", ".join(_PHASES),
+    same=" AND ".join(f"launches.{key} IS NOT DISTINCT FROM numbered.{key}" for key in _KEYS),
+    sums=", ".join(_SUMS.format(p=phase) for phase in _PHASES),
+    statistics=",".join(_STATISTICS.format(p=phase) for phase in _PHASES),
+)
 
 
 def _statistics(phase: str) -> tuple[Cell, ...]:
-    of = f"of {_WORDS[phase]}."
+    of = f"of {_PHASES[phase]}."
     return (
         Cell(f"{phase}Avg", "mean_time", f"Mean time {of}"),
         Cell(f"{phase}Med", "mean_time", f"Median time {of}"),
@@ -36,14 +83,19 @@ def _statistics(phase: str) -> tuple[Cell, ...]:
     )
 
 
-class CudaKernExecSum(StatsReport):
+class CudaKernExecSum(NamedKernels):
     """The times of launch, queue and execution, by thread, GPU, call and kernel; processes of different ranks stay apart."""
 
     name = "cuda_kern_exec_sum"
     title = "CUDA Kernel Launch & Exec Time Summary"
-    tables: ClassVar = {"kernels": KERNEL_TABLE, "api": API_TABLE}
+    tables: ClassVar = {
+        "kernels": KERNEL_TABLE,
+        "api": API_TABLE,
+        "processes": ("process", "pid"),
+        "threads": ("thread", "tid"),
+        "devices": ("device", "ordinal"),
+    }
     requires = ("kernels", "api")
-    options = KERNEL_OPTIONS
     cells = (
         Cell("PID", "int", "Process that made the call."),
         Cell("TID", "int", "Thread that made the call."),
@@ -56,61 +108,21 @@ class CudaKernExecSum(StatsReport):
     )
     chart = Chart("stacked_bars", "Kernel Name", ("AAvg (ns)", "QAvg (ns)", "KAvg (ns)"), detail="PID")
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The distribution of each phase (`phase`, an index of T, A, Q, K) by thread, device, call and kernel."""
-        kernels, phases = executions(rank, options)
-        keys = {**{k: column(phases, k) for k in _KEYS[:4]}, **kernel_keys(rank, kernels, options)}
-        codes, first = group(list(keys.values()))
-        distinct = pa.table(keys).take(pa.array(first))
-        parts = []
-        for number, name in enumerate(_PHASES.values()):
-            events = pa.table({"row": codes, VALUE: column(phases, name)}).drop_null()
-            part = collect({"row": column(events, "row")}, events.column(VALUE))
-            known = distinct.take(column(part, "row"))
-            phase = pa.array(np.full(part.num_rows, number, np.int8))
-            columns = {"phase": phase, **{k: column(known, k) for k in _KEYS}}
-            parts.append(pa.table({**columns, VALUE: column(part, VALUE), COUNT: column(part, COUNT)}))
-        return pa.concat_tables(parts)
+    def map_statement(self, options: Mapping[str, Any]) -> str:
+        """The rows of the rank, which no other rank has a part in."""
+        return _MAP_STATEMENT.format_map(self.words(options))
+
+    def reduce_statement(self, options: Mapping[str, Any]) -> str:
+        """The rows of all ranks, the longest mean total first."""
+        order = ('"TAvg" DESC', "rank", *(f'"{label}"' for label in _LABELS))
+        return f'SELECT rank AS "{RANK_CELL.title}", "TCount" AS "Count", * EXCLUDE (rank) FROM parts ORDER BY {", ".join(order)}'
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The statistics of each thread, device, call and kernel, the longest mean total first."""
-        tables = [with_rank(part) for part in parts if part.table.num_rows]
-        if not tables:
+        if not any(part.table.num_rows for part in parts):
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
-        whole = pa.concat_tables(tables)
-        keys = [RANK, *_KEYS]
-        codes, first = group([whole.column(k) for k in keys])
-        distinct = whole.select(keys).take(pa.array(first))
-        called = {
-            RANK_CELL.title: column(distinct, RANK),
-            "PID": column(distinct, "pid"),
-            "TID": column(distinct, "tid"),
-            "DevId": column(distinct, "device"),
-            "API Name": call_labels(run.texts(column(distinct, "api"))),
-            "Kernel Name": kernel_labels(distinct, run),
-        }
-        rows, first = group(list(called.values()))
-        found = pa.table(called).take(pa.array(first))
-        columns = {title: found.column(title) for title in called}
-        row = pa.array(rows[codes])
-        for number, phase in enumerate(_PHASES):
-            table = pa.table({"row": row, VALUE: whole.column(VALUE), COUNT: whole.column(COUNT)})
-            columns.update(_phase(table.filter(pc.equal(whole.column("phase"), number)), phase, found.num_rows))
-        columns["Count"] = columns.pop("TCount")
-        answer = pa.table(columns)
-        order = [("TAvg", "descending"), *((title, "ascending") for title in called)]
-        answer = answer.take(pc.sort_indices(answer, order))
-        return self.answer({k: answer.column(k) for k in answer.column_names}, options)
-
-
-def _phase(table: Any, phase: str, rows: int) -> dict[str, Any]:
-    """The statistics of one phase for each of `rows` rows; null where it has no values, but a count and deviation of 0."""
-    summary = summarize(table)
-    at = pc.index_in(pa.array(np.arange(rows)), column(summary, "row"))
-    columns = {f"{phase}{title}": column(summary, name).take(at) for title, name in _STATISTICS.items()}
-    columns[f"{phase}StdDev"] = pc.fill_null(columns[f"{phase}StdDev"], 0.0)
-    columns[f"{phase}Count"] = pc.fill_null(column(summary, COUNT).take(at), 0)
-    return columns
+        table = self.over_parts(parts, run, options)
+        return self.answer({name: table.column(name) for name in table.column_names}, options)
 
 
 RECIPE = CudaKernExecSum()

@@ -47,6 +47,10 @@ class CudaKernExecTrace(TraceReport):
         Cell("Kernel Name", "text", "Kernel."),
     )
 
+    def is_event_wise(self, options: Mapping[str, Any]) -> bool:
+        """A row is a call and a kernel."""
+        return False
+
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The kernels of one rank."""
         kernels, phases = executions(rank, options, _DIMS)

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.collecting import in_pieces
 from alltrace.recipes.analysis.distribution import VALUE, group
-from alltrace.recipes.stats.base import SumReport
 from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from alltrace.recipes.base import RankTables, RunFacts
-
-
-class CallSum(SumReport):
-    """A report with a row of statistics per name of a call; `tables` names the one table of calls."""
-
-    keys: ClassVar[tuple[str, ...]] = ("name",)
-
-    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Any]:
-        """The calls that ended within the capture."""
-        ((table, columns),) = self.tables.items()
-        return map(timed, in_pieces(rank, table, columns, lengths=True))
-
-    def labels(self, keys: Any, run: RunFacts, options: Mapping[str, Any]) -> Sequence[Any]:
-        """The name."""
-        return [run.texts(keys.column("name").combine_chunks())]
 
 
 def timed(calls: Any) -> Any:

@@ -10,16 +10,19 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Chart, Part
-from alltrace.recipes.stats.base import RANK_CELL, Cell
+from alltrace.recipes.row_stream import RowStream, merged_spilled, spilled_parts
+from alltrace.recipes.stats.base import RANK_CELL, Cell, stack
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import Answer, RunFacts
+    from alltrace.recipes.row_stream import StreamedRank
+    from alltrace.recipes.stats.nvtx_stack import Numbering
 
 
 class NvtxGpuProjTrace(ProjectionReport):
@@ -50,24 +53,61 @@ class NvtxGpuProjTrace(ProjectionReport):
     )
     chart = Chart("scatter", "Projected Start (ns)", ("Projected Duration (ns)",), "Name")
 
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> RowStream:
+        """All ranges by number, behind the work outside of ranges, some numbers after the other."""
+        return RowStream(self._spans(ranks, run, options), self.reduce([], run, options).table)
+
+    def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Generator[Any, None, None]:
+        with spilled_parts((rank.rank, self.map(rank.whole(), options)) for rank in ranks) as parts:
+            first = _outside([(part.rank, outside_rows(part.table)) for part in parts], options)
+            yield self.answer(
+                {cell.title: [row.get(cell.title) for row in first] for cell in self.answer_cells(options)}, options
+            ).table
+            inside = (Part(part.rank, _inside(part.table)) for part in parts)
+            numberings = number_ranges(inside, run, "source_row")
+            rows = ((part.rank, _rows(part, by, run)) for part, by in zip(parts, numberings, strict=True))
+            for spans in merged_spilled(rows, "RangeId"):
+                yield self.answer(_in_order([part.table for part in spans]), options).table
+
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges by number, behind the work outside of ranges."""
-        by_rank = bool(options.get("by_rank"))
-        alone = [(part.rank, outside_rows(part.table)) for part in parts]
-        outside = [(rank, row) for rank, rows in alone for row in rows.drop_columns(["correlations"]).to_pylist()]
-        parts = [Part(part.rank, pc.filter(part.table, pc.is_valid(part.table.column("start")))) for part in parts]
-        parts = [part for part in parts if part.table.num_rows]
-        columns: dict[str, Any] = {cell.title: [] for cell in self.answer_cells(options)}
-        if parts:
-            columns = trace_columns(parts, run)
-        if outside and not by_rank:
-            rank, last = max(outside, key=lambda o: o[1]["last"])
-            number = _distinct(rows.column("correlations") for _, rows in alone if rows.num_rows)
-            merged = {**last, "first": min(row["first"] for _, row in outside), "operations": number}
-            outside = [(rank, merged)]
-        first = [outside_row(rank, row) for rank, row in outside]
-        joined = {c.title: _joined([r.get(c.title) for r in first], columns[c.title]) for c in self.answer_cells(options)}
-        return self.answer(joined, options)
+        first = _outside([(part.rank, outside_rows(part.table)) for part in parts], options)
+        inside = [Part(part.rank, _inside(part.table)) for part in parts]
+        numberings = number_ranges(inside, run, "source_row")
+        columns = _in_order([_rows(part, by, run) for part, by in zip(inside, numberings, strict=True)])
+        titles = [cell.title for cell in self.answer_cells(options)]
+        return self.answer({t: _joined([row.get(t) for row in first], columns.get(t, [])) for t in titles}, options)
+
+
+def _outside(alone: Sequence[tuple[int, Any]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The cells of work outside all ranges: one row, or by rank one each, from each rank's `outside_rows`."""
+    outside = [(rank, row) for rank, rows in alone for row in rows.drop_columns(["correlations"]).to_pylist()]
+    if outside and not options.get("by_rank"):
+        rank, last = max(outside, key=lambda o: o[1]["last"])
+        number = _distinct(rows.column("correlations") for _, rows in alone if rows.num_rows)
+        outside = [(rank, {**last, "first": min(row["first"] for _, row in outside), "operations": number})]
+    return [outside_row(rank, row) for rank, row in outside]
+
+
+def _inside(table: Any) -> Any:
+    """The rows of a part that stand for ranges."""
+    return pc.filter(table, pc.is_valid(table.column("start")))
+
+
+def _rows(part: Part, numbering: Numbering, run: RunFacts) -> Any:
+    return pa.table(trace_columns(part.rank, _inside(part.table), numbering, run))
+
+
+def _in_order(tables: Sequence[Any]) -> dict[str, Any]:
+    """The columns of all ranges in the order of their numbers; none where there is no range."""
+    some = [table for table in tables if table.num_rows]
+    if not some:
+        return {}
+    whole = stack(some)
+    number = integers(whole.column("RangeId"))
+    if (number[1:] < number[:-1]).any():
+        whole = pc.take(whole, pa.array(np.argsort(number, kind="stable")))
+    return {name: whole.column(name) for name in whole.column_names}
 
 
 def outside_rows(table: Any) -> Any:
@@ -103,41 +143,31 @@ def _joined(first: list[Any], rest: Any) -> Any:
     return pa.chunked_array([pa.array(first, array.type), *chunks])
 
 
-def trace_columns(parts: Sequence[Part], run: RunFacts) -> dict[str, Any]:
-    """The cells of all ranges of some ranks, by title, in the order of their numbers."""
-    number = np.concatenate(number_ranges(parts, run, "source_row"))
-    sizes = [part.table.num_rows for part in parts]
-    before = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    table = pa.concat_tables([part.table for part in parts]).combine_chunks()
+def trace_columns(rank: int, table: Any, numbering: Numbering, run: RunFacts) -> dict[str, Any]:
+    """The cells of all ranges of one rank, by title, from what `map` gave of them."""
     whole = ("first", "last", "start", "end", "operations", "PID", "TID", "Lvl", "NumChild", "parent")
     column = {name: integers(table.column(name), -1) for name in whole}
-    parent = np.where(column["parent"] >= 0, column["parent"] + before, -1)
+    number, parent = numbering.numbers(table.column("source_row")), column["parent"]
     codes, some = group([table.column("domain"), table.column("name")])
     distinct = pc.take(table, pa.array(some)).combine_chunks()
     labels = range_labels(distinct.column("domain").combine_chunks(), distinct.column("name").combine_chunks(), run)
     texts, place = stacks(column["Lvl"], parent, number)
-    styles = style_labels(table.column("kind").combine_chunks())
-    order: Any = slice(None)  # as they are: nothing is copied
-    if (number[1:] < number[:-1]).any():
-        order = np.argsort(number, kind="stable")
-    up = parent[order]
-    column = {name: values[order] for name, values in column.items()}
     return {
-        "Name": pc.take(labels, pa.array(codes[order])),
+        "Name": pc.take(labels, pa.array(codes)),
         "Projected Start": column["first"],
         "Projected Duration": column["last"] - column["first"],
         "Orig Start": column["start"],
         "Orig Duration": column["end"] - column["start"],
-        "Style": styles if isinstance(order, slice) else pc.take(styles, pa.array(order)),
+        "Style": style_labels(table.column("kind").combine_chunks()),
         "PID": column["PID"],
         "TID": column["TID"],
         "NumGPUOps": column["operations"],
         "Lvl": column["Lvl"],
         "NumChild": column["NumChild"],
-        "RangeId": number[order],
-        "ParentId": pa.array(number[np.maximum(up, 0)], mask=up < 0),
-        "RangeStack": pc.take(texts, pa.array(place[order])),
-        RANK_CELL.title: np.repeat([part.rank for part in parts], sizes)[order],
+        "RangeId": number,
+        "ParentId": pa.array(number[np.maximum(parent, 0)] if len(number) else number, mask=parent < 0),
+        "RangeStack": pc.take(texts, pa.array(place)),
+        RANK_CELL.title: np.full(len(number), rank, np.int64),
     }
 
 

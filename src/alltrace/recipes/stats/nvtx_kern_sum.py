@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.collecting import in_pieces
-from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, merge, summarize
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, statistics
 from alltrace.recipes.analysis.launch_matching import CALLS, Launches, match_launches
+from alltrace.recipes.analysis.merged_distributions import stacked
 from alltrace.recipes.analysis.nvtx_projection import Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.base import Chart
 from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 _PAIRS_AT_ONCE = 1 << 23
+_VALUES_AT_ONCE = 1 << 20
 _KERNEL = tuple(f"kernel_{key}" for key in KERNEL_KEYS)
 _KEYS = ("domain", "name", "kind", "PID", "TID", *_KERNEL)
 _INSTANCES = ("ranges", "kernels")
@@ -72,7 +74,7 @@ class NvtxKernSum(StatsReport):
         return dict.fromkeys(("ranges", "api"), "all kernels lie outside of ranges")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """Distributions of the times by range and kernel, with the numbers of ranges and kernels in each one's first row."""
+        """A row per range and kernel: the numbers of ranges and kernels, and the distribution of the times as two lists."""
         columns = dict.fromkeys(("start", "end", "process", "correlation", *kernel_columns(options)))
         kernels = rank.table("kernels", list(columns))
         names = kernel_keys(rank, kernels, options)
@@ -105,14 +107,14 @@ class NvtxKernSum(StatsReport):
         launched = np.zeros(len(length), bool)
         launched[calls.op] = True
         made.append(_outside(rank, names, np.flatnonzero(~launched), None, kernel_of, length))
-        return pa.concat_tables(made)
+        return _narrow(pa.concat_tables(made).combine_chunks())
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The statistics by range, thread and kernel."""
-        tables = [with_rank(part) for part in parts if part.table.num_rows]
-        if not tables:
+        some_rows = [part for part in parts if part.table.num_rows]
+        if not some_rows:
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
-        whole = pa.concat_tables(tables).combine_chunks()
+        whole = pa.concat_tables([with_rank(part).drop_columns([VALUE, COUNT]) for part in some_rows]).combine_chunks()
         by_id = [c for c in whole.column_names if c in (*_KEYS, *([RANK] if options.get("by_rank") else []))]
         id_of, first = group([whole.column(c) for c in by_id])
         described = pc.take(whole.select(by_id), pa.array(first)).combine_chunks()
@@ -127,9 +129,8 @@ class NvtxKernSum(StatsReport):
             keys = {RANK: column(described, RANK), **keys}
         of_id, some = group(list(keys.values()))  # ids that differ may be called the same
         group_of = of_id[id_of]
-        counted = {"group": pa.array(group_of), VALUE: whole.column(VALUE), COUNT: whole.column(COUNT)}
-        stats = summarize(merge([pa.table(counted)]))
-        stats = stats.take(pc.sort_indices(stats, [("group", "ascending")]))
+        ends = np.cumsum([part.table.num_rows for part in some_rows])[:-1]
+        stats = _statistics([part.table for part in some_rows], np.split(group_of, ends), len(some))
         inside = {}
         for instances in _INSTANCES:
             inside[instances] = np.zeros(len(some), np.int64)
@@ -194,19 +195,61 @@ def _part(
     kernel_rows: Ints,
     length: Ints,
 ) -> Any:
-    """The distribution of some pairs. `labels` and `kernels` say what each group of `keys` is."""
+    """A row for each of some groups of pairs. `labels` and `kernels` say what each group of `keys` is."""
     table = collect({"group": pa.array(keys)}, length[kernel_rows])
     of = integers(table.column("group"))
-    first = np.concatenate(([True], of[1:] != of[:-1])) if len(of) else np.empty(0, bool)
-    at = pa.array(of)
+    first = np.flatnonzero(np.diff(of, prepend=-1))
+    owner, stops = of[first], pa.array(np.append(first, len(of)).astype(np.int32))
     number = len(kernels)
     counts = [np.zeros(number, np.int64) if rows is None else _distinct(keys, rows, number) for rows in (range_rows, kernel_rows)]
     taken = pa.array(kernels)
     described = pa.table({**labels, **{f"kernel_{k}": pc.cast(c, pa.int64()).take(taken) for k, c in names.items()}})
-    described = described.cast(pa.schema([(k, pa.string() if k == "kind" else pa.int64()) for k in _KEYS])).take(at)
+    described = described.cast(pa.schema([(k, pa.string() if k == "kind" else pa.int64()) for k in _KEYS])).take(pa.array(owner))
     for instances, count in zip(_INSTANCES, counts, strict=True):
-        described = described.append_column(instances, pa.array(np.where(first, count[of], 0)))
-    return described.append_column(VALUE, table.column(VALUE)).append_column(COUNT, table.column(COUNT))
+        described = described.append_column(instances, pa.array(count[owner]))
+    for name in (VALUE, COUNT):
+        described = described.append_column(name, pa.ListArray.from_arrays(stops, table.column(name).combine_chunks()))
+    return described
+
+
+def _narrow(table: Any) -> Any:
+    """The table with its lists of numbers in the smallest type that holds them."""
+    for name in (VALUE, COUNT):
+        flat = pc.list_flatten(table.column(name))
+        types = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+        extent = pc.min_max(flat)
+        fits = next(t for t in types if _holds(t, extent["min"].as_py() or 0) and _holds(t, extent["max"].as_py() or 0))
+        table = table.set_column(table.column_names.index(name), name, table.column(name).cast(pa.list_(fits)))
+    return table
+
+
+def _holds(kind: Any, number: int) -> bool:
+    fits: bool = number.bit_length() < kind.bit_width
+    return fits
+
+
+def _statistics(tables: Sequence[Any], groups: Sequence[Ints], number: int) -> Any:
+    """The statistics of each of so many groups, in their order; `groups` has the group of each row of each table."""
+    orders = [np.argsort(of, kind="stable") for of in groups]
+    ordered = [of[order] for of, order in zip(groups, orders, strict=True)]
+    size = np.zeros(number, np.int64)
+    for table, of in zip(tables, groups, strict=True):
+        np.add.at(size, of, integers(pc.list_value_length(table.column(VALUE))))
+    reach = np.cumsum(size)
+    found = []
+    low = 0
+    while low < number:
+        high = max(int(np.searchsorted(reach, reach[low] - size[low] + _VALUES_AT_ONCE, "right")), low + 1)
+        codes, values, counts = [], [], []
+        for table, order, of in zip(tables, orders, ordered, strict=True):
+            begin, end = np.searchsorted(of, (low, high))
+            rows = table.select([VALUE, COUNT]).take(pa.array(order[begin:end]))
+            codes.append(np.repeat(of[begin:end] - low, integers(pc.list_value_length(rows.column(VALUE)))))
+            values.append(integers(pc.list_flatten(rows.column(VALUE))))
+            counts.append(integers(pc.list_flatten(rows.column(COUNT))))
+        found.append(pa.table(statistics(np.concatenate(codes), np.concatenate(values), np.concatenate(counts))))
+        low = high
+    return stacked(found)
 
 
 def _distinct(keys: Ints, rows: Ints, number: int) -> Ints:

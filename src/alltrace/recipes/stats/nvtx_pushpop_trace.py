@@ -10,18 +10,21 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.nvtx_projection import Line, Spans, close_ends
-from alltrace.recipes.base import Chart
-from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport
+from alltrace.recipes.base import Chart, Part
+from alltrace.recipes.row_stream import RowStream, merged_spilled, spilled_parts
+from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport, stack, with_rank
 from alltrace.recipes.stats.nvtx import is_kind, range_labels
 from alltrace.recipes.stats.nvtx_stack import children, levels, name_tree, number_ranges, pids_and_tids, stacks
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+    from alltrace.recipes.base import Answer, RankTables, RunFacts
+    from alltrace.recipes.row_stream import StreamedRank
+    from alltrace.recipes.stats.nvtx_stack import Numbering
 
     Ints = NDArray[np.int64]
 
@@ -82,37 +85,54 @@ class NvtxPushpopTrace(StatsReport):
                 "source_row": ranges.column("source_row"),
             })  # fmt: skip
 
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> RowStream:
+        """All ranges, in the order of their starts, one span of time after the other."""
+        tables = (self._in_order(parts, options).table for parts in merged_spilled(self._made(ranks, run, options), "Start"))
+        return RowStream(tables, self._in_order([], options).table)
+
+    def _made(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
+        with spilled_parts((rank.rank, self.map(rank.whole(), options)) for rank in ranks) as parts:
+            for part, numbering in zip(parts, number_ranges(parts, run, "source_row"), strict=True):
+                yield part.rank, _rows(part.table, numbering, run)
+
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges, in the order of their starts."""
-        parts = [part for part in parts if part.table.num_rows]
-        if not parts:
+        numberings = number_ranges(parts, run, "source_row")
+        made = [Part(part.rank, _rows(part.table, by, run)) for part, by in zip(parts, numberings, strict=True)]
+        return self._in_order(made, options)
+
+    def _in_order(self, parts: Sequence[Part], options: Mapping[str, Any]) -> Answer:
+        """The answer from the rows of each rank."""
+        tables = [
+            with_rank(part, RANK_CELL.title) if options.get("by_rank") else part.table for part in parts if part.table.num_rows
+        ]
+        if not tables:
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
-        number = np.concatenate(number_ranges(parts, run, "source_row"))
-        sizes = [part.table.num_rows for part in parts]
-        before = np.repeat(np.cumsum(sizes) - sizes, sizes)
-        table = pa.concat_tables([part.table for part in parts]).combine_chunks()
-        column = {name: integers(table.column(name), -1) for name in table.column_names if name not in ("domain", "name")}
-        parent = np.where(column["parent"] >= 0, column["parent"] + before, -1)
-        codes, first = group([table.column("domain"), table.column("name")])
-        distinct = pc.take(table.select(["domain", "name"]), pa.array(first)).combine_chunks()
-        labels = range_labels(distinct.column("domain").combine_chunks(), distinct.column("name").combine_chunks(), run)
-        texts, place = stacks(column["Lvl"], parent, number)
-        order: Any = _order(column["Start"], column["End"], column["Lvl"], number)
-        if np.array_equal(order, np.arange(len(order))):
-            order = slice(None)  # as they are: nothing is copied
-        up = parent[order]
-        name = pa.DictionaryArray.from_arrays(pa.array(codes[order].astype(np.int32)), labels)
-        columns: dict[str, Any] = {k: column[k][order] for k in ("Start", "End", "DurChild", "PID", "TID", "Lvl", "NumChild")}
-        columns["Duration"] = columns["End"] - columns["Start"]
-        columns["DurNonChild"] = columns["Duration"] - columns["DurChild"]
-        columns["Name"] = name
-        columns["RangeId"] = number[order]
-        columns["ParentId"] = pa.array(number[np.maximum(up, 0)], mask=up < 0)
-        columns["RangeStack"] = pc.take(texts, pa.array(place[order]))
-        columns["NameTree"] = name_tree(columns["Lvl"], name)
-        if options.get("by_rank"):
-            columns[RANK_CELL.title] = np.repeat([part.rank for part in parts], sizes)[order]
-        return self.answer(columns, options)
+        whole = stack(tables)
+        order = _order(*(integers(whole.column(c)) for c in ("Start", "End", "Lvl", "RangeId")))
+        if not np.array_equal(order, np.arange(len(order))):
+            whole = pc.take(whole, pa.array(order))
+        return self.answer({name: whole.column(name) for name in whole.column_names}, options)
+
+
+def _rows(table: Any, numbering: Numbering, run: RunFacts) -> Any:
+    """The cells of a rank's ranges, by title, from what `map` gave."""
+    column = {name: integers(table.column(name), -1) for name in table.column_names if name not in ("domain", "name")}
+    number, parent = numbering.numbers(table.column("source_row")), column["parent"]
+    codes, first = group([table.column("domain"), table.column("name")])
+    distinct = pc.take(table.select(["domain", "name"]), pa.array(first)).combine_chunks()
+    labels = range_labels(distinct.column("domain").combine_chunks(), distinct.column("name").combine_chunks(), run)
+    name = pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), labels)
+    texts, place = stacks(column["Lvl"], parent, number)
+    columns: dict[str, Any] = {k: column[k] for k in ("Start", "End", "DurChild", "PID", "TID", "Lvl", "NumChild")}
+    columns["Duration"] = columns["End"] - columns["Start"]
+    columns["DurNonChild"] = columns["Duration"] - columns["DurChild"]
+    columns["Name"] = name
+    columns["RangeId"] = number
+    columns["ParentId"] = pa.array(number[np.maximum(parent, 0)] if len(number) else number, mask=parent < 0)
+    columns["RangeStack"] = pc.take(texts, pa.array(place))
+    columns["NameTree"] = name_tree(columns["Lvl"], name)
+    return pa.table(columns)
 
 
 def _order(start: Ints, end: Ints, level: Ints, number: Ints) -> Ints:

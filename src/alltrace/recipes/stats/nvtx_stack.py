@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -119,28 +119,44 @@ def name_tree(level: Ints, labels: Any) -> Any:
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pc.binary_join_element_wise(deep, some, ""))
 
 
-def number_ranges(parts: Sequence[Part], run: RunFacts, column: str) -> list[Ints]:
-    """The numbers of the ranges of each part, distinct over all: as in the report, the reports one after the other.
+class Numbering(NamedTuple):
+    """How the ranges of a rank are numbered.
+
+    Attributes:
+        in_report: Whether by their rows in its report, rather than by their order.
+        offset: What is added, so that numbers are distinct over all reports.
+    """
+
+    in_report: bool
+    offset: int
+
+    def numbers(self, rows: Any) -> Ints:
+        """The numbers of the ranges with these rows (an Arrow array) in the report."""
+        found = integers(rows, -1) if self.in_report else np.arange(1, len(rows) + 1)
+        return found + self.offset
+
+
+def number_ranges(parts: Iterable[Part], run: RunFacts, column: str) -> list[Numbering]:
+    """How the ranges of each part are numbered: as in the report, the reports one after the other.
 
     Args:
-        parts: Tables of ranges, one per rank.
+        parts: Tables of ranges, one per rank; each is looked at once.
         run: Says which rank is of which report.
         column: The column with the row number of the range in its report.
     """
     reports = {r.rank: tuple(r.reports) for r in run.ranks}
-    offsets: dict[object, int] = {}
     latest: dict[object, int] = {}
-    numbers = [integers(part.table.column(column), -1) for part in parts]
-    keys: list[object] = []
-    for position, (part, rows) in enumerate(zip(parts, numbers, strict=True)):
+    keys: list[tuple[object, bool]] = []
+    for part in parts:
+        rows = integers(part.table.column(column), -1)
         of = reports.get(part.rank, ())
+        # of several reports, or of a profiler that numbers nothing: by their order
         whole = len(of) == 1 and bool((rows >= 0).all())
-        keys.append(of if whole else part.rank)
-        if not whole:  # of several reports, or of a profiler that numbers nothing: by their order
-            numbers[position] = np.arange(1, len(rows) + 1)
-        latest[keys[-1]] = max(latest.get(keys[-1], 0), int(numbers[position].max(initial=0)))
+        keys.append((of if whole else part.rank, whole))
+        latest[keys[-1][0]] = max(latest.get(keys[-1][0], 0), int(rows.max(initial=0)) if whole else len(rows))
+    offsets: dict[object, int] = {}
     total = 0
     for key, last in latest.items():
         offsets[key] = total
         total += last
-    return [rows + offsets[key] for key, rows in zip(keys, numbers, strict=True)]
+    return [Numbering(whole, offsets[key]) for key, whole in keys]

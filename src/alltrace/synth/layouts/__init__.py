@@ -36,4 +36,4 @@ LAYOUTS: Mapping[str, Callable[[Scenario], Program]] = {
     "expert": ExpertParallel,
     "sharded": FullySharded,
 }
-"""Every kind of layout by its name."""
+"""The program of each of `alltrace.synth.scenario.LAYOUT_KINDS`."""

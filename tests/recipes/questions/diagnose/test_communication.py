@@ -9,14 +9,14 @@ import pytest
 
 from alltrace.recipes.questions.diagnose import communication
 from alltrace.recipes.questions.diagnose import late_ranks as late
-from alltrace.recipes.questions.diagnose.all_rank_facts import Board, Members
-from alltrace.recipes.questions.diagnose.recovered_time import Gain, Regain
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
+from alltrace.recipes.questions.diagnose.recovered_time import Gain, RecoveredTime
 
 STEPS, STEP_NS = 3, 1_000
 
 
 def made(seed):
-    """Random members of five ranks, of which one has none, and the board that they are on."""
+    """Random members of five ranks, of which one has none, and the facts of all ranks with them."""
     draw = np.random.default_rng(seed)
     count = 200
     rank, step = draw.choice([0, 1, 3, 4], count), draw.integers(0, STEPS, count)
@@ -45,59 +45,59 @@ def made(seed):
     more = {"waited": length, "moved": length, "fact": np.ones(count, bool), "certain": np.ones(count, bool)}
     members = Members(**dict(zip(names, values, strict=True)), **more)
     regions = np.stack((np.arange(STEPS), np.arange(1, STEPS + 1)), axis=1) * STEP_NS
-    board = Board.__new__(Board)
-    board.facts = {r: SimpleNamespace(steps=np.arange(STEPS), regions=regions + r, times=np.ones((STEPS, 9))) for r in range(5)}
-    board.ranks, board.steps, board.hosts = np.arange(5), np.arange(STEPS), {r: f"h{r // 2}" for r in range(5)}
+    all_ranks = AllRankFacts.__new__(AllRankFacts)
+    all_ranks.facts = {r: SimpleNamespace(steps=np.arange(STEPS), regions=regions + r, times=np.ones((STEPS, 9))) for r in range(5)}
+    all_ranks.ranks, all_ranks.steps, all_ranks.hosts = np.arange(5), np.arange(STEPS), {r: f"h{r // 2}" for r in range(5)}
     groups = [
         SimpleNamespace(number=n, name=f"g{n}", size=2, ranks=r) for n, r in enumerate([(0, 1), (2, 3), (1, 2), (3, 4), (0, 4)])
     ]
-    board.alignment = SimpleNamespace(groups=groups)
-    board.__dict__ |= {"members": members, "span_ns": STEPS * STEP_NS}
-    board.regained = lambda ceiling, change=None: Gain(ceiling)
-    return board, members
+    all_ranks.alignment = SimpleNamespace(groups=groups)
+    all_ranks.__dict__ |= {"members": members, "span_ns": STEPS * STEP_NS}
+    all_ranks.recovered = lambda ceiling, change=None: Gain(ceiling)
+    return all_ranks, members
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_gradients_are_of_communicators_and_operations_that_begin_late(seed):
-    board, members = made(seed)
+    all_ranks, members = made(seed)
     begins = (members.start - members.step * STEP_NS - members.rank) / STEP_NS
     found = np.zeros(len(begins), bool)
     for number in range(5):
         for op in ("AllReduce", "ReduceScatter"):
             rows = (members.communicator == number) & (members.op == op)
             found[rows] = rows.any() and np.percentile(begins[rows], 5) >= communication._GRADIENTS_BEGIN
-    assert communication._gradients(board, members).tolist() == found.tolist()
+    assert communication._gradients(all_ranks, members).tolist() == found.tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_slow_communicator_is_compared_with_each_like_it(seed):
-    board, members = made(seed)
-    board.alignment.groups[4].size = 3  # like no other
+    all_ranks, members = made(seed)
+    all_ranks.alignment.groups[4].size = 3  # like no other
     first = np.flatnonzero(np.append(True, np.diff(members.instance) != 0))
     rate = {}
-    for group in board.alignment.groups:
+    for group in all_ranks.alignment.groups:
         rates = [communication._bus_rate(members, r, group.size) for r in first if members.communicator[r] == group.number]
         if len(rates) >= 3:
             rate[group.number] = np.median(rates)
-    kinds = {g.number: (g.size, len({board.hosts[r] for r in g.ranks})) for g in board.alignment.groups}
+    kinds = {g.number: (g.size, len({all_ranks.hosts[r] for r in g.ranks})) for g in all_ranks.alignment.groups}
     slow = {}
     for number, own in rate.items():
         alike = [r for n, r in rate.items() if n != number and kinds[n] == kinds[number]]
         if alike and np.median(alike) >= communication._SLOW_RATE * own:
             slow[number] = 1 - 1 / (np.median(alike) / own)
-    assert communication._slow(board, members)[2] == slow
+    assert communication._slow(all_ranks, members)[2] == slow
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_who_arrives_last_is_told_by_the_members_of_each_rank(seed, monkeypatch):
-    board, members = made(seed)
+    all_ranks, members = made(seed)
     monkeypatch.setattr(late, "_LEAST_LAST", 1e-9)
     monkeypatch.setattr(late, "_LEAST_EXCESS", 0.0)
-    monkeypatch.setattr(Board, "own", np.ones((5, STEPS)))
-    monkeypatch.setattr(Board, "times", np.ones((5, STEPS, 9)))
+    monkeypatch.setattr(AllRankFacts, "own", np.ones((5, STEPS)))
+    monkeypatch.setattr(AllRankFacts, "times", np.ones((5, STEPS, 9)))
     waited = set(members.instance[members.last_arrival > members.start].tolist())
     last = np.isin(members.instance, list(waited)) & (members.start >= members.last_arrival)
-    shares = {f.ranks[0]: f.evidence["last_share"] for f in late.find(board, ())}
+    shares = {f.ranks[0]: f.evidence["last_share"] for f in late.find(all_ranks, ())}
     wanted = {r: (last & (members.rank == r)).sum() / len(waited) for r in range(5)}
     assert shares == {r: round(float(s), 3) for r, s in wanted.items() if s}
 
@@ -109,11 +109,11 @@ def test_nodes_of_collectives_are_found_rank_by_rank(seed):
     for rank in (0, 1, 3):
         rows = draw.permutation(20)[:12] if rank else np.empty(0, np.int64)
         parts.append(SimpleNamespace(rank=rank, member_row=rows, member_end=rows * 2, member_arrival=rows * 2 + 1))
-    regain = Regain.__new__(Regain)
-    regain.replay = SimpleNamespace(parts=parts, base=np.array([1, 101, 201]))
+    recovery = RecoveredTime.__new__(RecoveredTime)
+    recovery.replay = SimpleNamespace(parts=parts, base=np.array([1, 101, 201]))
     rank, row = draw.integers(0, 4, 50), draw.integers(0, 20, 50)
     of = {p.rank: (b, set(p.member_row.tolist())) for p, b in zip(parts, (1, 101, 201), strict=True)}
     ends = [of[r][0] + 2 * n if r in of and n in of[r][1] else -1 for r, n in zip(rank.tolist(), row.tolist(), strict=True)]
-    found = regain._nodes(rank, row)
+    found = recovery._nodes(rank, row)
     assert found[0].tolist() == ends
     assert found[1].tolist() == [e + 1 if e >= 0 else -1 for e in ends]

@@ -8,7 +8,7 @@ import pytest
 from tests.replay.jobs import COMPUTE_STREAM, GAP_NS, TALK_STREAM, Job, Rank
 
 from alltrace.recipes.questions.diagnose.host_time import Contribution
-from alltrace.recipes.questions.diagnose.recovered_time import Regain
+from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.replay.join import join
 from alltrace.replay.rank_graph import rank_graph
 
@@ -17,28 +17,28 @@ MEMBER = pa.schema(
 )
 
 
-def regain_of(ranks, members):
+def recovery_of(ranks, members):
     """The run of `Rank`s, as one without steps."""
     rows = {r.rank: np.array([m["row"] for m in members if m["rank"] == r.rank], np.int64) for r in ranks}
     given = {r.rank: Contribution(None, rank_graph(r, rows[r.rank])) for r in ranks}
     table = pa.Table.from_pylist(sorted(members, key=lambda m: (m["instance"], m["rank"])), MEMBER)
-    return Regain(join([g.graph for g in given.values()], table), given, table, None)
+    return RecoveredTime(join([g.graph for g in given.values()], table), given, table, None)
 
 
 @pytest.mark.parametrize(("transfer", "saved"), [(20_000, 4 * (20_000 + GAP_NS)), (250_000, 4 * (100_000 + GAP_NS))])
 def test_without_waits_compute_and_transfers_run_side_by_side(transfer, saved):
     job = Job(np.full((5, 2), 100_000), [[(0, 1)]] * 5, [transfer] * 5)
     ranks, end, members = job._play()
-    regain = regain_of(ranks, members)
+    recovery = recovery_of(ranks, members)
     rank, row = (np.array([m[c] for m in members], np.int64) for c in ("rank", "row"))
     # what is left is the longer of the two, and the first of the other
-    free = regain.saved_ns(regain.no_waits(rank, row, np.zeros(len(rank), np.bool_)))
+    free = recovery.saved_ns(recovery.no_waits(rank, row, np.zeros(len(rank), np.bool_)))
     assert free == pytest.approx(saved, abs=5 * GAP_NS)
     assert free < end
     # device work waits all the same for what ends a step
-    assert regain.saved_ns(regain.no_waits(rank, row, np.ones(len(rank), np.bool_))) == 0
+    assert recovery.saved_ns(recovery.no_waits(rank, row, np.ones(len(rank), np.bool_))) == 0
     # and nothing changes on the rank whose waits stay
-    assert regain.saved_ns(regain.no_waits(rank[rank == 0], row[rank == 0], np.zeros(5, np.bool_))) == 0
+    assert recovery.saved_ns(recovery.no_waits(rank[rank == 0], row[rank == 0], np.zeros(5, np.bool_))) == 0
 
 
 def queued(long_ns, short_ns, compute_ns):
@@ -75,27 +75,27 @@ def queued(long_ns, short_ns, compute_ns):
 
 def test_without_a_queue_the_short_one_waits_for_its_launch_only():
     ranks, members = queued(300_000, 20_000, 100_000)
-    regain = regain_of(ranks, members)
+    recovery = recovery_of(ranks, members)
     both, zeros, ones = np.array([0, 1]), np.zeros(2, np.int64), np.ones(2, np.int64)
     nothing, yes = np.full(2, -1), np.ones(2, np.bool_)
     # then the second kernel is the last to end, or the long one
-    order = regain.no_queue(both, ones, zeros, nothing, yes)
+    order = recovery.no_queue(both, ones, zeros, nothing, yes)
     recorded = 10_000 + 2 * 100_000 + 2 * GAP_NS + 320_000 - 500
     alone = 10_000 + 100_000 + GAP_NS + 300_000 - 500
-    assert regain.replay.recorded_ns == recorded
-    assert regain.saved_ns(order) == recorded - alone
+    assert recovery.replay.recorded_ns == recorded
+    assert recovery.saved_ns(order) == recorded - alone
     # an operation that waits for the long one all the same gains nothing
-    assert regain.saved_ns(regain.no_queue(both, ones, zeros, zeros, yes)) == 0
+    assert recovery.saved_ns(recovery.no_queue(both, ones, zeros, zeros, yes)) == 0
     # nor one rank alone
-    assert regain.saved_ns(regain.no_queue(both[:1], ones[:1], zeros[:1], nothing[:1], yes[:1])) == 0
+    assert recovery.saved_ns(recovery.no_queue(both[:1], ones[:1], zeros[:1], nothing[:1], yes[:1])) == 0
 
 
 def test_what_needs_nothing_of_the_one_behind_waits_for_the_one_ahead():
     ranks, members = queued(20_000, 300_000, 100_000)
-    regain = regain_of(ranks, members)
+    recovery = recovery_of(ranks, members)
     both, zeros, ones = np.array([0, 1]), np.zeros(2, np.int64), np.ones(2, np.int64)
-    order = regain.no_queue(both, ones, zeros, zeros, np.zeros(2, np.bool_))
+    order = recovery.no_queue(both, ones, zeros, zeros, np.zeros(2, np.bool_))
     recorded = 10_000 + 2 * 100_000 + 2 * GAP_NS + 320_000 - 500
-    assert regain.replay.recorded_ns == recorded
+    assert recovery.replay.recorded_ns == recorded
     # the second kernel follows the short one, and the long one behind it ends last
-    assert regain.saved_ns(order) == recorded - (10_000 + 100_000 + GAP_NS + 320_000 - 500)
+    assert recovery.saved_ns(order) == recorded - (10_000 + 100_000 + GAP_NS + 320_000 - 500)

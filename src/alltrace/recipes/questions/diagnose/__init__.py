@@ -1,7 +1,7 @@
 """The recipe `diagnose`: a ranked list of what costs a run time, and who is to blame.
 
-`facts` has what one rank contributes, `board` puts all ranks side by side, and each module of `DETECTORS` looks for a family of
-findings there. A new detector is a module with `find(board)`, listed in `DETECTORS`.
+`facts` has what one rank contributes, `all_ranks` puts all ranks side by side, and each module of `DETECTORS` looks for a family of
+findings there. A new detector is a module with `find(all_ranks)`, listed in `DETECTORS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
-    from alltrace.recipes.questions.diagnose.all_rank_facts import Board
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 
 DETECTORS = (
     "alltrace.recipes.questions.diagnose.compute",
@@ -88,7 +88,7 @@ class Diagnose(Recipe):
         from alltrace.recipes.analysis.run_replay import replay_of
         from alltrace.recipes.questions.diagnose import capture
         from alltrace.recipes.questions.diagnose import late_ranks as late
-        from alltrace.recipes.questions.diagnose.all_rank_facts import Board
+        from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 
         given = {p.rank: p.table for p in parts if p.table.facts is not None}
         if not given:
@@ -98,11 +98,11 @@ class Diagnose(Recipe):
                 ("nothing ran on a device for any time, so nothing could be judged",) if parts else (),
             )
         hosts = {r.rank: r.host for r in run.ranks}
-        board = Board(given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run))
-        found = [finding for module in DETECTORS for finding in import_module(module).find(board)]
-        found += late.find(board, _ranked(found, board))
-        rows = [_row(f, board) for f in [*capture.find(board, run), *_ranked(found, board)]]
-        return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(_limits(board)))
+        all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run))
+        found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
+        found += late.find(all_ranks, _ranked(found, all_ranks))
+        rows = [_row(f, all_ranks) for f in [*capture.find(all_ranks, run), *_ranked(found, all_ranks)]]
+        return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(_limits(all_ranks)))
 
     def _schema(self) -> Any:
         import pyarrow as pa
@@ -120,73 +120,73 @@ class Diagnose(Recipe):
         return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
 
 
-def _ranked(found: Sequence[Finding], board: Board) -> list[Finding]:
+def _ranked(found: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
     """What costs enough to be told, the largest loss first; of equal ones the surer."""
-    least = LEAST_SHARE * board.span_ns
+    least = LEAST_SHARE * all_ranks.span_ns
     return sorted(
         (f for f in found if f.told or f.lost_ns >= max(least, 1)), key=lambda f: (-f.lost_ns, -f.confidence, f.kind, f.ranks)
     )
 
 
-def _row(finding: Finding, board: Board) -> dict[str, Any]:
-    share = finding.lost_ns / board.span_ns if board.span_ns else 0.0
+def _row(finding: Finding, all_ranks: AllRankFacts) -> dict[str, Any]:
+    share = finding.lost_ns / all_ranks.span_ns if all_ranks.span_ns else 0.0
     return {
         "kind": finding.kind,
         "severity": severity_of(finding, share),
         "lost_ns": finding.lost_ns,
-        "lost_ns_per_step": None if board.whole_run else finding.lost_ns // max(len(board.steps), 1),
+        "lost_ns_per_step": None if all_ranks.whole_run else finding.lost_ns // max(len(all_ranks.steps), 1),
         "lost_share": share,
         "ranks": list(finding.ranks),
         "hosts": list(finding.hosts),
         "where": finding.where,
-        "evidence": {**finding.evidence, **_error_of(finding, board), "basis": finding.basis},
+        "evidence": {**finding.evidence, **_error_of(finding, all_ranks), "basis": finding.basis},
         "advice": finding.advice,
         "confidence": finding.confidence,
     }
 
 
-def _error_of(finding: Finding, board: Board) -> dict[str, float]:
-    return {"replay_error": round(board.replay_error or 0.0, 4)} if finding.basis == "replay" else {}
+def _error_of(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:
+    return {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.basis == "replay" else {}
 
 
-def _limits(board: Board) -> list[str]:
+def _limits(all_ranks: AllRankFacts) -> list[str]:
     """What could not be judged, and why."""
-    notes = [_basis(board)]
-    if board.whole_run:
+    notes = [_basis(all_ranks)]
+    if all_ranks.whole_run:
         notes.append("no steps were found, so the whole run is judged as one step, its start-up too")
     else:
-        judged = counted(len(board.steps), "step is", "steps are")
+        judged = counted(len(all_ranks.steps), "step is", "steps are")
         notes.append(f"{judged} judged; warm-up and checkpoint steps are left out")
-    if board.stepless:
+    if all_ranks.stepless:
         from alltrace.run.store import number_ranges
 
-        notes.append(f"no step to judge was found on rank {number_ranges(board.stepless)}, so it is left out")
-    if len(board.facts) < 2:
+        notes.append(f"no step to judge was found on rank {number_ranges(all_ranks.stepless)}, so it is left out")
+    if len(all_ranks.facts) < 2:
         notes.append("one rank alone: who waits for whom, slow ranks and uneven work could not be judged")
-    elif board.members is None:
+    elif all_ranks.members is None:
         notes.append(
             "no collective is matched across ranks: waiting, slow communicators and exposed communication could not be judged"
         )
-    if board.clocks_unknown:
+    if all_ranks.clocks_unknown:
         notes.append(
             "the clocks of some ranks that meet are not known well enough: slow communicators and exposed communication between "
             "them could not be judged"
         )
-    if any(f.graphs for f in board.facts.values()):
+    if any(f.graphs for f in all_ranks.facts.values()):
         notes.append("graphs hide their kernels: slow kernels and communication inside of graphs could not be judged")
-    if not any(f.ranges for f in board.facts.values()):
+    if not any(f.ranges for f in all_ranks.facts.values()):
         notes.append("without ranges, waiting for data is told by calls that read only")
     return notes
 
 
-def _basis(board: Board) -> str:
+def _basis(all_ranks: AllRankFacts) -> str:
     """What stands behind the losses."""
     from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
 
-    if board.replay_error is None:
+    if all_ranks.replay_error is None:
         return "the run was not replayed, so losses are ceilings"
-    error = f"{100 * board.replay_error:.2f} %"
-    if board.replay_error > MOST_ERROR:
+    error = f"{100 * all_ranks.replay_error:.2f} %"
+    if all_ranks.replay_error > MOST_ERROR:
         return f"the replay of the unchanged run is {error} away from it, more than {MOST_ERROR:.0%}, so losses are ceilings"
     return f"the unchanged run is replayed with an error of {error}; what does not follow from a replay is a ceiling"
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from alltrace.align.aligned import RESIDUALS_FOR_A_FACT
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
-from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, Gain, Regain
+from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, Gain, RecoveredTime
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.intervals import merge, overlap_ns
 
@@ -40,7 +40,7 @@ class Members:
     """The members of matched instances, in judged steps; arrays of n values, sorted by instance and rank.
 
     Attributes:
-        instance, communicator, rank, step, stream, size: Whole numbers; a step is a place in `Board.steps`.
+        instance, communicator, rank, step, stream, size: Whole numbers; a step is a place in `AllRankFacts.steps`.
         row: The row of the rank's `collectives`.
         op: The operation, as text.
         start, end: Aligned ns.
@@ -70,7 +70,7 @@ class Members:
     certain: NDArray[np.bool_]
 
 
-class Board:
+class AllRankFacts:
     """The facts of all ranks, on the steps that at least half of those with steps have.
 
     Where some ranks have steps, the others, of reports that end too soon, are not judged: a whole run is no step beside them.
@@ -144,7 +144,7 @@ class Board:
         lengths = self.times.sum(axis=2)
         return int(np.nansum(np.nanmedian(lengths, axis=0))) if lengths.size else 0
 
-    def gain(self, lost: Float, change: Callable[[Regain], Altered | None] | None = None) -> Gain:
+    def gain(self, lost: Float, change: Callable[[RecoveredTime], Altered | None] | None = None) -> Gain:
         """What the job gets back if each rank loses `lost` (ranks, steps) less.
 
         Args:
@@ -153,35 +153,35 @@ class Board:
         """
         if not lost.size:
             return Gain(0)
-        return self.regained(int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()), change)
+        return self.recovered(int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()), change)
 
-    def gain_of_waiting(self, lost: Float, change: Callable[[Regain], Altered | None] | None = None) -> Gain:
+    def gain_of_waiting(self, lost: Float, change: Callable[[RecoveredTime], Altered | None] | None = None) -> Gain:
         """What the job gets back if what all wait for takes `lost` (ranks, steps) less: the ceiling is of each step its median."""
         there = np.where(lost > 0, lost, np.nan)
         rows = ~np.isnan(there).all(axis=0)
-        return self.regained(int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0, change)
+        return self.recovered(int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0, change)
 
-    def regained(self, ceiling_ns: int, change: Callable[[Regain], Altered | None] | None = None) -> Gain:
+    def recovered(self, ceiling_ns: int, change: Callable[[RecoveredTime], Altered | None] | None = None) -> Gain:
         """What a replay gives back, or the ceiling where none can tell or it is too little to be told."""
-        if change is None or ceiling_ns < _WORTH_A_REPLAY * self.span_ns or self.regain is None:
+        if change is None or ceiling_ns < _WORTH_A_REPLAY * self.span_ns or self.recovery is None:
             return Gain(ceiling_ns)
-        changed = change(self.regain)
-        return Gain(ceiling_ns) if changed is None else Gain(self.regain.saved_ns(changed), "replay")
+        changed = change(self.recovery)
+        return Gain(ceiling_ns) if changed is None else Gain(self.recovery.saved_ns(changed), "replay")
 
     @cached_property
-    def _regain(self) -> Regain | None:
+    def _recovery(self) -> RecoveredTime | None:
         ready = self.alignment is not None and all(g.graph is not None for g in self._given.values())
         if not ready:
             return None
         replay = self._join([g.graph for g in self._given.values()])
-        return Regain(replay, self._given, self.alignment.members, None if self.whole_run else self.steps)
+        return RecoveredTime(replay, self._given, self.alignment.members, None if self.whole_run else self.steps)
 
     @property
-    def regain(self) -> Regain | None:
+    def recovery(self) -> RecoveredTime | None:
         """The run as it can be replayed; None where that cannot be, is too far from the run, or clocks are not known."""
-        if self.clocks_unknown or self._regain is None or self._regain.error > MOST_ERROR:
+        if self.clocks_unknown or self._recovery is None or self._recovery.error > MOST_ERROR:
             return None
-        return self._regain
+        return self._recovery
 
     @cached_property
     def clocks_unknown(self) -> bool:
@@ -191,7 +191,7 @@ class Board:
     @property
     def replay_error(self) -> float | None:
         """How far the replay of the unchanged run is from it, as a share of it; None where it is not replayed."""
-        return self._regain.error if self._regain is not None and not self.clocks_unknown else None
+        return self._recovery.error if self._recovery is not None and not self.clocks_unknown else None
 
     def culprits(self, lost: Float, share: float = CULPRIT_SHARE) -> NDArray[np.bool_]:
         """Which ranks lose at least `share` of what the worst loses over all steps."""

@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alltrace.recipes.base import RunFacts
-    from alltrace.recipes.questions.diagnose.all_rank_facts import Board
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
 _DAMAGED = re.compile(r"cut short|left out", re.IGNORECASE)
 _NEWER = re.compile(r"newer", re.IGNORECASE)
 
 
-def find(board: Board, run: RunFacts) -> list[Finding]:
+def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """Every fault of the capture; none costs time."""
     found = []
     missing = tuple(sorted(getattr(run.manifest, "missing_ranks", ()) or ()))
     if missing:
         found.append(
             _fault(
-                board,
+                all_ranks,
                 missing,
                 "missing ranks",
                 "There is no report of these ranks; capture them too, or recover their reports.",
                 {"missing": len(missing)},
             )
         )
-    found += _short(board, run)
+    found += _short(all_ranks, run)
     for pattern, where, advice in (
         (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
         (_DAMAGED, "damaged report", "A part of the report could not be read; capture it again, or judge by the rest."),
@@ -42,12 +42,12 @@ def find(board: Board, run: RunFacts) -> list[Finding]:
     ):
         ranks = _warned(run, pattern)
         if ranks:
-            found.append(_fault(board, ranks, where, advice, {"reports": len(ranks)}))
-    without = tuple(r for r, f in board.facts.items() if not f.ranges)
+            found.append(_fault(all_ranks, ranks, where, advice, {"reports": len(ranks)}))
+    without = tuple(r for r, f in all_ranks.facts.items() if not f.ranges)
     if without:
         found.append(
             _fault(
-                board,
+                all_ranks,
                 without,
                 "no ranges",
                 "No ranges were captured, so steps and code cannot be named; trace NVTX.",
@@ -55,22 +55,22 @@ def find(board: Board, run: RunFacts) -> list[Finding]:
                 "low",
             )
         )
-    hidden = tuple(r for r, f in board.facts.items() if f.graphs)
+    hidden = tuple(r for r, f in all_ranks.facts.items() if f.graphs)
     if hidden:
-        count = sum(board.facts[r].graphs for r in hidden)
+        count = sum(all_ranks.facts[r].graphs for r in hidden)
         advice = "CUDA graphs were traced as a whole, so their kernels are hidden; capture with --cuda-graph-trace=node."
-        found.append(_fault(board, hidden, "graphs hide kernels", advice, {"graph_launches": count}, "low"))
-    found += _clocks(board, run)
+        found.append(_fault(all_ranks, hidden, "graphs hide kernels", advice, {"graph_launches": count}, "low"))
+    found += _clocks(all_ranks, run)
     return found
 
 
 def _fault(
-    board: Board, ranks: Sequence[int], where: str, advice: str, evidence: dict[str, float], severity: str = "medium"
+    all_ranks: AllRankFacts, ranks: Sequence[int], where: str, advice: str, evidence: dict[str, float], severity: str = "medium"
 ) -> Finding:
-    return Finding("capture-fault", 0, tuple(ranks), where, advice, evidence, 1.0, board.hosts_of(ranks), severity=severity)
+    return Finding("capture-fault", 0, tuple(ranks), where, advice, evidence, 1.0, all_ranks.hosts_of(ranks), severity=severity)
 
 
-def _short(board: Board, run: RunFacts) -> list[Finding]:
+def _short(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """Ranks whose first or last step is not the others', where the program numbers its steps."""
     steps = run.alignment.steps if run.alignment is not None else None
     found: list[Finding] = []
@@ -95,7 +95,7 @@ def _short(board: Board, run: RunFacts) -> list[Finding]:
                 "first_missing_step" if where == "cut short" else "first_step": float(edge[late][0] + (where == "cut short")),
                 "steps": float(usual[1] - usual[0] + 1),
             }
-            found.append(_fault(board, ranks, where, advice, evidence))
+            found.append(_fault(all_ranks, ranks, where, advice, evidence))
     return found
 
 
@@ -106,7 +106,7 @@ def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:
     return tuple(r.rank for r in run.ranks if bad.intersection(r.reports))
 
 
-def _clocks(board: Board, run: RunFacts) -> list[Finding]:
+def _clocks(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     components: dict[int, list[str]] = {}
     for clock in run.manifest.clocks:
         components.setdefault(clock.component, []).append(clock.host)
@@ -114,8 +114,8 @@ def _clocks(board: Board, run: RunFacts) -> list[Finding]:
         return []
     largest = max(components.values(), key=len)
     apart = {h for c in components.values() if c is not largest for h in c}
-    ranks = [r for r, h in board.hosts.items() if h in apart]
+    ranks = [r for r, h in all_ranks.hosts.items() if h in apart]
     advice = (
         "No collective connects these hosts with the others, so only UTC stamps tell their clocks, which are off by milliseconds."
     )
-    return [_fault(board, ranks, "clocks not connected", advice, {"components": len(components)}, "low")]
+    return [_fault(all_ranks, ranks, "clocks not connected", advice, {"components": len(components)}, "low")]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.questions.diagnose.all_rank_facts import Board, Members
-    from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, Regain
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
+    from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
 
 _SLOW_RATE = 1.6
 """A communicator is slow when its peers' median bus bandwidth is at least this many times its own."""
@@ -31,14 +31,14 @@ _FACTORS = {"AllReduce": 2.0}
 _ONES = frozenset({"Broadcast", "Reduce", "Send", "Recv", "SendRecv"})
 
 
-def find(board: Board) -> list[Finding]:
+def find(all_ranks: AllRankFacts) -> list[Finding]:
     """`slow-communicator` or `low-bandwidth` of a link, `serialized-communication` and `exposed-communication`."""
-    members = board.members
+    members = all_ranks.members
     if members is None or not len(members.rank):
         return []
-    slow, excess, shares = _slow(board, members)
-    queued, found = _serialized(board, members)
-    exposed = _exposed(board, members, excess, shares, queued)
+    slow, excess, shares = _slow(all_ranks, members)
+    queued, found = _serialized(all_ranks, members)
+    exposed = _exposed(all_ranks, members, excess, shares, queued)
     return [*slow, *found, *exposed]
 
 
@@ -48,11 +48,11 @@ def _firsts(members: Members) -> NDArray[np.int64]:
     return np.flatnonzero(change)
 
 
-def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int64], dict[int, float]]:
+def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDArray[np.int64], dict[int, float]]:
     """Communicators far slower than others alike; for each member the transfer time too much, for each of them its part."""
     excess = np.zeros(len(members.rank), np.int64)
     first = _firsts(members)
-    groups = {g.number: g for g in board.alignment.groups}
+    groups = {g.number: g for g in all_ranks.alignment.groups}
     rates: dict[int, list[float]] = {}
     for row in first.tolist():
         group = groups.get(int(members.communicator[row]))
@@ -63,7 +63,7 @@ def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int
     slow: dict[int, float] = {}
     alike: dict[tuple[int, int], list[int]] = {}
     for number in typical:
-        alike.setdefault(_kind(board, groups[number]), []).append(number)
+        alike.setdefault(_kind(all_ranks, groups[number]), []).append(number)
     usual: dict[int, float] = {}
     for numbers in alike.values():
         values = np.array([typical[n] for n in numbers])
@@ -77,7 +77,7 @@ def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int
     for number, ratio in slow.items():
         rows = members.communicator == number
         excess[rows] = (members.moved[rows] * (1 - 1 / ratio)).astype(np.int64)
-    lost = board.spread(np.arange(len(excess)), excess)
+    lost = all_ranks.spread(np.arange(len(excess)), excess)
     shares = {number: 1 - 1 / ratio for number, ratio in slow.items()}
     named = sorted(slow, key=lambda n: -slow[n])
     evidence = {"slowdown": round(slow[named[0]], 2), "busbw_gb_per_s": round(typical[named[0]], 2), "communicators": len(named)}
@@ -89,8 +89,8 @@ def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int
         advice = (
             f"All communicators of rank {rank} are slow and those without it are not; check its network and NVLink connections."
         )
-        gain = board.regained(int(lost.max(axis=0).sum()), lambda run: run.less_transfer(shares))
-        hosts = board.hosts_of([rank])
+        gain = all_ranks.recovered(int(lost.max(axis=0).sum()), lambda run: run.less_transfer(shares))
+        hosts = all_ranks.hosts_of([rank])
         return (
             [Finding("low-bandwidth", gain.lost_ns, (rank,), where, advice, evidence, 0.7, hosts, basis=gain.basis)],
             excess,
@@ -98,8 +98,8 @@ def _slow(board: Board, members: Members) -> tuple[list[Finding], NDArray[np.int
         )
     ranks = sorted({r for n in named for r in groups[n].ranks})
     advice = f"Transfers of {where} take {slow[named[0]]:.1f} times as long as elsewhere; check the links of its ranks."
-    gain = board.gain_of_waiting(lost, lambda run: run.less_transfer(shares))
-    hosts = board.hosts_of(ranks)
+    gain = all_ranks.gain_of_waiting(lost, lambda run: run.less_transfer(shares))
+    hosts = all_ranks.hosts_of(ranks)
     return (
         [Finding("slow-communicator", gain.lost_ns, tuple(ranks), where, advice, evidence, 0.85, hosts, basis=gain.basis)],
         excess,
@@ -115,12 +115,12 @@ def _bus_rate(members: Members, row: int, size: int) -> float:
     return factor * total / int(members.transfer[row])
 
 
-def _kind(board: Board, group: Any) -> tuple[int, int]:
+def _kind(all_ranks: AllRankFacts, group: Any) -> tuple[int, int]:
     """The size of a communicator and the hosts that it spans: the links of those with the same should be alike."""
-    return group.size, len({board.hosts.get(r) for r in group.ranks})
+    return group.size, len({all_ranks.hosts.get(r) for r in group.ranks})
 
 
-def _serialized(board: Board, members: Members) -> tuple[NDArray[np.bool_], list[Finding]]:
+def _serialized(all_ranks: AllRankFacts, members: Members) -> tuple[NDArray[np.bool_], list[Finding]]:
     """Operations behind which one of another communicator queues on the same stream while the device waits."""
     order = np.lexsort((members.start, members.stream, members.rank))
     rank, stream, group = (v[order] for v in (members.rank, members.stream, members.communicator))
@@ -130,27 +130,27 @@ def _serialized(board: Board, members: Members) -> tuple[NDArray[np.bool_], list
     queued = np.zeros(len(order), bool)
     queued[order[:-1][behind]] = True
     # the one that queues waits for the one before it, which the device need not have waited for
-    lost = board.spread(np.flatnonzero(queued), members.moved[queued])
+    lost = all_ranks.spread(np.flatnonzero(queued), members.moved[queued])
     if not lost.any():
         return queued, []
-    chosen = board.culprits(lost)
+    chosen = all_ranks.culprits(lost)
     rows = rows_by(members.rank)
-    single = np.array([r in rows and _single(members, rows[r]) for r in board.ranks.tolist()])
+    single = np.array([r in rows and _single(members, rows[r]) for r in all_ranks.ranks.tolist()])
     chosen = single if (single & chosen).any() else chosen
-    ranks = board.ranks[chosen].tolist()
+    ranks = all_ranks.ranks[chosen].tolist()
     evidence = {"queued": int(queued.sum()), "waited_ns_per_step": float(np.round(lost[chosen].mean()))}
-    names = {g.number: g.name for g in board.alignment.groups}
+    names = {g.number: g.name for g in all_ranks.alignment.groups}
     where = ", ".join(names[n] for n in np.unique(members.communicator[queued]).tolist()[:3])
     advice = (
         "Collectives of independent communicators run one after another on one stream; give each communicator a stream of its own."
     )
-    needless = _gradients(board, members) & ~_last(members, members.communicator)
-    gain = board.gain_of_waiting(lost * chosen[:, None], lambda run: _unqueued(run, members, ranks, ~needless))
-    kind, hosts = "serialized-communication", board.hosts_of(ranks)
+    needless = _gradients(all_ranks, members) & ~_last(members, members.communicator)
+    gain = all_ranks.gain_of_waiting(lost * chosen[:, None], lambda run: _unqueued(run, members, ranks, ~needless))
+    kind, hosts = "serialized-communication", all_ranks.hosts_of(ranks)
     return queued, [Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.7, hosts, basis=gain.basis)]
 
 
-def _unqueued(run: Regain, members: Members, ranks: Sequence[int], needed: NDArray[np.bool_]) -> OtherOrder:
+def _unqueued(run: RecoveredTime, members: Members, ranks: Sequence[int], needed: NDArray[np.bool_]) -> OtherOrder:
     """The run with a stream for each communicator of `ranks`: an operation waits for the last one of its own only."""
     mine = np.flatnonzero(np.isin(members.rank, ranks))
     by_group = mine[np.lexsort((members.start[mine], members.communicator[mine], members.stream[mine], members.rank[mine]))]
@@ -174,7 +174,7 @@ def _single(members: Members, mine: NDArray[np.intp]) -> bool:
 
 
 def _exposed(
-    board: Board, members: Members, excess: NDArray[np.int64], shares: Mapping[int, float], queued: NDArray[np.bool_]
+    all_ranks: AllRankFacts, members: Members, excess: NDArray[np.int64], shares: Mapping[int, float], queued: NDArray[np.bool_]
 ) -> list[Finding]:
     """Transfers that the device waits for although something could hide them.
 
@@ -182,46 +182,46 @@ def _exposed(
     run under compute. What a layer needs of its peers at once (all-to-all, messages between stages, all-reduces that the forward
     pass has too) is no loss.
     """
-    hideable = _hideable(board, members) & ~queued
+    hideable = _hideable(all_ranks, members) & ~queued
     # what the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no transfer's
     first = _firsts(members)
     least = np.minimum.reduceat(members.moved - excess, first)
     amounts = np.where(hideable, np.repeat(least, np.diff(np.append(first, len(hideable)))), 0)
-    lost = board.spread(np.arange(len(amounts)), amounts)
+    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
     if not lost.any():
         return []
-    chosen = board.culprits(lost, 0.2)
-    ranks = board.ranks[chosen].tolist()
+    chosen = all_ranks.culprits(lost, 0.2)
+    ranks = all_ranks.ranks[chosen].tolist()
     evidence = {
         "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
-        "operations_per_step": round(float((amounts > 0).sum()) / max(len(board.steps) * len(ranks), 1), 1),
-        "all_exposed_ns_per_step": float(np.round(board.of("communication")[chosen].mean())),
+        "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
+        "all_exposed_ns_per_step": float(np.round(all_ranks.of("communication")[chosen].mean())),
     }
     ops, counts = np.unique(members.op[amounts > 0].astype(str), return_counts=True)
     advice = (
         "Devices wait for transfers that could run under compute; start them earlier, on their own stream, and wait for them later."
     )
     where = str(ops[counts.argmax()])
-    ends_step = _gradients(board, members) & ~hideable
+    ends_step = _gradients(all_ranks, members) & ~hideable
     free = (hideable | ends_step) & np.isin(members.rank, ranks)
 
-    def changed(run: Regain) -> OtherOrder:
+    def changed(run: RecoveredTime) -> OtherOrder:
         # what a slow communicator takes too long is told by itself
         weights = run.less_transfer(shares) if shares else None
         return run.no_waits(members.rank[free], members.row[free], ends_step[free], weights)
 
-    gain = board.gain_of_waiting(lost * chosen[:, None], changed)
-    kind, hosts = "exposed-communication", board.hosts_of(ranks)
+    gain = all_ranks.gain_of_waiting(lost * chosen[:, None], changed)
+    kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
     return [Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.7, hosts, basis=gain.basis)]
 
 
-def _gradients(board: Board, members: Members) -> NDArray[np.bool_]:
+def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
     """Which operations carry gradients, which the optimizer needs and no kernel before it."""
-    length = max(board.span_ns / max(len(board.steps), 1), 1)
+    length = max(all_ranks.span_ns / max(len(all_ranks.steps), 1), 1)
     begins = np.zeros(len(members.rank))
     for number, mine in rows_by(members.rank).items():
-        facts = board.facts[number]
-        at = np.searchsorted(facts.steps, board.steps[members.step[mine]])
+        facts = all_ranks.facts[number]
+        at = np.searchsorted(facts.steps, all_ranks.steps[members.step[mine]])
         begins[mine] = (members.start[mine] - facts.regions[at, 0]) / length
     found = np.zeros(len(members.rank), bool)
     for its in rows_by(members.communicator).values():
@@ -259,10 +259,10 @@ def _last(members: Members, *keys: NDArray[np.int64]) -> NDArray[np.bool_]:
     return found
 
 
-def _hideable(board: Board, members: Members) -> NDArray[np.bool_]:
+def _hideable(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
     """What could run under compute: gathered parameters, gradients, what a rank sends; but not what ends a step."""
     # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
     gathered = (members.op == "AllGather") & ~_last(members)
-    gradients = _gradients(board, members) & ~_last(members, members.communicator)
+    gradients = _gradients(all_ranks, members) & ~_last(members, members.communicator)
     found: NDArray[np.bool_] = gradients | gathered | _only_sent(members)
     return found

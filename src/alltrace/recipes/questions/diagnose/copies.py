@@ -12,29 +12,29 @@ from alltrace.recipes.questions.diagnose.finding import Finding
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alltrace.recipes.questions.diagnose.all_rank_facts import Board
-    from alltrace.recipes.questions.diagnose.recovered_time import Regain
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 
 _SLOW_COPY = 0.5
 """A rank's copies are slow when they reach at most this share of its peers' median rate."""
 
 
-def find(board: Board) -> list[Finding]:
+def find(all_ranks: AllRankFacts) -> list[Finding]:
     """`pageable-copy`, `sync-copy` and, of copies, `low-bandwidth`."""
-    return [*_blocking(board), *_slow(board)]
+    return [*_blocking(all_ranks), *_slow(all_ranks)]
 
 
-def _blocking(board: Board) -> list[Finding]:
+def _blocking(all_ranks: AllRankFacts) -> list[Finding]:
     found = []
     for name, advice in (
         ("pageable-copy", "Copies come from pageable memory, which is slow and blocks the host; pin the host buffers."),
         ("sync-copy", "Synchronous copies drain the device; use asynchronous copies on a stream of their own, or copy less often."),
     ):
-        lost = board.of(name)
+        lost = all_ranks.of(name)
         if not lost.any():
             continue
-        chosen = board.culprits(lost, 0.25)
-        facts = [f for f, c in zip(board.facts.values(), chosen, strict=True) if c]
+        chosen = all_ranks.culprits(lost, 0.25)
+        facts = [f for f, c in zip(all_ranks.facts.values(), chosen, strict=True) if c]
         evidence = {
             "stalled_ns_per_step": float(np.round(lost[chosen].mean())),
             "calls": int(np.median([f.call_counts.get(name, 0) for f in facts])),
@@ -42,17 +42,17 @@ def _blocking(board: Board) -> list[Finding]:
         rates = [r for f in facts for k, r in _rates(f).items() if name != "pageable-copy" or k.endswith("pageable")]
         if rates:
             evidence["gb_per_s"] = round(float(np.median(rates)), 2)
-        ranks = board.ranks[chosen].tolist()
+        ranks = all_ranks.ranks[chosen].tolist()
         where = facts[0].call_names.get(name, "copies")
-        gain = board.gain(lost, partial(_without, name))
-        hosts = board.hosts_of(ranks)
+        gain = all_ranks.gain(lost, partial(_without, name))
+        hosts = all_ranks.hosts_of(ranks)
         found.append(Finding(name, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.9, hosts, basis=gain.basis))
     return found
 
 
-def _slow(board: Board) -> list[Finding]:
+def _slow(all_ranks: AllRankFacts) -> list[Finding]:
     """Ranks whose copies of one kind are far slower than their peers'."""
-    rates = {rank: _rates(facts) for rank, facts in board.facts.items()}
+    rates = {rank: _rates(facts) for rank, facts in all_ranks.facts.items()}
     kinds = sorted({k for r in rates.values() for k in r})
     worst: dict[int, tuple[float, str, float, float]] = {}
     for kind in kinds:
@@ -65,10 +65,10 @@ def _slow(board: Board) -> list[Finding]:
                 worst[rank] = (rate / typical, kind, rate, typical)
     if not worst:
         return []
-    excess: NDArray[np.float64] = board.excess(board.of("copy") + board.of("pageable-copy") + board.of("sync-copy"))
-    lost = excess * np.isin(board.ranks, list(worst))[:, None]
-    chosen = board.culprits(lost)
-    ranks = board.ranks[chosen].tolist()
+    excess: NDArray[np.float64] = all_ranks.excess(all_ranks.of("copy") + all_ranks.of("pageable-copy") + all_ranks.of("sync-copy"))
+    lost = excess * np.isin(all_ranks.ranks, list(worst))[:, None]
+    chosen = all_ranks.culprits(lost)
+    ranks = all_ranks.ranks[chosen].tolist()
     if not ranks:
         return []
     _, kind, rate, typical = worst[ranks[0]]
@@ -80,13 +80,13 @@ def _slow(board: Board) -> list[Finding]:
     advice = (
         "Copies of these ranks are far slower than their peers'; check the PCIe link's width and speed, and the NUMA placement."
     )
-    gain = board.gain(lost * chosen[:, None], lambda run: run.less_copies({r: 1 - worst[r][0] for r in ranks}))
-    hosts = board.hosts_of(ranks)
+    gain = all_ranks.gain(lost * chosen[:, None], lambda run: run.less_copies({r: 1 - worst[r][0] for r in ranks}))
+    hosts = all_ranks.hosts_of(ranks)
     where = f"{kind} copies"
     return [Finding("low-bandwidth", gain.lost_ns, tuple(ranks), where, advice, evidence, 0.9, hosts, basis=gain.basis)]
 
 
-def _without(name: str, run: Regain) -> NDArray[np.int64] | None:
+def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_host(name)
 
 

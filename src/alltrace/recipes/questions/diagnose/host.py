@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.questions.diagnose.all_rank_facts import Board
-    from alltrace.recipes.questions.diagnose.recovered_time import Regain
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 
 _USUAL_SHARE = 0.6
 """A pause in at least this share of the steps is no rare one."""
@@ -57,44 +57,46 @@ _KINDS = {
 }
 
 
-def find(board: Board) -> list[Finding]:
+def find(all_ranks: AllRankFacts) -> list[Finding]:
     """One finding for each class of host delay that costs time."""
     found = []
     for name, kind in _KINDS.items():
-        lost = board.of(name)
+        lost = all_ranks.of(name)
         if not lost.any():
             continue
-        chosen = board.culprits(lost, _CULPRIT_SHARE)
+        chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
         if name == "host-pause":  # a pause that another rank's hides is one all the same
-            paused = np.array([f.paused_ns for f in board.facts.values()])
+            paused = np.array([f.paused_ns for f in all_ranks.facts.values()])
             chosen = paused >= _CULPRIT_SHARE * paused.max()
         if name == "launch":  # whose launches take longer than its kernels, even where waiting for others hides that
-            paced = np.array([f.launch_ns * f.kernels > f.kernel_total_ns for f in board.facts.values()])
+            paced = np.array([f.launch_ns * f.kernels > f.kernel_total_ns for f in all_ranks.facts.values()])
             chosen = paced if (paced & chosen).any() else chosen
-        ranks = board.ranks[chosen].tolist()
-        affected = (lost > 0.02 * np.maximum(board.own, 1)).mean(axis=1)[chosen].max(initial=0)
+        ranks = all_ranks.ranks[chosen].tolist()
+        affected = (lost > 0.02 * np.maximum(all_ranks.own, 1)).mean(axis=1)[chosen].max(initial=0)
         named, confidence = kind.kind, kind.confidence
         if name == "host-pause" and affected > _USUAL_SHARE:
             confidence = 0.5
-        where, evidence = _evidence(board, name, lost, chosen)
-        gain = board.gain(lost, partial(_without, name))
-        hosts = board.hosts_of(ranks)
+        where, evidence = _evidence(all_ranks, name, lost, chosen)
+        gain = all_ranks.gain(lost, partial(_without, name))
+        hosts = all_ranks.hosts_of(ranks)
         found.append(Finding(named, gain.lost_ns, tuple(ranks), where, kind.advice, evidence, confidence, hosts, basis=gain.basis))
     return found
 
 
-def _without(name: str, run: Regain) -> NDArray[np.int64] | None:
+def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_idle() if name == "idle" else run.no_host(name)
 
 
-def _evidence(board: Board, name: str, lost: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[str, dict[str, float]]:
-    facts = [f for f, c in zip(board.facts.values(), chosen, strict=True) if c]
+def _evidence(
+    all_ranks: AllRankFacts, name: str, lost: NDArray[np.float64], chosen: NDArray[np.bool_]
+) -> tuple[str, dict[str, float]]:
+    facts = [f for f, c in zip(all_ranks.facts.values(), chosen, strict=True) if c]
     mine = lost[chosen]
     evidence: dict[str, float] = {
         "stalled_ns_per_step": float(np.round(mine.mean())),
         "longest_step_ns": float(mine.max()),
         "steps_affected": int((mine > 0.1 * mine.max()).any(axis=0).sum()),
-        "steps": len(board.steps),
+        "steps": len(all_ranks.steps),
     }
     where = _most_common([f.call_names.get(name, "") for f in facts])
     if name in facts[0].call_counts:

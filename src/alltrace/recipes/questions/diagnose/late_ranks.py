@@ -12,7 +12,7 @@ from alltrace.trace.distinct import rows_by
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.questions.diagnose.all_rank_facts import Board
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 
 _LEAST_EXCESS = 0.01
 """A rank stands out when its own time exceeds the others' by this share of the step."""
@@ -21,15 +21,15 @@ _LEAST_LAST = 0.5
 """It must arrive last at this share of the operations at which somebody waits."""
 
 
-def find(board: Board, others: Sequence[Finding]) -> list[Finding]:
+def find(all_ranks: AllRankFacts, others: Sequence[Finding]) -> list[Finding]:
     """`straggler` for each rank that arrives last at most operations and that none of the `others` names among a few."""
-    members = board.members
-    if members is None or not len(members.rank) or len(board.ranks) < 3 or not len(board.steps):
+    members = all_ranks.members
+    if members is None or not len(members.rank) or len(all_ranks.ranks) < 3 or not len(all_ranks.steps):
         return []
-    few = len(board.ranks) / 2
+    few = len(all_ranks.ranks) / 2
     told = {r for f in others if len(f.ranks) <= few for r in f.ranks}
-    excess = board.excess(board.own)
-    length = float(np.median(np.nan_to_num(board.times.sum(axis=2))))
+    excess = all_ranks.excess(all_ranks.own)
+    length = float(np.median(np.nan_to_num(all_ranks.times.sum(axis=2))))
     # an operation counts where some wait at it can be told from an error of the clocks
     late = members.fact & (members.last_arrival > members.start)
     first = np.concatenate(([True], members.instance[1:] != members.instance[:-1]))
@@ -40,7 +40,7 @@ def find(board: Board, others: Sequence[Finding]) -> list[Finding]:
     lasts = np.flatnonzero(last)
     by_rank = rows_by(members.rank[lasts])
     found = []
-    for row, rank in enumerate(board.ranks.tolist()):
+    for row, rank in enumerate(all_ranks.ranks.tolist()):
         mine = lasts[by_rank[rank]] if rank in by_rank else lasts[:0]
         share = len(mine) / operations
         if rank in told or share < _LEAST_LAST or np.median(excess[row]) < _LEAST_EXCESS * length:
@@ -52,12 +52,12 @@ def find(board: Board, others: Sequence[Finding]) -> list[Finding]:
             "late_ns_per_step": float(np.round(excess[row].mean())),
             "last_share": round(share, 3),
             "steps_affected": int((excess[row] >= _LEAST_EXCESS * length).sum()),
-            "steps": len(board.steps),
+            "steps": len(all_ranks.steps),
         }
         advice = (
             f"Rank {rank} arrives last although its kernels and its host take no longer; look at what its device waits for before "
             "it communicates."
         )
-        gain, where, hosts = board.gain(lost), str(ops[counts.argmax()]), board.hosts_of([rank])
+        gain, where, hosts = all_ranks.gain(lost), str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
         found.append(Finding("straggler", gain.lost_ns, (rank,), where, advice, evidence, 0.7, hosts, basis=gain.basis))
     return found

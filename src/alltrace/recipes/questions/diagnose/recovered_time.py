@@ -59,7 +59,7 @@ Altered: TypeAlias = "Int64 | OtherOrder"
 """Other weights of the run's graph, or another graph."""
 
 
-class Regain:
+class RecoveredTime:
     """A run that can be replayed with less of something.
 
     Args:

@@ -1,0 +1,44 @@
+"""What became of an item that an engine worked on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from alltrace.trace.errors import AlltraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class Outcome(Generic[_Result]):
+    """What became of one item: its result, or the error that was raised on purpose.
+
+    Attributes:
+        index: The item's position.
+        result: What the function returned, or None.
+        error: The `AlltraceError` it raised, or None.
+    """
+
+    def __init__(self, index: int, result: _Result | None, error: AlltraceError | None) -> None:
+        self.index = index
+        self.result = result
+        self.error = error
+
+    def get(self) -> _Result:
+        """The result; raises the error where there is one."""
+        if self.error is not None:
+            raise self.error
+        return self.result  # type: ignore[return-value]
+
+
+def attempt(
+    index: int, function: Callable[[_Item, Callable[[int], None]], _Result], item: _Item, advance: Callable[[int], None]
+) -> Outcome[_Result]:
+    """The outcome of one item, in this process."""
+    try:
+        return Outcome(index, function(item, advance), None)
+    except AlltraceError as error:
+        return Outcome(index, None, error)

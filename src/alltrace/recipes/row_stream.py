@@ -1,0 +1,305 @@
+"""Answers with a row for each event, as they are made: sorted over all ranks, one span of time after the other.
+
+A rank gives its rows of one span at a time, read from its tables or, where a row needs more than that, from a file of its sorted
+rows in a temporary folder. Memory holds the rows of one span of all ranks.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.base import Part
+from alltrace.run.time_slices import PieceRoom, TimeSlices
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+    from alltrace.run.store import StoredRank
+
+    Ints = NDArray[np.int64]
+
+SPAN_ROWS = 1 << 19
+"""About so many rows of all ranks are in memory at once."""
+
+_FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
+_BATCH_ROWS = 1 << 16
+_BLOCK_ROWS = 1 << 12  # what is read at once of a file of sorted rows
+_ROOM_BYTES = 256 << 20
+_LAST = np.iinfo(np.int64).max
+
+
+class RowStream:
+    """The rows of an answer, once through.
+
+    Args:
+        tables: Makes the rows, as `pyarrow.Table`s. It is closed when it is read to its end, with `close`, or when nobody holds the
+            stream any more, and removes its temporary files then.
+        empty: A table without rows, for the schema of an answer without any.
+    """
+
+    def __init__(self, tables: Generator[Any, None, None], empty: Any) -> None:
+        self._made = tables
+        self._first = next((table for table in tables if table.num_rows), None)
+        self.schema = (empty if self._first is None else self._first).schema
+        self.is_empty = self._first is None
+
+    def tables(self, limit: int | None = None) -> Iterator[Any]:
+        """The rows, or the first `limit` of them, as `pyarrow.Table`s of one schema, each of which has rows."""
+        left = limit
+        while left != 0 and (table := self._next()) is not None:
+            part = table if left is None else table.slice(0, left)
+            left = None if left is None else left - part.num_rows
+            yield part
+
+    def batches(self, rows: int = _BATCH_ROWS) -> Iterator[Any]:
+        """The rows as `pyarrow.RecordBatch`es of up to `rows` rows."""
+        for table in self.tables():
+            yield from table.to_batches(max_chunksize=rows)
+
+    def read_all(self) -> Any:
+        """All rows as one `pyarrow.Table`."""
+        return pa.concat_tables([self.schema.empty_table(), *self.tables()]).unify_dictionaries()
+
+    def head(self, limit: int) -> tuple[Any, int]:
+        """The first `limit` rows as one `pyarrow.Table`, and how many there are after them; all are made, and few held."""
+        first, more = [self.schema.empty_table()], 0
+        for table in self.tables():
+            first.append(table.slice(0, limit))
+            more += table.num_rows - first[-1].num_rows
+            limit -= first[-1].num_rows
+        return pa.concat_tables(first).unify_dictionaries(), more
+
+    def close(self) -> None:
+        """Make no more rows, and remove the temporary files."""
+        self._first = None
+        self._made.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _next(self) -> Any:
+        if self._first is not None:
+            table, self._first = self._first, None
+            return table
+        table = next((table for table in self._made if table.num_rows), None)
+        return table if table is None or table.schema == self.schema else table.cast(self.schema)
+
+
+class StreamedRank:
+    """A rank whose rows are asked for span by span.
+
+    Args:
+        stored: The rank.
+        narrowed: Cuts the tables down to the steps that are asked about.
+    """
+
+    def __init__(self, stored: StoredRank, narrowed: Callable[[RankTables], RankTables]) -> None:
+        self.rank = stored.rank
+        self._stored = stored
+        self._narrowed = narrowed
+
+    def whole(self) -> RankTables:
+        """The rank's tables."""
+        return self._narrowed(self._stored)
+
+    def slices(self, tables: Collection[str], room: PieceRoom, rows: Callable[[RankTables], Any]) -> SpanRows:
+        """What `rows` makes of the rank's tables of one span; `tables` names those that it reads."""
+        return _SlicedRank(TimeSlices(self._stored, tables, room), lambda span: rows(self._narrowed(span)))
+
+
+class SpanRows(Protocol):
+    """The rows of one rank by their starts."""
+
+    rank: int
+
+    def sampled(self) -> tuple[Ints, Ints]:
+        """Some starts, int64 ns in no order, and how many rows each stands for."""
+        ...
+
+    def between(self, since_ns: int | None, until_ns: int | None) -> Any:
+        """The rows that start in a span as a `pyarrow.Table`; a row without a start is in the span without an end."""
+        ...
+
+
+class _SlicedRank:
+    def __init__(self, slices: TimeSlices, rows: Callable[[RankTables], Any]) -> None:
+        self.rank = slices.stored.rank
+        self.sampled = slices.sampled
+        self._slices = slices
+        self._rows = rows
+
+    def between(self, since_ns: int | None, until_ns: int | None) -> Any:
+        """The rows of the events that start in a span."""
+        return self._rows(self._slices.between(since_ns, until_ns))
+
+
+def sliced_ranks(ranks: Iterable[StreamedRank], tables: Collection[str], rows: Callable[[RankTables], Any]) -> list[SpanRows]:
+    """The rows of each rank where each comes from one event of `tables`, whose start is the row's.
+
+    Args:
+        ranks: The ranks.
+        tables: The tables of events that `rows` reads.
+        rows: Makes a table from the rank's tables, in which the events of one span are.
+    """
+    room = PieceRoom(_ROOM_BYTES)
+    return [rank.slices(tables, room, rows) for rank in ranks]
+
+
+class SpilledRows:
+    """The rows of one rank in a file, in a stable order of their starts.
+
+    Args:
+        path: The file to write.
+        rank: The rank.
+        table: Its rows, a `pyarrow.Table`.
+        order: The column of their starts, int64.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+
+    def __init__(self, path: Path, rank: int, table: Any, order: str) -> None:
+        self.rank = rank
+        self._path = path
+        self._order = order
+        start = _starts(table, order)
+        if (start[1:] < start[:-1]).any():
+            place = np.argsort(start, kind="stable")
+            table, start = table.take(pa.array(place)), start[place]
+        self._first, self._rows = start[::_BLOCK_ROWS].copy(), len(start)
+        _write_rows(path, table)
+
+    def sampled(self) -> tuple[Ints, Ints]:
+        """The first start of each block, and the rows of the block."""
+        rows = np.full(len(self._first), _BLOCK_ROWS, np.int64)
+        if len(rows):
+            rows[-1] = self._rows - _BLOCK_ROWS * (len(rows) - 1)
+        return self._first, rows
+
+    def between(self, since_ns: int | None, until_ns: int | None) -> Any:
+        """The rows that start in a span; only blocks that have some are read."""
+        # rows with a block's first start may end the block before it
+        low = 0 if since_ns is None else max(int(np.searchsorted(self._first, since_ns, "left")) - 1, 0)
+        high = len(self._first) if until_ns is None else int(np.searchsorted(self._first, until_ns, "left"))
+        with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file) as reader:
+            table = pa.Table.from_batches([reader.get_batch(n) for n in range(low, high)], reader.schema)
+        start = _starts(table, self._order)
+        first = 0 if since_ns is None else int(np.searchsorted(start, since_ns, "left"))
+        end = len(start) if until_ns is None else int(np.searchsorted(start, until_ns, "left"))
+        return table.slice(first, end - first)
+
+
+class _SpilledPart(Part):
+    """What `map` returned for one rank, in a file that is read whenever `table` is asked for."""
+
+    def __init__(self, path: Path, rank: int, table: Any) -> None:
+        super().__init__(rank, None)
+        self._path = path
+        _write_rows(path, table)
+
+    @property
+    def table(self) -> Any:
+        """What `map` returned."""
+        with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file) as reader:
+            return reader.read_all()
+
+
+@contextmanager
+def spilled_parts(ranks: Iterable[tuple[int, Any]]) -> Generator[list[Part], None, None]:
+    """The parts of all ranks, held in files until the end of the block.
+
+    Args:
+        ranks: Each rank's number and what its `map` returns, made one after the other.
+
+    Raises:
+        InputError: The files cannot be written.
+    """
+    with _temporary_folder() as folder:
+        yield [_SpilledPart(folder / f"{rank}.arrow", rank, table) for rank, table in ranks]
+
+
+def merged_spilled(ranks: Iterable[tuple[int, Any]], order: str) -> Generator[list[Part], None, None]:
+    """The rows of all ranks as by `merged`, of ranks that can only be made whole: they go to files first.
+
+    Args:
+        ranks: Each rank's number and its rows, made one after the other.
+        order: The column of their starts.
+
+    Raises:
+        InputError: The files cannot be written.
+    """
+    with _temporary_folder() as folder:
+        yield from merged([SpilledRows(folder / f"{rank}.arrow", rank, table, order) for rank, table in ranks])
+
+
+def merged(ranks: Sequence[SpanRows]) -> Generator[list[Part], None, None]:
+    """The rows of all ranks, one span of time after the other: of each span the rows of each rank, in the order of `ranks`."""
+    for since, until in spans([rank.sampled() for rank in ranks], SPAN_ROWS):
+        yield [Part(rank.rank, rank.between(since, until)) for rank in ranks]
+
+
+def spans(samples: Iterable[tuple[Ints, Ints]], span_rows: int) -> list[tuple[int | None, int | None]]:
+    """Spans of time that follow each other, open at both ends, with about `span_rows` rows each; the first has fewer.
+
+    Args:
+        samples: Starts and how many rows each stands for; see `SpanRows.sampled`.
+        span_rows: How many rows; a span has more where so many start at once.
+    """
+    found = list(samples)
+    starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in found)]) for side in (0, 1))
+    order = np.argsort(starts, kind="stable")
+    before = np.cumsum(rows[order]) - rows[order]
+    wanted = np.arange(min(_FIRST_ROWS, span_rows), int(rows.sum()), span_rows)
+    at = np.searchsorted(before, wanted, "left")
+    bounds = [int(b) for b in np.unique(starts[order][at[at < len(starts)]])]
+    return list(zip([None, *bounds], [*bounds, None], strict=True))
+
+
+@contextmanager
+def _temporary_folder() -> Generator[Path, None, None]:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="alltrace-rows-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise _no_room(Path(tempfile.gettempdir()), error) from error
+    with folder as place:
+        yield Path(place)
+
+
+def _write_rows(path: Path, table: Any) -> None:
+    table = table.combine_chunks().unify_dictionaries()  # a file has one dictionary for each column
+    try:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=_BLOCK_ROWS)
+    except OSError as error:
+        raise _no_room(path.parent, error) from error
+
+
+def _no_room(folder: Path, error: OSError) -> InputError:
+    return InputError(
+        folder,
+        found=f"the rows of the answer cannot be written there ({error.strerror or error})",
+        advice="make room, or set TMPDIR to a folder on a larger disk",
+    )
+
+
+def _starts(table: Any, order: str) -> Ints:
+    """The column of starts as NumPy int64; a row without one comes last."""
+    column = table.column(order)
+    found: Ints = (pc.fill_null(column, _LAST) if column.null_count else column).to_numpy()
+    return found

@@ -1,0 +1,56 @@
+"""From what a user names to a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.run.manifest import is_run
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.run.import_progress import Watcher
+    from alltrace.trace.kernel_rules import KernelRules
+
+
+def given_run(inputs: Sequence[str]) -> Path | None:
+    """The run directory that `inputs` are, where they are one and nothing else."""
+    if len(inputs) != 1 or not is_run(Path(inputs[0])):
+        return None
+    return Path(inputs[0])
+
+
+def resolve(
+    inputs: Sequence[str],
+    *,
+    cache_dir: Path | None = None,
+    jobs: int | None = None,
+    strict: bool = False,
+    rules: KernelRules | None = None,
+    watcher: Watcher | None = None,
+) -> Path:
+    """The run directory that `inputs` name: itself, or one in the cache made from the reports.
+
+    Args:
+        inputs: One run directory, or reports, folders, patterns and URLs.
+        cache_dir: The cache's folder; None for the user's.
+        jobs: The most processes of an import.
+        strict: Whether a report that cannot be read is an error.
+        rules: The kernel rules.
+        watcher: Is told of progress.
+
+    Raises:
+        InputError: An input does not exist, no report can be read, or the cache cannot be written or is not the user's.
+        StrictError: A report cannot be read, with `strict`.
+        UsageError: There is no input, or a run directory among others.
+    """
+    if not inputs:
+        raise UsageError("no run is named; expected a run directory, or reports")
+    given = given_run(inputs)
+    if given is not None:
+        return given
+    from alltrace.run.cache import imported_once  # it loads the readers
+
+    return imported_once(inputs, cache_dir=cache_dir, jobs=jobs, strict=strict, rules=rules, watcher=watcher)

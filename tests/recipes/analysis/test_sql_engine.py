@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from alltrace.recipes.analysis import sql_engine
+from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.trace.errors import AlltraceError
+
+NAMES = pa.table({"id": [1, 2], "value": ["one", "cudaLaunchKernel_v7000"]})
+
+
+def test_texts_of_ids() -> None:
+    found = run_statement("SELECT text_of(id) AS t FROM ids ORDER BY t", {"ids": pa.table({"id": [1, None, 7]}), "names": NAMES})
+    assert found.column("t").to_pylist() == ["one", None, None]
+
+
+def test_versions_of_calls_go() -> None:
+    found = run_statement("SELECT call_name(value) AS t FROM names ORDER BY id", {"names": NAMES})
+    assert found.column("t").to_pylist() == ["one", "cudaLaunchKernel"]
+
+
+def test_parameters_are_values_and_never_text_of_the_statement() -> None:
+    asked = "SELECT count(*) AS n FROM names WHERE value = $wanted"
+    assert run_statement(asked, {"names": NAMES}, {"wanted": "one", "other": 3}).column("n").to_pylist() == [1]
+    assert run_statement(asked, {"names": NAMES}, {"wanted": "' OR 1 = 1 --"}).column("n").to_pylist() == [0]
+
+
+def test_whole_numbers_of_128_bits_are_int64_where_they_fit() -> None:
+    found = run_statement("SELECT 1::HUGEINT AS a, (2::HUGEINT ** 100)::HUGEINT AS b", {})
+    assert found.schema.field("a").type == pa.int64()
+    assert found.to_pylist() == [{"a": 1, "b": 2**100}]
+
+
+def test_a_sum_beyond_128_bits_is_refused_in_a_sentence() -> None:
+    with pytest.raises(AlltraceError, match="too large to be summed exactly"):
+        run_statement("SELECT sum(i) FROM (VALUES (170141183460469231731687303715884105727::HUGEINT), (1)) t(i)", {})
+
+
+def test_memory_and_disk_that_do_not_suffice_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = sql_engine._Engine()
+    engine.database.execute("SET memory_limit = '8MiB'")
+    engine.database.execute("SET max_temp_directory_size = '0KiB'")
+    monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
+    with pytest.raises(AlltraceError, match=r"do not suffice for this question .*set TMPDIR"):
+        run_statement("SELECT a, count(*) FROM (SELECT hash(range) AS a FROM range(3000000)) GROUP BY a ORDER BY a", {})
+
+
+def test_a_statement_that_spills_is_exact_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = sql_engine._Engine()
+    engine.database.execute("SET memory_limit = '64MiB'")
+    monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
+    found = run_statement("SELECT sum(n) AS n FROM (SELECT hash(range) AS a, count(*) AS n FROM range(2000000) GROUP BY a)", {})
+    assert found.column("n").to_pylist() == [2_000_000]
+    folder = Path(engine.folder)
+    assert folder.is_dir()
+    engine.remove()
+    assert not folder.exists()
+
+
+def test_nothing_else_is_within_reach(tmp_path: object) -> None:
+    import duckdb
+
+    outside = pa.table({"a": [1]})
+    assert outside.num_rows
+    with pytest.raises(duckdb.Error):
+        run_statement("SELECT * FROM outside", {})

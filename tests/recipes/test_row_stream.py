@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import gc
+import io
+import itertools
+import tempfile
+from contextlib import redirect_stdout
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.making import kernel, make_run
+
+from alltrace.cli.csv_text import to_csv
+from alltrace.cli.main import main
+from alltrace.recipes import row_stream
+from alltrace.recipes.execution.ask import ask
+from alltrace.recipes.row_stream import RowStream, SpilledRows, merged_spilled, spans
+from alltrace.run import time_slices
+from alltrace.trace.errors import InputError
+
+TRACES = (
+    "stats:cuda_gpu_trace",
+    "stats:cuda_api_trace",
+    "stats:cuda_kern_exec_trace",
+    "stats:nvtx_pushpop_trace",
+    "stats:nvtx_gpu_proj_trace",
+)
+SIZES = {row_stream: ("SPAN_ROWS", "_FIRST_ROWS", "_BLOCK_ROWS", "_ROOM_BYTES"), time_slices: ("_SAMPLE_ROWS",)}
+
+
+def sizes(monkeypatch, rows, room_bytes=1 << 20):
+    """Spans, blocks and samples of so many rows."""
+    for module, names in SIZES.items():
+        for name in names:
+            monkeypatch.setattr(module, name, room_bytes if name == "_ROOM_BYTES" else rows)
+
+
+def rank_rows(starts):
+    """Kernels on two streams, copies and calls; a correlation id may occur several times."""
+    kernels = [kernel(s, s + 5, f"k{n % 3}", correlation=n % 7, stream=7 + n % 2) for n, s in enumerate(starts)]
+    copies = [{"start": s, "end": s + 2, "kind": "HtoD", "bytes": n, "correlation": n} for n, s in enumerate(starts[::2])]
+    api = [{"start": s - 1, "end": s, "name": "cudaLaunchKernel_v7000", "correlation": n % 5} for n, s in enumerate(starts)]
+    ranges = [
+        {"start": s - 1, "end": s + 2, "name": f"r{n % 2}", "kind": "pushpop", "end_thread": 0, "depth": 0, "source_row": n}
+        for n, s in enumerate(dict.fromkeys(s // 4 * 4 for s in starts))
+    ]
+    return {"kernels": kernels, "copies": copies, "api": api, "ranges": ranges}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.lists(st.integers(1, 12), max_size=12), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.sampled_from([0, 1 << 20]),
+    st.booleans(),
+)
+def test_a_stream_has_the_rows_of_the_table_in_its_order(tmp_path_factory, starts, rows, room_bytes, by_rank):
+    run = make_run(tmp_path_factory.mktemp("run") / "run", {n: rank_rows(sorted(one)) for n, one in enumerate(starts)})
+    with pytest.MonkeyPatch.context() as patch:
+        sizes(patch, rows, room_bytes)
+        for name in TRACES:
+            table = ask(run, name, {"by_rank": by_rank}).table
+            streamed = ask(run, name, {"by_rank": by_rank}, stream=True)
+            assert streamed.stream.is_empty == (table.num_rows == 0)
+            assert streamed.notes == ask(run, name, {"by_rank": by_rank}).notes
+            found = streamed.stream.read_all()
+            assert found.to_pylist() == table.to_pylist()
+            assert to_csv(found) == to_csv(table)
+
+
+@given(st.lists(st.lists(st.one_of(st.none(), st.integers(-3, 3))), max_size=4), st.integers(1, 9))
+def test_sorted_files_are_merged_with_lower_ranks_first(starts, rows):
+    tables = [
+        pa.table({"at": pa.array(one, pa.int64()), "row": pa.array([f"{rank} {n}" for n in range(len(one))], pa.string())})
+        for rank, one in enumerate(starts)
+    ]
+    wanted = [(at, row) for table in tables for at, row in zip(*table.to_pydict().values(), strict=True)]
+    wanted.sort(key=lambda row: (row[0] is None, row[0]))
+    with pytest.MonkeyPatch.context() as patch:
+        sizes(patch, rows)
+        found = []
+        for parts in merged_spilled(enumerate(tables), "at"):
+            some = [row for part in parts for row in zip(*part.table.to_pydict().values(), strict=True)]
+            found += sorted(some, key=lambda row: (row[0] is None, row[0]))
+    assert found == wanted
+
+
+def test_spans_have_about_as_many_rows_as_asked():
+    rank = (pa.array(range(0, 1000, 10)).to_numpy(), pa.array([10] * 100).to_numpy())
+    found = spans([rank, rank], 200)
+    assert found[0][0] is None
+    assert found[-1][1] is None
+    assert 9 <= len(found) <= 11
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(found))
+    assert spans([], 10) == [(None, None)]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    sizes(monkeypatch, 4)
+    return make_run(tmp_path / "run", {n: rank_rows(list(range(1, 60))) for n in range(3)})
+
+
+def left(tmp_path):
+    return list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.parametrize("name", ["cuda_gpu_trace", "cuda_kern_exec_trace", "nvtx_pushpop_trace", "nvtx_gpu_proj_trace"])
+def test_the_command_writes_what_the_table_says(run, tmp_path, name):
+    table = ask(run, f"stats:{name}").table
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["stats", name, str(tmp_path / "run"), "--format", "csv"]) == 0
+    assert out.getvalue() == to_csv(table)
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["stats", name, str(tmp_path / "run"), "--format", "csv", "--limit", "7"]) == 0
+    assert out.getvalue() == to_csv(table.slice(0, 7))
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["stats", name, str(tmp_path / "run"), "--limit", "7"]) == 0
+    assert f"... {table.num_rows - 7} more rows" in out.getvalue()
+    assert main(["stats", name, str(tmp_path / "run"), "--format", "parquet", "-o", str(tmp_path / "rows.parquet")]) == 0
+    assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == table.to_pylist()
+    assert not left(tmp_path)
+
+
+def test_a_stream_that_is_left_removes_its_files(run, tmp_path):
+    stream = ask(run, "stats:cuda_kern_exec_trace", stream=True).stream
+    assert len(left(tmp_path)) == 1
+    stream.close()
+    assert not left(tmp_path)
+    rows = ask(run, "stats:cuda_kern_exec_trace", stream=True).stream.batches()
+    assert next(rows).num_rows
+    del rows
+    gc.collect()
+    assert not left(tmp_path)
+
+
+def test_an_interrupted_command_leaves_no_file(run, tmp_path, monkeypatch):
+    read = SpilledRows.between
+    calls = []
+
+    def interrupted(*given):
+        calls.append(given)
+        if len(calls) > 9:
+            raise KeyboardInterrupt
+        return read(*given)
+
+    monkeypatch.setattr(SpilledRows, "between", interrupted)
+    before = sorted(tmp_path.iterdir())
+    for kind in ("csv", "parquet"):
+        calls.clear()
+        assert main(["stats", "cuda_kern_exec_trace", str(tmp_path / "run"), "--format", kind, "-o", str(tmp_path / "out")]) == 130
+        assert sorted(tmp_path.iterdir()) == before
+        assert not left(tmp_path)
+
+
+def test_a_full_disk_and_a_missing_folder_are_a_sentence(run, tmp_path, monkeypatch):
+    class Full:
+        def __init__(self, *_):
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pa, "OSFile", Full)
+        with pytest.raises(InputError, match=r"rows of the answer cannot be written there .No space left.*TMPDIR"):
+            ask(run, "stats:cuda_kern_exec_trace", stream=True)
+    assert not left(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"none: the rows of the answer cannot be written there .No such file.*TMPDIR"):
+        ask(run, "stats:cuda_kern_exec_trace", stream=True)
+
+
+def test_the_library_gives_batches(run):
+    for name in ("stats:cuda_gpu_trace", "stats:cuda_gpu_kern_sum"):
+        with run.recipe_rows(name, by_rank=True) as rows:
+            batches = list(rows.batches(10))
+        assert max(b.num_rows for b in batches) <= 10
+        assert pa.Table.from_batches(batches).to_pylist() == run.recipe(name, by_rank=True).to_pylist()
+
+
+def test_rows_of_another_schema_become_those_of_the_first():
+    def made():
+        yield pa.table({"x": pa.array([1], pa.int64())})
+        yield pa.table({"x": pa.array([2], pa.int32())})
+
+    stream = RowStream(made(), pa.table({"x": pa.array([], pa.int64())}))
+    assert stream.read_all().column("x").to_pylist() == [1, 2]
+    assert stream.read_all().num_rows == 0

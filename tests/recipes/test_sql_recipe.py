@@ -1,0 +1,77 @@
+"""The statement that a recipe shows gives, asked by `alltrace sql`, what the recipe computes."""
+
+from __future__ import annotations
+
+import pytest
+from tests.making import make_run
+from tests.recipes.test_every_recipe import options_of, tables_of
+
+from alltrace.cli.main import main
+from alltrace.recipes.base import Part
+from alltrace.recipes.execution.ask import resolve_options
+from alltrace.recipes.questions.sql import query
+from alltrace.recipes.registry import find, names
+from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.stats import REPORTS
+from alltrace.trace.errors import UsageError
+
+SQL = [n for n in (*names(), *(f"stats:{r}" for r in REPORTS)) if isinstance(find(n), SqlRecipe)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("sql") / "run", {rank: with_waits(tables_of(rank)) for rank in range(3)})
+
+
+def with_waits(tables):
+    """The tables with a call that waits, and with copies and a fill of each kind that a rule looks for."""
+    call, copy = tables["api"][0], tables["copies"][0]
+    calls = ("cudaStreamSynchronize", "cudaMemcpyAsync", "cudaMemcpy", "cudaMemset")
+    tables["api"] += [{**call, "name": name, "correlation": 900 + n, "process": 0} for n, name in enumerate(calls)]
+    tables["kernels"].append({**tables["kernels"][0], "short_name": "a"})
+    tables["ranges"].append({**tables["ranges"][0], "name": "a"})
+    of = {"bytes": 1 << 20, "process": 0, "src_kind": "pageable", "dst_kind": "pinned", "src_device": None}
+    kinds = ("DtoH", "DtoH", "memset")
+    tables["copies"] += [{**copy, **of, "kind": kind, "correlation": 901 + n} for n, kind in enumerate(kinds)]
+    return tables
+
+
+def test_there_are_such_recipes():
+    assert len(SQL) > 15
+
+
+@pytest.mark.parametrize("name", SQL)
+def test_the_statement_that_is_shown_gives_what_is_computed(name, run):
+    recipe = find(name)
+    options = resolve_options(recipe, options_of(recipe))
+    if recipe.computed_input(options) is not None:
+        with pytest.raises(UsageError, match="not found by SQL"):
+            recipe.shown_statement(options)
+        return
+    parts = [Part(r.rank, recipe.map(run.rank(r.rank), options)) for r in run.ranks]
+    computed = recipe.over_parts(parts, run, options)
+    shown = query(run, recipe.shown_statement(options)).table
+    assert computed.num_rows
+    assert shown.column_names == computed.column_names
+    assert _rows(shown) == _rows(computed)
+
+
+def _rows(table):
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=str)
+
+
+def test_the_command_line_prints_it_without_a_run(capsys):
+    assert main(["stats", "cuda_api_sum", "--show-sql"]) == 0
+    assert capsys.readouterr().out == find("stats:cuda_api_sum").shown_statement({"by_rank": False}) + "\n"
+
+
+def test_options_choose_among_expressions_of_ours(capsys):
+    assert main(["stats", "cuda_gpu_kern_sum", "--base", "--show-sql"]) == 0
+    assert "coalesce(short_name, name) AS kernel" in capsys.readouterr().out
+
+
+def test_what_loops_compute_has_no_statement():
+    with pytest.raises(UsageError, match="breakdown is not computed by SQL"):
+        find("breakdown").shown_statement({})
+    with pytest.raises(UsageError, match="the NVTX range around each launch"):
+        find("stats:cuda_gpu_kern_sum").shown_statement({"nvtx_name": True})
