@@ -41,10 +41,9 @@ unit: env ## the tests; those that need a real Nsight Systems or real reports ar
 	$(BIN)/python -m pytest -n auto
 
 coverage: env ## the same, measuring which lines and branches they run; fails below 90 % of lines
-	$(BIN)/python -m pytest -n auto --cov --cov-report=
-	$(BIN)/python tools/coverage_floor.py
+	@code=0; $(BIN)/python -m pytest -n auto --cov --cov-report= || code=$$?; $(BIN)/python tools/coverage_floor.py || code=1; exit $$code
 
-coverage-core: env ## which lines of the compiled modules the tests of tests/core run, on a build of their own; `make coverage` adds them
+coverage-core: env ## which lines of the compiled modules their tests run, on a build of their own; `make coverage` adds them
 	$(BIN)/python tools/core_coverage.py
 
 LIMIT ?= 30

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-CORE = ROOT / "build" / "linetrace" / "coverage.json"
+CORE = ROOT / "build" / "linetrace" / "lines.json"
 FLOOR_PERCENT = 90.0
 
 

@@ -29,3 +29,13 @@ def test_work_was_launched_by_its_own_process(tmp_path):
     work, waits = read(make_run(tmp_path, {0: rows}).rank(0), np.empty(0, np.int64))
     assert work.launch.tolist() == [1050, 2050]
     assert dict(zip(waits.start.tolist(), waits.track.tolist(), strict=True)) == {10: -1, 20: 0, 1050: -1, 2050: 1}
+
+
+def test_each_stream_of_each_device_is_a_track_of_its_own(tmp_path):
+    places = [(1, 9), (0, 7), (1, 7), (0, 9), (1, 9), (0, 8)]
+    devices = [{"device": d, "ordinal": d} for d in (0, 1)]
+    kernels = [kernel(100 * n, 100 * n + 10, device=device, stream=stream) for n, (device, stream) in enumerate(places)]
+    work, _ = read(make_run(tmp_path, {0: {"kernels": kernels, "devices": devices}}).rank(0), np.empty(0, np.int64))
+    # rows stand track by track
+    assert [work.tracks[t] for t in work.track.tolist()] == sorted(places)
+    assert work.tracks == sorted(set(places))

@@ -69,6 +69,8 @@ def test_groups_dilation_and_padding_by_name():
     assert alone[0] == 2 * (4 * 6) * 3
     same = flops("aten::conv1d", (1, 4, 10), (4, 1, 3), (), (), (), (), values=[None, None, None, "[1]", "same", "[2]", "4"])
     assert same[0] == 2 * (4 * 10) * 3
+    valid = flops("aten::conv1d", (1, 4, 10), (4, 1, 3), (), (), (), (), values=[None, None, None, "[1]", "valid", "[2]", "4"])
+    assert valid[0] == alone[0]
 
 
 def test_transposed_convolutions_count_by_their_input():
