@@ -1,15 +1,15 @@
-"""The drawing of packages is as the imports are, and no two modules import each other."""
+"""The drawing of packages is as the imports are."""
 
 from __future__ import annotations
 
 import pytest
 from tools import make_import_map
-from tools.make_import_map import drawing, module_graph, mutual_imports, package_graph
+from tools.make_import_map import drawing, module_graph, package_graph
 
 
 @pytest.fixture
 def tree(tmp_path):
-    """A package of three parts; `top.run.store` and `top.run.views` import each other, one of them for types only."""
+    """A package of three parts, with imports within a function and for types only."""
     files = {
         "top/__init__.py": "",
         "top/core/__init__.py": "",
@@ -25,10 +25,6 @@ def tree(tmp_path):
     return module_graph(tmp_path)
 
 
-def test_no_two_modules_import_each_other():
-    assert mutual_imports(module_graph()) == []
-
-
 def test_the_drawing_is_up_to_date():
     page = make_import_map.PAGE.read_text(encoding="utf-8")
     assert "```mermaid" in page
@@ -37,7 +33,6 @@ def test_the_drawing_is_up_to_date():
 
 def test_imports_within_functions_and_for_types_count(tree):
     assert tree["top.run.store"] == {"top.run.views", "top.core.loops"}
-    assert mutual_imports(tree) == [("top.run.store", "top.run.views")]
 
 
 def test_an_arrow_that_follows_from_others_is_left_out(tree):

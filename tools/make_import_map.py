@@ -45,11 +45,6 @@ def module_graph(source: Path = SOURCE) -> Graph:
     return {name: set(_imported(path, files)) - {name} for name, path in files.items()}
 
 
-def mutual_imports(modules: Graph) -> list[tuple[str, str]]:
-    """The pairs of modules that import each other."""
-    return [(a, b) for a, others in sorted(modules.items()) for b in sorted(others) if a < b and a in modules[b]]
-
-
 def package_graph(modules: Graph) -> Graph:
     """The parts of the top package, each with those that it imports; the top package itself is left out."""
     parts: Graph = {}

@@ -135,7 +135,7 @@ class OpenRun(Run):
         ranks: Sequence[int] | None = None,
         steps: str | None = None,
         skip_warmup: bool = False,
-        **options: Any,
+        **options: OptionValue,
     ) -> RowStream:
         """The rows of the answer of `recipe(name, ...)` as they are made, for answers that are larger than memory.
 

@@ -20,6 +20,8 @@ def test_a_recipe_of_another_package_is_found(monkeypatch):
     added(monkeypatch, "theirs", "alltrace.recipes.questions.overlap:RECIPE")
     assert "theirs" in registry.names()
     assert registry.find("theirs") is RECIPE
+    added(monkeypatch, "theirs", "alltrace.recipes.questions.overlap:Overlap")
+    assert isinstance(registry.find("theirs"), type(RECIPE))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,8 @@ def test_a_recipe_of_another_package_is_found(monkeypatch):
     [
         ("no.such.module:RECIPE", "no.such.module:RECIPE cannot be loaded"),
         ("alltrace.recipes.questions.overlap:NONE", "cannot be loaded"),
-        ("alltrace.recipes.questions.overlap:Overlap", "expected a Recipe"),
+        ("alltrace.recipes.registry:RECIPES", "expected a Recipe"),
+        ("alltrace.recipes.base:Recipe", "cannot be loaded"),
     ],
 )
 def test_a_broken_recipe_of_another_package_is_named(monkeypatch, value, says):

@@ -7,10 +7,12 @@ several reports into one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+
+    import pyarrow as pa
 
 ENVIRONMENT_ALLOWED = frozenset(
     """
@@ -101,7 +103,7 @@ class ReportReader(Protocol):
 
     report: Report
 
-    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of the wanted canonical event tables as (table name, `pyarrow.RecordBatch`), table by table.
 
         A batch has the columns of the table's `arrow_schema`, in that order; a column that the report lacks is all null. Times are
@@ -114,7 +116,7 @@ class ReportReader(Protocol):
         """
         ...
 
-    def dictionaries(self) -> dict[str, Any]:
+    def dictionaries(self) -> dict[str, pa.Table]:
         """The dictionaries of what was streamed, as `pyarrow.Table` by canonical name, `names` among them.
 
         Complete once all wanted tables were streamed; `names` holds only strings that a streamed row or a dictionary refers to.

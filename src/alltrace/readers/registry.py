@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from alltrace.readers.base import ReportProcess, ReportReader
 
 READERS = ("alltrace.readers.nsys", "alltrace.readers.kineto")
-"""Packages with a module `detect` (`is_report(path) -> bool`, `SUFFIXES`) and a module `read` (`open_report(path)`)."""
+"""Packages with `is_report(path) -> bool`, which are light to import, and a module `read` with `open_report(path)`."""
 
 NAMED = ("alltrace.readers.paraver",)
 """Such packages for what alltrace itself wrote: in a folder of reports it is no report, so it is read only when it is named."""
@@ -27,7 +27,7 @@ KNOWN = (
 
 def is_report(path: Path) -> bool:
     """Whether some reader takes `path` for one of its reports, by its name and its first bytes."""
-    return any(import_module(f"{package}.detect").is_report(path) for package in READERS)
+    return any(import_module(package).is_report(path) for package in READERS)
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
@@ -43,7 +43,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
         InputError: It does not exist, no reader takes it, or its reader finds it damaged.
     """
     for package in (*READERS, *NAMED):
-        if import_module(f"{package}.detect").is_report(path):
+        if import_module(package).is_report(path):
             more: dict[str, Any] = {"known": known} if any(p.source_id is not None for p in known) else {}
             if scratch is not None and package == READERS[0]:  # the others read what they are given
                 more["scratch"] = scratch

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def load(place: str) -> Any:
-    """The recipe at `place`: a module, which has it as `RECIPE`, or `module:Class` for one of several in a module."""
+    """The recipe at `place`: a module, which has it as `RECIPE`, or `module:Attribute`, a recipe or the class of one."""
     module, _, name = place.partition(":")
     found = getattr(import_module(module), name or "RECIPE")
-    return found() if name else found
+    return found() if isinstance(found, type) else found

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
+from alltrace.recipes.part import Part
 from alltrace.run.rank_tables import RankTables
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class AnswerColumn(NamedTuple):
 
 def answer_schema(
     columns: Sequence[AnswerColumn], texts: Collection[str] = (), decimals: Mapping[str, int | None] | None = None
-) -> Any:
+) -> pa.Schema:
     """The types of an answer's columns: a `pyarrow.Schema`, `rank` of 32 bits and other whole numbers of 64.
 
     Args:
@@ -61,7 +62,7 @@ def answer_schema(
     """
     import pyarrow as pa
 
-    def field(name: str) -> Any:
+    def field(name: str) -> pa.Field:
         if name in texts:
             return pa.field(name, pa.string())
         if decimals is None or name not in decimals:
@@ -181,30 +182,6 @@ class Answer(NamedTuple):
         if name not in tables:
             raise UsageError.unknown("table of the answer", name, tables)
         return Answer(tables[name].table, tables[name].columns, self.notes, name=name)
-
-
-class Part:
-    """What `map` returned for one rank.
-
-    Args:
-        rank: The rank.
-        table: What `map` returned.
-    """
-
-    def __init__(self, rank: int, table: Any) -> None:
-        self.rank = rank
-        self._table = table
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Part) and self.rank == other.rank and bool(self.table == other.table)
-
-    def __hash__(self) -> int:
-        return self.rank
-
-    @property
-    def table(self) -> Any:
-        """What `map` returned."""
-        return self._table
 
 
 class RunFacts(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from alltrace.recipes import load
@@ -81,10 +80,9 @@ def _added() -> dict[str, str]:
 def _load(name: str, value: str) -> Recipe:
     from alltrace.recipes.base import Recipe
 
-    module, _, attribute = value.partition(":")
     try:
-        found = getattr(import_module(module), attribute or "RECIPE")
-    except (ImportError, AttributeError) as error:
+        found = load(value)
+    except (ImportError, AttributeError, TypeError) as error:
         raise AlltraceError(
             f"recipe {name} of another package: {value} cannot be loaded ({error}); reinstall that package"
         ) from error

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.base import Part
+from alltrace.recipes.part import Part
 from alltrace.run.time_slices import PieceRoom, TimeSlices
 from alltrace.trace.errors import InputError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.run.rank_tables import RankTables
     from alltrace.run.store import StoredRank
 
     Ints = NDArray[np.int64]

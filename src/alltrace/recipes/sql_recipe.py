@@ -93,13 +93,13 @@ def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
     return _with_rank(rank.table(table, columns), rank.rank)
 
 
-def parts_table(parts: Sequence[Part]) -> Any:
+def parts_table(parts: Sequence[Part]) -> pa.Table:
     """The rows of all parts that have any, with `rank` as a column."""
     tables = [part.table if "rank" in part.table.column_names else _with_rank(part.table, part.rank) for part in parts]
     return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")
 
 
-def _with_rank(table: Any, rank: int) -> Any:
+def _with_rank(table: pa.Table, rank: int) -> pa.Table:
     return table.add_column(0, "rank", pa.array(np.full(table.num_rows, rank, np.int32)))
 
 
@@ -113,7 +113,7 @@ def _literal(value: Any) -> str:
     return "NULL" if value is None else str(value)
 
 
-def answer_table(rows: Any, schema: Any) -> Any:
+def answer_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows of a statement with the types of an answer; whole numbers beyond 64 bits stay decimals."""
     fields = [found if pa.types.is_decimal(found.type) else field for field, found in zip(schema, rows.schema, strict=True)]
     return rows.cast(pa.schema(fields))

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from alltrace.readers.kineto.detect import is_report
+from alltrace.readers.kineto import is_report
 from alltrace.readers.registry import open_report
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES, TABLES

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from tests.nccl_writing import write_log
 
-from alltrace.readers.nccl_log.detect import is_nccl_log
 from alltrace.readers.nccl_log.read import Wanted, read_log
 from alltrace.readers.nccl_log.stamps import Stamp
 from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
@@ -40,7 +39,6 @@ def test_compressed_logs(tmp_path, pack):
     part = read(tmp_path, pack(written.text))
     assert part.calls == len(written.calls)
     assert part.damage is None
-    assert is_nccl_log(tmp_path / "a.log")
 
 
 def test_a_compressed_log_that_breaks_off(tmp_path):
@@ -64,7 +62,6 @@ def test_binary_garbage_between_records(tmp_path):
 def test_garbage_alone(tmp_path):
     path = tmp_path / "x.bin"
     path.write_bytes(random.Random(3).randbytes(3 << 20).replace(b"\n", b"x"))
-    assert not is_nccl_log(path)
     with pytest.raises(InputError, match="is a record of NCCL"):
         read_nccl_logs([path], calls_to=None)
 

@@ -12,8 +12,7 @@ from tests.paraver_checks import well_formed
 import alltrace
 from alltrace.export.paraver.writer import export_paraver
 from alltrace.export.selection import select
-from alltrace.readers.paraver import parsing
-from alltrace.readers.paraver.detect import is_report
+from alltrace.readers.paraver import is_report, parsing
 from alltrace.readers.paraver.labels import label_of
 from alltrace.readers.paraver.read import open_report
 from alltrace.readers.registry import open_report as any_report

@@ -10,7 +10,6 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from alltrace.readers.ncu.detect import MAGIC
 from alltrace.readers.ncu.wire import Value, WireError, fields, number_of
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import Launch, Metric, NcuReport
@@ -18,6 +17,8 @@ from alltrace.trace.launches import Launch, Metric, NcuReport
 if TYPE_CHECKING:
     from pathlib import Path
 
+MAGIC = b"NVR\x00"
+"""How a report begins."""
 _EXPECTED = "a report of Nsight Compute (.ncu-rep)"
 _AGAIN = "copy it again, or profile again"
 _MOST_BYTES = 4 << 30

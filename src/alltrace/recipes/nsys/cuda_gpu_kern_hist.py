@@ -10,7 +10,6 @@ import pyarrow as pa
 from alltrace.recipes.analysis.distribution import COUNT, VALUE
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, SqlNsysRecipe, files
-from alltrace.recipes.stats.base import with_rank
 from alltrace.recipes.stats.cuda import BASE, name_column
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_edges
@@ -59,7 +58,7 @@ FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY rank, kernels."end" - k
 
     def words(self, options: Mapping[str, Any]) -> dict[str, str]:
         """Which column names kernels, and which of them count."""
-        named = f"JOIN names ON id = {name_column(options)} WHERE names.value = $name AND"
+        named = f"JOIN names ON names.id = {name_column(options)} WHERE names.value = $name AND"
         return {"chosen": "WHERE" if options["name"] is None else named}
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
@@ -68,7 +67,7 @@ FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY rank, kernels."end" - k
             wanted = () if options["name"] is None else (f"no rank has a kernel called {options['name']!r}",)
             return self.answer({}, wanted)
         names = files(run)
-        whole = pa.concat_tables([with_rank(part) for part in parts])
+        whole = pa.concat_tables([part.table for part in parts])
         value, count = integers(whole.column(VALUE)), integers(whole.column(COUNT))
         low, high = int(value.min()), int(value.max())
         edges = bin_edges(low, high + 1, min(options["bins"], high + 1 - low))

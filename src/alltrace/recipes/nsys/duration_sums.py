@@ -75,7 +75,7 @@ class DurationSum(SqlNsysRecipe):
     Attributes:
         keys: The columns of name ids, beside `value`, of `events`.
         label: What keys are called: an expression over them.
-        events: A SELECT of `keys` and `value` (ns), a row for each event; those without length are left out, as nsys does.
+        events: A SELECT of `rank`, `keys` and `value` (ns), a row for each event; those without length are left out, as nsys does.
     """
 
     keys: ClassVar[tuple[str, ...]] = ("name",)

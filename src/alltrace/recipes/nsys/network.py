@@ -1,32 +1,38 @@
-"""What the recipes share that are about network adapters and InfiniBand switches."""
+"""The recipes on network adapters and InfiniBand switches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow.compute as pc
 
+from alltrace.recipes.base import Chart
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.recipes.nsys.sampled import texts_of
+from alltrace.recipes.nsys.base import FILE_CELL, Cell
+from alltrace.recipes.nsys.heatmap import HeatMap, binning
+from alltrace.recipes.nsys.sampled import RankRows, bin_rates, statistics, statistics_cells, texts_of
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
 
     Ints = NDArray[np.int64]
 
-READS = {
+_READS = {
     "nic_metrics": ("start", "end", "nic", "guid", "metric", "value"),
     "switch_metrics": ("start", "end", "guid", "metric", "value"),
 }
-PER_SECOND = 1000.0
+_PER_SECOND = 1000.0
 """The profiler writes rates per millisecond."""
-MIB = float(1 << 20)
+_MIB = float(1 << 20)
+_SCALES = {"Bytes Sent": _PER_SECOND / _MIB, "Bytes Recv": _PER_SECOND / _MIB, "Congestion": _PER_SECOND}
 _WORDS = {"bytes sent": "Bytes Sent", "bytes received": "Bytes Recv", "send waits": "Congestion"}
 
 
@@ -53,15 +59,15 @@ class Traffic:
     values: NDArray[np.float64]
 
 
-def traffic(rank: RankTables) -> list[Traffic]:
-    """The samples of the rank's adapters and switches, by these and by metric."""
-    return once(rank, "traffic", lambda: sorted(_traffic(rank), key=lambda t: (t.device, t.name, t.guid, t.metric)))
-
-
 def _traffic(rank: RankTables) -> list[Traffic]:
+    """The samples of the rank's adapters and switches, by these and by metric."""
+    return once(rank, "traffic", lambda: sorted(_find_traffic(rank), key=lambda t: (t.device, t.name, t.guid, t.metric)))
+
+
+def _find_traffic(rank: RankTables) -> list[Traffic]:
     found = []
     for table, device in (("nic_metrics", "NIC"), ("switch_metrics", "Switch")):
-        rows = rank.table(table, READS[table])
+        rows = rank.table(table, _READS[table])
         rows = rows.filter(pc.is_finite(rows.column("value").fill_null(float("nan"))))
         start, end, guid, metric = (integers(rows.column(c), -1) for c in ("start", "end", "guid", "metric"))
         name = integers(rows.column("nic"), -1) if device == "NIC" else np.full(len(start), -1, np.int64)
@@ -76,3 +82,68 @@ def _traffic(rank: RankTables) -> list[Traffic]:
             hexadecimal = "" if number == -1 else f"0x{number & (1 << 64) - 1:016x}"
             found.append(Traffic(device, names[own], hexadecimal, word, start[at], end[at], value[at]))
     return found
+
+
+class NetworkSum(RankRows):
+    """What each network adapter and InfiniBand switch sent and received, and how long it waited to send.
+
+    Rates are per second, in bytes or ticks; the total is the rate by the time of each sample. Ranks of one host that each sampled
+    the host's adapters have equal rows: do not add them up.
+    """
+
+    name = "network_sum"
+    tables: ClassVar = _READS
+    results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
+        "analysis": (
+            Cell("Device", "text", "NIC or Switch."),
+            Cell("Name", "text", "The adapter's name."),
+            Cell("GUID", "text", "GUID."),
+            Cell("Metric", "text", "Bytes Sent, Bytes Recv, Congestion (waits to send), or another metric by its own name."),
+            *statistics_cells("the samples' rates, per second"),
+            Cell("Total", "real", "Bytes or ticks in all."),
+            FILE_CELL,
+        )
+    }
+    chart = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
+
+    def rank_rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """A row per adapter or switch and metric."""
+        for of in _traffic(rank):
+            rates = of.values * _PER_SECOND
+            took = np.maximum(of.ends - of.starts, 0)
+            yield {
+                "Device": of.device, "Name": of.name, "GUID": of.guid, "Metric": of.metric,
+                **statistics(rates), "Total": float((rates * took).sum() / 1e9),
+            }  # fmt: skip
+
+
+class NetworkTrafficMap(HeatMap):
+    """What each network adapter and InfiniBand switch sent and received, and how long it waited to send, bin by bin.
+
+    A sample counts in a bin by its time in it; what no sample tells of is not known, and not 0.
+    """
+
+    name = "network_traffic_map"
+    tables: ClassVar = _READS
+    values = (
+        Cell("Bytes Sent", "mib_per_s", "Mean rate of what was sent."),
+        Cell("Bytes Recv", "mib_per_s", "Mean rate of what was received."),
+        Cell("Congestion", "ticks_per_s", "Mean rate of the waits to send."),
+    )
+    labels = (
+        Cell("Device", "text", "NIC or Switch."),
+        Cell("Name", "text", "The adapter's name."),
+        Cell("GUID", "text", "GUID."),
+    )
+
+    def series(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+        """A row per adapter or switch that has one of the metrics."""
+        edges = binning(options).edges
+        found: dict[tuple[str, str, str], dict[str, Any]] = {}
+        for of in _traffic(rank):
+            if of.metric in _SCALES:
+                rates = bin_rates(of.starts, of.ends, of.values * _SCALES[of.metric], edges)
+                found.setdefault((of.device, of.name, of.guid), {})[of.metric] = rates
+        nothing = np.full(len(edges) - 1, np.nan)
+        for (device, name, guid), values in found.items():
+            yield {"Device": device, "Name": name, "GUID": guid, **dict.fromkeys(_SCALES, nothing), **values}

@@ -16,7 +16,6 @@ from alltrace.recipes.base import Answer, AnswerTable, Chart, Option
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, SqlNsysRecipe, file_columns, result_table
 from alltrace.recipes.nsys.duration_sums import TEXT, statistics, statistics_columns
 from alltrace.recipes.nsys.ranges import PROJECTED, projected_table
-from alltrace.recipes.stats.base import with_rank
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
@@ -91,9 +90,8 @@ class Pace(SqlNsysRecipe):
         for quantity in WIDE:
             values = np.concatenate([c[quantity] for c in columns.values()])
             pace[quantity.replace("_", " ").title()] = pa.array(values, mask=values == _NOTHING)
-        whole = pa.concat_tables([with_rank(part) for part in parts])
         took = np.concatenate([c["duration"] for c in columns.values()])
-        summary = summarize(collect({"rank": pa.array(np.zeros(whole.num_rows, np.int64))}, took), "linear")
+        summary = summarize(collect({"rank": pa.array(np.zeros(len(took), np.int64))}, took), "linear")
         stats = {self.label: pa.array([options["name"]]), **statistics_columns(summary, exact=False)}
         answer = self._made({"pace": pace, "stats": stats, "files": file_columns(parts, run)}, columns, parts)
         return answer._replace(notes=tuple(_notes(parts)))
@@ -183,7 +181,7 @@ def _notes(parts: Sequence[Part]) -> list[str]:
 
 _OCCURRENCES = """
 SELECT rank, start, "end", {threads} AS threads
-FROM {table} JOIN names ON id = {name}
+FROM {table} JOIN names ON names.id = {name}
 WHERE names.value = $name{more}
 ORDER BY start, "end"
 """

@@ -38,9 +38,10 @@ launched AS (
   QUALIFY row_number() OVER (PARTITION BY chosen.row ORDER BY calls.start, calls.row) = 1
 )
 SELECT launched.rank, "end" - start AS "Duration", start AS "Start", bytes AS "Bytes", pid AS "PID", ordinal AS "Device ID",
-  context AS "Context ID", nullif(green_context, 0) AS "Green Context ID", stream AS "Stream ID", value AS "API Name", {memory}
+  context AS "Context ID", nullif(green_context, 0) AS "Green Context ID", stream AS "Stream ID",
+  names.value AS "API Name", {memory}
 FROM launched
-  JOIN names ON id = call
+  JOIN names ON names.id = call
   LEFT JOIN processes ON processes.rank = launched.rank AND processes.process = launched.process
   LEFT JOIN devices ON devices.rank = launched.rank AND devices.device = launched.device
 WHERE {calls}
@@ -52,7 +53,7 @@ class SqlRule(Rule, SqlNsysRecipe):
 
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rows of the map's statement."""
-        return SqlRecipe.map(self, rank, options)
+        return SqlRecipe.map(self, rank, options).drop_columns(["rank"])
 
 
 class CopyRule(SqlRule):
@@ -60,7 +61,7 @@ class CopyRule(SqlRule):
 
     Attributes:
         copies: A condition on the rows of `copies`.
-        calls: A condition on `value`, the name of the call that launched one.
+        calls: A condition on `names.value`, the name of the call that launched one.
         memory: Columns that hold kinds of memory, by the title of their cell.
     """
 
@@ -101,7 +102,7 @@ class CudaMemcpyAsync(CopyRule):
     )
     none = "No asynchronous copy was from or to pageable memory."
     copies = "kind IS DISTINCT FROM 'memset' AND (src_kind = 'pageable' OR dst_kind = 'pageable')"
-    calls = "value ILIKE 'cudaMemcpy%' AND value ILIKE '%Async%'"
+    calls = "names.value ILIKE 'cudaMemcpy%' AND names.value ILIKE '%Async%'"
 
 
 class CudaMemcpySync(CopyRule):
@@ -120,7 +121,7 @@ class CudaMemcpySync(CopyRule):
     none = "No synchronous copy was found."
     copies = """kind IS DISTINCT FROM 'memset' AND NOT coalesce(kind = 'HtoD' AND bytes <= 64000, false)
   AND NOT coalesce(src_device = dst_device, false)"""
-    calls = "value ILIKE 'cudaMemcpy%' AND value NOT ILIKE '%Async%'"
+    calls = "names.value ILIKE 'cudaMemcpy%' AND names.value NOT ILIKE '%Async%'"
 
 
 class CudaMemsetSync(CopyRule):
@@ -131,7 +132,7 @@ class CudaMemsetSync(CopyRule):
     advice = "Fill with cudaMemset*Async, so that the calling thread goes on."
     none = "No synchronous fill of pinned or managed memory was found."
     copies = "kind = 'memset' AND dst_kind IN ('pinned', 'managed')"
-    calls = "value ILIKE 'cudaMemset%' AND value NOT ILIKE '%Async%'"
+    calls = "names.value ILIKE 'cudaMemset%' AND names.value NOT ILIKE '%Async%'"
     memory: ClassVar = {"Memory Kind": "dst_kind"}
 
 
@@ -161,11 +162,11 @@ class CudaApiSync(SqlRule):
     none = "No call waited for a whole device or stream."
     map_sql = """
 SELECT api.rank, "end" - start AS "Duration", start AS "Start", coalesce(pid, -1) AS "PID", coalesce(tid, -1) AS "TID",
-  value AS "API Name"
+  names.value AS "API Name"
 FROM api
-  JOIN names ON id = name
+  JOIN names ON names.id = name
   LEFT JOIN threads ON threads.rank = api.rank AND threads.thread = api.thread
   LEFT JOIN processes ON processes.rank = api.rank AND processes.process = threads.process
 WHERE api.thread IS NOT NULL AND "end" IS NOT NULL
-  AND (value ILIKE 'cudaDeviceSynchronize%' OR value ILIKE 'cudaStreamSynchronize%')
+  AND (names.value ILIKE 'cudaDeviceSynchronize%' OR names.value ILIKE 'cudaStreamSynchronize%')
 """

@@ -67,12 +67,13 @@ class NvtxGpuProjTrace(ProjectionReport):
             numberings = number_ranges(inside, run, "source_row")
             rows = ((part.rank, _rows(part, by, run)) for part, by in zip(parts, numberings, strict=True))
             for spans in merged_spilled(rows, "RangeId"):
-                yield self.answer(_in_order([part.table for part in spans]), options).table
+                if columns := _in_order([part.table for part in spans]):
+                    yield self.answer(columns, options).table
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges by number, behind the work outside of ranges."""
         first = _outside([(part.rank, outside_rows(part.table)) for part in parts], options)
-        inside = [Part(part.rank, _inside(part.table)) for part in parts]
+        inside = [part for part in (Part(part.rank, _inside(part.table)) for part in parts) if part.table.num_rows]
         numberings = number_ranges(inside, run, "source_row")
         columns = _in_order([_rows(part, by, run) for part, by in zip(inside, numberings, strict=True)])
         titles = [cell.title for cell in self.answer_cells(options)]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from alltrace.readers.nsys.detect import SUFFIXES, is_report
+from alltrace.readers.nsys import SUFFIXES, is_report
 from alltrace.readers.registry import is_report as known
 
 MAGIC = b"SQLite format 3\x00 and more"

@@ -1,0 +1,29 @@
+"""What a recipe's `map` returned for one rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Part:
+    """What `map` returned for one rank.
+
+    Args:
+        rank: The rank.
+        table: What `map` returned.
+    """
+
+    def __init__(self, rank: int, table: Any) -> None:
+        self.rank = rank
+        self._table = table
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Part) and self.rank == other.rank and bool(self.table == other.table)
+
+    def __hash__(self) -> int:
+        return self.rank
+
+    @property
+    def table(self) -> Any:
+        """What `map` returned."""
+        return self._table
