@@ -27,7 +27,6 @@ MAY_IMPORT = {
     "": {"api"},
 }
 USER_INTERFACES = {"cli", "report", "ui"}  # import every layer below them, and each other but for `cli`
-<<<<<<< HEAD
 MOST_LINES = 700
 RUNS_CODE = {"code", "cffi", "cloudpickle", "ctypes", "dill", "imp", "joblib", "marshal", "pickle", "runpy", "shelve"}
 MAY_RUN_CODE = {
@@ -95,8 +94,8 @@ def test_each_layer_imports_only_those_below():
 
 
 def test_no_two_modules_import_each_other():
-    found = sorted(mutual_imports({module_of(f): f for f in FILES}))
-    assert not found, "move what both need to a module of its own:" + listed(found)
+    found = mutual_imports({module_of(f): f for f in FILES})
+    assert not found, "move what both need to a module of its own:" + listed(sorted(found))
 
 
 def test_no_file_is_too_long_to_read():
