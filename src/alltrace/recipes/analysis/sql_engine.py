@@ -66,8 +66,7 @@ class _Engine:
 
 def add_macros(connection: Any) -> None:
     """Create the macros that statements of recipes use; the connection must have the relation `names`."""
-    for macro in MACROS:
-        connection.execute(f"CREATE MACRO {macro}")
+    connection.execute(";".join(f"CREATE MACRO {macro}" for macro in MACROS))
 
 
 @cache
