@@ -21,8 +21,11 @@ from alltrace.trace.errors import AlltraceError, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MEMORY_BYTES = 1 << 30
-"""What DuckDB may hold in memory; what a sort or a join needs beyond it goes to disk."""
+MEMORY_BYTES = 1 << 28
+"""What DuckDB may hold in memory; what a sort or a join needs beyond it goes to disk. Four times as much makes nothing faster."""
+
+_LIMITED = f"SET memory_limit = '{MEMORY_BYTES >> 20}MiB'"
+_UNLIMITED = "RESET memory_limit"  # DuckDB's own limit, four fifths of the machine's memory
 
 MACROS = (
     # the text of a name's id; null where the id is null
@@ -55,11 +58,11 @@ class _Engine:
             config={
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
-                "memory_limit": f"{MEMORY_BYTES >> 20}MiB",
                 "python_enable_replacements": "false",
                 "temp_directory": folder,
             },
         )
+        self.database.execute(_LIMITED)
         self.database.execute("CREATE TABLE names (id BIGINT, value VARCHAR)")
         add_macros(self.database)
 
@@ -93,11 +96,15 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
     engine = _engine()
     mentioned = set(re.findall(r"\$(\w+)", statement))
     given = {name: value for name, value in (parameters or {}).items() if name in mentioned}
-    connection = engine.database.cursor()
     try:
-        for name, table in tables.items():
-            connection.register(name, table)
-        return whole_numbers(connection.sql(statement, params=given or None).to_arrow_table())
+        try:
+            return _rows(engine, statement, tables, given)
+        except duckdb.OutOfMemoryException:  # some aggregates, such as medians, cannot go to disk
+            engine.database.execute(_UNLIMITED)
+            try:
+                return _rows(engine, statement, tables, given)
+            finally:
+                engine.database.execute(_LIMITED)
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
         raise AlltraceError(
             f"memory and the temporary folder {engine.folder} do not suffice for this question ({_one_line(error)}); "
@@ -107,6 +114,14 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
         raise AlltraceError(
             f"the numbers are too large to be summed exactly ({_one_line(error)}); the reports hold times or sizes that cannot be"
         ) from error
+
+
+def _rows(engine: _Engine, statement: str, tables: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
+    connection = engine.database.cursor()
+    try:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return whole_numbers(connection.sql(statement, params=parameters or None).to_arrow_table())
     finally:
         connection.close()
 
