@@ -40,8 +40,7 @@ def test_a_sum_beyond_128_bits_is_refused_in_a_sentence() -> None:
 
 
 def test_memory_and_disk_that_do_not_suffice_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_engine, "_LIMITED", "SET memory_limit = '8MiB'")
-    monkeypatch.setattr(sql_engine, "_UNLIMITED", "SET memory_limit = '8MiB'")
+    monkeypatch.setattr(sql_engine, "_LIMITS", ("SET memory_limit = '8MiB'",) * 3)
     engine = sql_engine._Engine()
     engine.database.execute("SET max_temp_directory_size = '0KiB'")
     monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
@@ -50,16 +49,17 @@ def test_memory_and_disk_that_do_not_suffice_are_named(monkeypatch: pytest.Monke
 
 
 def test_what_cannot_go_to_disk_gets_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_engine, "_LIMITED", "SET memory_limit = '8MiB'")
+    monkeypatch.setattr(sql_engine, "_LIMITS", ("SET memory_limit = '8MiB'", "SET memory_limit = '1GiB'", "SELECT no_such_limit"))
     engine = sql_engine._Engine()
     monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
     found = run_statement("SELECT median(range) AS m FROM range(3000001)", {})
     assert found.column("m").to_pylist() == [1_500_000.0]
+    run_statement("SELECT 1", {})  # the next one begins with little again
     assert engine.database.execute("SELECT current_setting('memory_limit')").fetchone() == ("8.0 MiB",)
 
 
 def test_a_statement_that_spills_is_exact_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_engine, "_LIMITED", "SET memory_limit = '64MiB'")
+    monkeypatch.setattr(sql_engine, "_LIMITS", ("SET memory_limit = '64MiB'", "SELECT no_such_limit"))
     engine = sql_engine._Engine()
     monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
     found = run_statement("SELECT sum(n) AS n FROM (SELECT hash(range) AS a, count(*) AS n FROM range(2000000) GROUP BY a)", {})

@@ -21,11 +21,9 @@ from alltrace.trace.errors import AlltraceError, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MEMORY_BYTES = 1 << 28
-"""What DuckDB may hold in memory; what a sort or a join needs beyond it goes to disk. Four times as much makes nothing faster."""
-
-_LIMITED = f"SET memory_limit = '{MEMORY_BYTES >> 20}MiB'"
-_UNLIMITED = "RESET memory_limit"  # DuckDB's own limit, four fifths of the machine's memory
+_LIMITS = ("SET memory_limit = '256MiB'", "SET memory_limit = '1GiB'", "RESET memory_limit")
+"""What DuckDB may hold in memory, tried in this order: what a sort or a join needs beyond it goes to disk, but some aggregates
+cannot. Four times as much makes nothing faster. The last is DuckDB's own limit, four fifths of the machine's memory."""
 
 MACROS = (
     # the text of a name's id; null where the id is null
@@ -62,7 +60,6 @@ class _Engine:
                 "temp_directory": folder,
             },
         )
-        self.database.execute(_LIMITED)
         self.database.execute("CREATE TABLE names (id BIGINT, value VARCHAR)")
         add_macros(self.database)
 
@@ -97,14 +94,14 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
     mentioned = set(re.findall(r"\$(\w+)", statement))
     given = {name: value for name, value in (parameters or {}).items() if name in mentioned}
     try:
-        try:
-            return _rows(engine, statement, tables, given)
-        except duckdb.OutOfMemoryException:  # some aggregates, such as medians, cannot go to disk
-            engine.database.execute(_UNLIMITED)
+        for limit in _LIMITS[:-1]:
             try:
+                engine.database.execute(limit)
                 return _rows(engine, statement, tables, given)
-            finally:
-                engine.database.execute(_LIMITED)
+            except duckdb.OutOfMemoryException:
+                continue
+        engine.database.execute(_LIMITS[-1])
+        return _rows(engine, statement, tables, given)
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
         raise AlltraceError(
             f"memory and the temporary folder {engine.folder} do not suffice for this question ({_one_line(error)}); "
