@@ -75,3 +75,24 @@ def test_what_loops_compute_has_no_statement():
         find("breakdown").shown_statement({})
     with pytest.raises(UsageError, match="the NVTX range around each launch"):
         find("stats:cuda_gpu_kern_sum").shown_statement({"nvtx_name": True})
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "said"),
+    [
+        ("cuda_gpu_kern_sum", {"start": 5}, "which rows pass --start 5"),
+        ("nvtx_sum", {"filter_nvtx": "a"}, "which rows pass --filter-nvtx a"),
+        ("cuda_memcpy_sync", {"nvtx": "a"}, "which rows pass --nvtx a"),
+        ("cuda_memcpy_sync", {"rows": 3}, "the first rows of each rank"),
+    ],
+)
+def test_what_a_statement_lacks_is_never_left_out_in_silence(name, option, said):
+    recipe = find(name)
+    with pytest.raises(UsageError, match=f"{said}, which is not found by SQL"):
+        recipe.shown_statement(resolve_options(recipe, option))
+
+
+@pytest.mark.parametrize("more", [["--steps", "2:4"], ["--ranks", "0"], ["--skip-warmup"], ["--bse"]])
+def test_the_command_line_prints_no_statement_of_another_question(more, capsys):
+    assert main(["stats", "cuda_gpu_kern_sum", "--show-sql", *more]) == 2
+    assert not capsys.readouterr().out

@@ -66,7 +66,10 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
     if "--show-sql" in arguments:
         add_recipe_options(parser, recipe)
         parser.add_argument("--show-sql", action="store_true")
-        args, _ = parser.parse_known_args(arguments)
+        parser.add_argument("run", nargs="*", metavar="RUN")
+        args = parser.parse_args(arguments)
+        if args.ranks or getattr(args, "steps", None) or getattr(args, "skip_warmup", False):
+            raise UsageError("--show-sql prints the question to all ranks and steps; leave out --ranks, --steps and --skip-warmup")
         print(recipe.shown_statement(resolve_options(recipe, _options(recipe, args))))  # noqa: T201
         return EXIT_DONE
     add_run_argument(parser)

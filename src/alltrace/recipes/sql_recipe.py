@@ -79,13 +79,18 @@ class SqlRecipe(Recipe):
         """
         computed = self.computed_input(options)
         if computed is not None:
-            raise UsageError(f"{self.name} has to know {computed}, which is not found by SQL; ask it without --show-sql")
+            raise not_by_sql(self.name, computed)
         reads = self.reads(options).items()
         tables = ",\n".join(f"{t} AS (SELECT rank, {', '.join(map(_quoted, columns))} FROM ids.{t})" for t, columns in reads)
         parts = f"{PARTS} AS (\n{self.map_statement(options).strip()}\n)"
         statement = f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
         given = self.parameters(options)
         return re.sub(r"\$(\w+)", lambda found: _literal(given[found[1]]), statement)
+
+
+def not_by_sql(name: str, computed: str) -> UsageError:
+    """Why there is no statement: the recipe called `name` has to know what is computed otherwise."""
+    return UsageError(f"{name} has to know {computed}, which is not found by SQL; ask it without --show-sql")
 
 
 def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:

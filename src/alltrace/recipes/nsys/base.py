@@ -160,6 +160,12 @@ class NsysRecipe(Recipe):
         return Answer(main.table, main.columns, tuple(notes), further=dict(others), name=name)
 
 
+def filtered_input(options: Mapping[str, Any]) -> str | None:
+    """Which rows pass the filters among the options; None where there are none. A statement has no filters."""
+    filters = given_filters(options)
+    return f"which rows pass {filters}" if filters else None
+
+
 class SqlNsysRecipe(NsysRecipe, SqlRecipe):
     """A recipe that nsys has too, whose map is one SELECT over the rows of a rank's tables that pass the filters."""
 
@@ -176,8 +182,8 @@ class SqlNsysRecipe(NsysRecipe, SqlRecipe):
         return "SELECT * FROM parts"
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """The projected ranges, where it is about these."""
-        return "the GPU work of each NVTX range" if self.projects else None
+        """The projected ranges, where it is about these, and which rows pass the filters."""
+        return "the GPU work of each NVTX range" if self.projects else filtered_input(options)
 
 
 def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTable:

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.base import Chart
-from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
+from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files, filtered_input
+from alltrace.recipes.sql_recipe import not_by_sql
 from alltrace.recipes.stats import sums
 from alltrace.recipes.stats.base import RANK, shares
 from alltrace.recipes.stats.cuda import BASE, MANGLED
@@ -60,7 +61,14 @@ class StatsSum(NsysRecipe):
         return self.report.map(rank, options)
 
     def shown_statement(self, options: Mapping[str, Any]) -> str:
-        """The statistics over all ranks as one statement; those of each rank are the same by rank."""
+        """The statistics over all ranks as one statement; those of each rank are the same by rank.
+
+        Raises:
+            UsageError: A filter is given.
+        """
+        filtered = filtered_input(options)
+        if filtered is not None:
+            raise not_by_sql(self.name, filtered)
         return self.report.shown_statement({**options, "quartiles": True})
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:

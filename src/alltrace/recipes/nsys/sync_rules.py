@@ -51,6 +51,10 @@ WHERE {calls}
 class SqlRule(Rule, SqlNsysRecipe):
     """A rule whose rows are those of a statement."""
 
+    def computed_input(self, options: Mapping[str, Any]) -> str | None:
+        """Which rows pass the filters, and which are the first of each rank, where not all are wanted."""
+        return super().computed_input(options) or ("the first rows of each rank" if options["rows"] >= 0 else None)
+
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rows of the map's statement."""
         return SqlRecipe.map(self, rank, options).drop_columns(["rank"])
