@@ -178,7 +178,7 @@ def test_a_full_disk_and_a_missing_folder_are_a_sentence(run, tmp_path, monkeypa
             ask(run, "stats:cuda_kern_exec_trace", stream=True)
     assert not left(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(InputError, match=r"none: the rows of the answer cannot be written there .No such file.*TMPDIR"):
+    with pytest.raises(InputError, match=r"none: no temporary folder can be made .No such file.*TMPDIR"):
         ask(run, "stats:cuda_kern_exec_trace", stream=True)
 
 

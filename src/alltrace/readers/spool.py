@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.scratch import scratch_folder, writing_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +15,7 @@ class Spool:
     """Batches of several tables, in a folder of its own that goes with it."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="alltrace-rows-")
+        self._folder = scratch_folder("alltrace-rows-")
         self._writers: dict[str, Any] = {}
         self._rows: dict[str, int] = {}
 
@@ -22,20 +23,26 @@ class Spool:
         return Path(self._folder.name) / f"{table}.arrows"
 
     def append(self, table: str, columns: dict[str, Any]) -> None:
-        """Write some rows of a table."""
+        """Write some rows of a table.
+
+        Raises:
+            InputError: The temporary folder is full.
+        """
         import pyarrow as pa
 
         batch = pa.RecordBatch.from_pydict(columns)
-        if table not in self._writers:
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            self._writers[table] = pa.ipc.new_stream(str(self._path(table)), batch.schema, options=options)
-        self._writers[table].write_batch(batch)
+        with writing_scratch(Path(self._folder.name), "the rows of a report"):
+            if table not in self._writers:
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                self._writers[table] = pa.ipc.new_stream(str(self._path(table)), batch.schema, options=options)
+            self._writers[table].write_batch(batch)
         self._rows[table] = self._rows.get(table, 0) + batch.num_rows
 
     def finish(self) -> None:
         """Close what was written."""
-        for writer in self._writers.values():
-            writer.close()
+        with writing_scratch(Path(self._folder.name), "the rows of a report"):
+            for writer in self._writers.values():
+                writer.close()
 
     def read(self, table: str) -> Iterator[dict[str, Any]]:
         """The rows of a table, in batches as they were written."""

@@ -6,7 +6,6 @@ rows in a temporary folder. Memory holds the rows of one span of all ranks.
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.part import Part
 from alltrace.run.time_slices import PieceRoom, TimeSlices
-from alltrace.trace.errors import InputError
+from alltrace.trace.scratch import scratch_folder, writing_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -273,29 +272,18 @@ def spans(samples: Iterable[tuple[Ints, Ints]], span_rows: int) -> list[tuple[in
 
 @contextmanager
 def _temporary_folder() -> Generator[Path, None, None]:
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="alltrace-rows-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise _no_room(Path(tempfile.gettempdir()), error) from error
-    with folder as place:
+    with scratch_folder("alltrace-rows-") as place:
         yield Path(place)
 
 
 def _write_rows(path: Path, table: Any) -> None:
     table = table.combine_chunks().unify_dictionaries()  # a file has one dictionary for each column
-    try:
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table, max_chunksize=_BLOCK_ROWS)
-    except OSError as error:
-        raise _no_room(path.parent, error) from error
-
-
-def _no_room(folder: Path, error: OSError) -> InputError:
-    return InputError(
-        folder,
-        found=f"the rows of the answer cannot be written there ({error.strerror or error})",
-        advice="make room, or set TMPDIR to a folder on a larger disk",
-    )
+    with (
+        writing_scratch(path.parent, "the rows of the answer"),
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_file(file, table.schema) as writer,
+    ):
+        writer.write_table(table, max_chunksize=_BLOCK_ROWS)
 
 
 def _starts(table: Any, order: str) -> Ints:

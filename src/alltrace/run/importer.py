@@ -42,6 +42,7 @@ from alltrace.run.store import Names, number_ranges
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import EVENT_TABLES, TABLES
+from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -153,9 +154,7 @@ def _scratch(reports: Sequence[Path]) -> Iterator[str]:
     if not any(p.name.lower().endswith(TO_EXPORT) for p in reports):
         yield ""
         return
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(prefix="alltrace-exports-", ignore_cleanup_errors=True) as folder:
+    with scratch_folder("alltrace-exports-") as folder:
         for n in range(len(reports)):
             (Path(folder) / str(n)).mkdir()
         yield folder

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.trace.errors import InputError, UsageError, path_text
+from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,7 +102,7 @@ class LogFolder:
     """A temporary folder for calls; use it as a context manager around `read_nccl_logs` and the question."""
 
     def __enter__(self) -> Path:
-        self._folder = tempfile.TemporaryDirectory(prefix="alltrace-logs-")
+        self._folder = scratch_folder("alltrace-logs-")
         return Path(self._folder.name)
 
     def __exit__(self, *_: object) -> None:

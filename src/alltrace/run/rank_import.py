@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.compute as pc
 
 from alltrace.readers.registry import open_report
+from alltrace.run.bounds import Bounds
 from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, rank_folder, rank_to_json, write_json
 from alltrace.run.parquet import read_parquet, write_parquet
 from alltrace.run.prefetch import prefetched
@@ -149,7 +150,7 @@ def _split(
             pieces[n] = _Piece(place)
     with one_thread() as encoder, closing(prefetched(_batches(reader, task, kinds), _AHEAD)) as batches:
         for group, found in groupby(batches, key=itemgetter(0)):
-            sinks = _Sinks(group, pieces, folder, encoder)
+            sinks = _Sinks(task.reports[report].path, group, pieces, folder, encoder)
             try:
                 for _, name, batch in found:
                     for n, part in router.split(batch):
@@ -169,7 +170,7 @@ def _split(
                 _write_dictionary(piece.folder, name, router.dictionary(table, n) if len(owners) > 1 else table)
         if piece.open_end_ns is None and piece.end_ns is not None:
             piece.open_end_ns = piece.end_ns
-        piece.warnings = warnings
+        piece.warnings = (*warnings, *piece.warnings)
         yield owners[n][0], piece
 
 
@@ -193,12 +194,16 @@ def _grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
 class _Sinks:
     """The writers of one group of tables, made as rows come; a table without rows gets no file."""
 
-    def __init__(self, group: Sequence[str], pieces: Mapping[int, _Piece], spill: Path, encoder: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, report: str, group: Sequence[str], pieces: Mapping[int, _Piece], spill: Path, encoder: ThreadPoolExecutor
+    ) -> None:
+        self._report = report
         self._encoder = encoder
         self._pieces = pieces
         self._spill = spill
         self._share = max(1, min(4, len(pieces)))
         self._writers: dict[tuple[str, int], TableWriter] = {}
+        self._bounds: dict[tuple[str, int], Bounds] = {}
         self._latest: dict[int, int] = {}
         self._group = group
 
@@ -209,6 +214,8 @@ class _Sinks:
         if key not in self._writers:
             path = self._pieces[piece].folder / f"{name}.parquet"
             self._writers[key] = TableWriter(TABLES[name], path, self._spill, _BUDGET_BYTES // self._share, self._encoder)
+            self._bounds[key] = Bounds(self._report, TABLES[name])
+        batch = self._bounds[key].checked(batch)
         self._writers[key].append(batch)
         if name in _GPU_WORK:
             self._pieces[piece].devices.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
@@ -222,6 +229,7 @@ class _Sinks:
                 piece.open_end_ns = self._latest[n]
             stats = writer.finish(open_end_ns=self._latest.get(n))
             piece.rows[name] = stats.rows
+            piece.warnings += self._bounds[name, n].warnings()
             piece.saw(stats.first_start_ns, stats.last_end_ns)
 
     def abort(self) -> None:

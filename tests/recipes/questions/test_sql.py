@@ -97,7 +97,7 @@ def test_sums_are_numbers(run):
     row = query(
         run, """select sum("end" - start) s, sum(1.5) f, sum(9223372036854775807) big, null::hugeint n from kernels"""
     ).table
-    assert row.to_pylist() == [{"s": 41, "f": 4.5, "big": 3 * 9223372036854775807.0, "n": None}]
+    assert row.to_pylist() == [{"s": 41, "f": 4.5, "big": 3 * 9223372036854775807, "n": None}]
     assert type(row.to_pylist()[0]["s"]) is int
 
 

@@ -48,16 +48,18 @@ class _Engine:
     def __init__(self) -> None:
         import duckdb
 
-        folder = tempfile.mkdtemp(prefix="alltrace-sql-")
-        self.remove = weakref.finalize(self, rmtree, folder, ignore_errors=True)
-        self.folder = folder
+        try:
+            self.folder = tempfile.mkdtemp(prefix="alltrace-sql-")
+            self.remove = weakref.finalize(self, rmtree, self.folder, ignore_errors=True)
+        except OSError:  # most questions need none
+            self.folder = ""
         self.database = duckdb.connect(
             ":memory:",
             config={
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
                 "python_enable_replacements": "false",
-                "temp_directory": folder,
+                "temp_directory": self.folder,
             },
         )
         self.database.execute("CREATE TABLE names (id BIGINT, value VARCHAR)")
@@ -98,18 +100,15 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
             try:
                 engine.database.execute(limit)
                 return _rows(engine, statement, tables, given)
-            except duckdb.OutOfMemoryException:
+            except (duckdb.OutOfMemoryException, duckdb.IOException):
                 continue
         engine.database.execute(_LIMITS[-1])
         return _rows(engine, statement, tables, given)
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
-        raise AlltraceError(
-            f"memory and the temporary folder {engine.folder} do not suffice for this question ({_one_line(error)}); "
-            "ask fewer ranks or steps at once, or set TMPDIR to a folder on a larger disk"
-        ) from error
+        raise no_memory(engine.folder, error) from error
     except duckdb.OutOfRangeException as error:
         raise AlltraceError(
-            f"the numbers are too large to be summed exactly ({_one_line(error)}); the reports hold times or sizes that cannot be"
+            f"the numbers are too large to be summed exactly ({_first_line(error)}); the reports hold times or sizes that cannot be"
         ) from error
 
 
@@ -134,5 +133,21 @@ def whole_numbers(table: Any) -> Any:
     return table
 
 
-def _one_line(error: Exception) -> str:
-    return printable(" ".join(str(error).split()))
+def no_memory(folder: str, error: Exception) -> AlltraceError:
+    """What to say of a statement for which memory and disk do not suffice.
+
+    Args:
+        folder: The temporary folder that it may go to; empty where none could be made.
+        error: DuckDB's.
+    """
+    lacking = f"memory and the temporary folder {folder} do" if folder else "memory, without a temporary folder, does"
+    larger = "a larger disk" if folder else "a disk that can be written to"
+    return AlltraceError(
+        f"{lacking} not suffice for this question ({_first_line(error)}); "
+        f"ask fewer ranks, steps or rows at once, or set TMPDIR to a folder on {larger}"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    """What DuckDB says is wrong, without its advice to people who set it up."""
+    return printable(str(error).partition("\n")[0].strip())

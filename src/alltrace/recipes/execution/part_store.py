@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import mmap
 import pickle
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Part
+from alltrace.trace.scratch import scratch_folder, writing_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from tempfile import TemporaryDirectory
     from types import TracebackType
     from typing import Self
 
@@ -25,6 +25,7 @@ _HELD_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 16
 _LARGE_OBJECTS = 1 << 20
 _ALIGNED = 64
+_WHAT = "what the ranks contributed"
 
 
 class StoredPart(Part):
@@ -55,7 +56,7 @@ class PartStore:
     def __init__(self, held_bytes: int = _HELD_BYTES) -> None:
         self._left = held_bytes
         self._found: dict[int, dict[int, Part | str | Path | None]] = {}  # None: it is among the objects
-        self._folder: Path | None = None
+        self._folder: TemporaryDirectory[str] | None = None
         self._taken: list[Path] = []
         self._objects: dict[int, Path | dict[int, Any]] = {}  # of each rank those on disk, by question once they were read
 
@@ -68,10 +69,14 @@ class PartStore:
         self._found.clear()
         self._objects.clear()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.cleanup()
 
     def keep(self, rank: int, parts: Mapping[int, Part | str]) -> None:
-        """Keep what a rank contributed to questions, or why it did not."""
+        """Keep what a rank contributed to questions, or why it did not.
+
+        Raises:
+            InputError: The temporary folder is full.
+        """
         objects = {q: p.table for q, p in parts.items() if isinstance(p, Part) and not _is_table(p.table)}
         stored = self._write_objects(rank, objects) if objects else False
         for question, part in parts.items():
@@ -114,8 +119,8 @@ class PartStore:
 
     def _path(self, name: str) -> Path:
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="alltrace-parts-"))
-        return self._folder / name
+            self._folder = scratch_folder("alltrace-parts-")
+        return Path(self._folder.name) / name
 
     def _write_objects(self, rank: int, objects: Mapping[int, Any]) -> bool:
         """Write the objects of a rank to a file; False where they are small, or cannot be."""
@@ -129,7 +134,7 @@ class PartStore:
             return False
         path = self._objects[rank] = self._path(f"{rank}.objects")
         sizes = [len(piece) for piece in pieces]
-        with path.open("wb") as file:
+        with writing_scratch(path.parent, _WHAT), path.open("wb") as file:
             file.write(pickle.dumps(sizes))
             for piece in pieces:
                 file.write(bytes(-file.tell() % _ALIGNED))
@@ -148,7 +153,7 @@ class PartStore:
         import pyarrow as pa
 
         path = self._path(name)
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        with writing_scratch(path.parent, _WHAT), pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
             writer.write_table(table.combine_chunks())  # a column that lies in one piece is looked at without a copy
         return path
 

@@ -7,13 +7,16 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.analysis.sql_engine import add_macros
+from alltrace.recipes.analysis.sql_engine import add_macros, no_memory, whole_numbers
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.run.overlay import ALIGNED_TABLES
 from alltrace.run.sql_views import as_pattern, check_files, plain_folder
-from alltrace.trace.errors import AlltraceError, UsageError, printable
+from alltrace.trace.errors import AlltraceError, InputError, UsageError, printable
+from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     from alltrace.run.store import Run
 
 _GAP = r"(\s|--[^\n]*\n|/\*.*?\*/)*"
@@ -47,9 +50,6 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         UsageError: The text is not one reading statement, or DuckDB refuses it; the message is DuckDB's own. Or it took too long.
         InputError: A file of the run is missing or damaged.
     """
-    import shutil
-    import tempfile
-
     import duckdb
 
     try:
@@ -66,8 +66,8 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     scratch = None
     try:
         if limits is None:
-            scratch = tempfile.mkdtemp(prefix="alltrace-sql-")  # DuckDB's own is .tmp in the folder where the command was started
-            connection.execute("SET temp_directory = ?", [scratch])
+            scratch = _scratch()  # DuckDB's own is .tmp in the folder where the command was started
+            connection.execute("SET temp_directory = ?", [scratch.name if scratch else ""])
         else:
             connection.execute(f"SET memory_limit = '{limits.memory_bytes >> 20}MiB'")
             connection.execute("SET max_temp_directory_size = '0KiB'")
@@ -81,10 +81,14 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         seconds = limits.seconds if limits is not None else 0
         raise UsageError(f"the query took longer than {seconds:g} s and was stopped; ask for less at once") from error
     except duckdb.OutOfMemoryException as error:
+        if limits is None:
+            raise no_memory(scratch.name if scratch else "", error) from error
         raise AlltraceError(f"memory ran out for the query ({_one_line(error)}); ask fewer rows or columns at once") from error
     except duckdb.Error as error:
         if not isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)):
             check_files(run)  # damage has other types of errors from one DuckDB to the next
+        if isinstance(error, duckdb.IOException) and scratch is not None and scratch.name in str(error):
+            raise no_memory(scratch.name, error) from error
         left_out = ", ".join(run.left_out()) if isinstance(error, duckdb.CatalogException) else ""
         hint = f" (not imported: {left_out})" if left_out else ""
         raise UsageError(f"the query cannot be answered: {_one_line(error)}{hint}") from error
@@ -94,12 +98,20 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
             stop.join()  # it must not reach for a connection that is closed
         connection.close()
         if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.cleanup()
     if limits is not None and table.num_rows > limits.rows:
         table = table.slice(0, limits.rows)
         notes = (*notes, f"only the first {limits.rows} rows are shown")
     columns = tuple(AnswerColumn(name, _unit(name), "") for name in table.column_names)
     return Answer(table, columns, notes)
+
+
+def _scratch() -> TemporaryDirectory[str] | None:
+    """A temporary folder for what memory does not hold; None where none can be made, as most queries need none."""
+    try:
+        return scratch_folder("alltrace-sql-")
+    except InputError:
+        return None
 
 
 def _answer(connection: Any, text: str, rows: int | None) -> Any:
@@ -125,18 +137,13 @@ def _one_line(error: Exception) -> str:
 
 
 def _plain_numbers(table: Any) -> Any:
-    """The sum of 64-bit numbers has 128 bits in SQL; where its values fit 64 bits they are given as such, else as floats."""
+    """Whole numbers of 128 bits, as sums are in SQL, as int64 where a column's fit; decimals with a fraction as floats."""
     import pyarrow as pa
 
+    table = whole_numbers(table)
     for n, field in enumerate(table.schema):
-        if not pa.types.is_decimal(field.type):
-            continue
-        column = table.column(n)
-        try:
-            column = column.cast(pa.int64() if field.type.scale == 0 else pa.float64())
-        except pa.ArrowInvalid:
-            column = column.cast(pa.float64())
-        table = table.set_column(n, field.name, column)
+        if pa.types.is_decimal(field.type) and field.type.scale:
+            table = table.set_column(n, field.name, table.column(n).cast(pa.float64()))
     return table
 
 

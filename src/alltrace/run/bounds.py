@@ -1,0 +1,107 @@
+"""What numbers of a report may be, so that no question about them leaves 64 bits or the finite numbers.
+
+Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point. Both are
+exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once for every question: a
+report with a time or a sum that no job can reach is damaged and refused; a value of a metric that is no number is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.trace.arrays import extremes
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from alltrace.trace.schema import Table
+
+MOST_TIME_NS = 1 << 60
+"""36 years: no event is farther from the zero of its report."""
+
+MOST_SUM = 1 << 59
+"""18 years, or half an exabyte: no table of a rank has more durations or sizes, so that sums over ranks fit too."""
+
+MOST_VALUE = 1e100
+"""No value of a metric is as large, so that sums of squares are finite."""
+
+
+class Bounds:
+    """Checks the batches of one table of one rank.
+
+    Args:
+        path: The report.
+        table: The table.
+    """
+
+    def __init__(self, path: str, table: Table) -> None:
+        self._path = path
+        self._table = table
+        self._sizes = [c for c in table.columns if c.unit == "bytes" and c.type == "int64"]
+        self._values = [c.name for c in table.columns if c.type == "float64"]
+        self._sums: dict[str, float] = {}
+        self._left_out = 0
+
+    def checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch, without the values that are no numbers.
+
+        Raises:
+            InputError: A time is too far away, or durations or sizes are too large to be added up.
+        """
+        for name in self._table.time_columns():
+            for time in extremes(batch.column(name)):
+                if time is not None and abs(time) > MOST_TIME_NS:
+                    raise self._refusal(f"column {name!r} holds the time {time} ns", "times within 36 years of its zero")
+        for what, amounts in self._amounts(batch):
+            self._sums[what] = self._sums.get(what, 0.0) + float(np.abs(amounts.astype(np.float64)).sum())
+            if self._sums[what] > MOST_SUM:
+                largest = int(amounts[np.argmax(np.abs(amounts.astype(np.float64)))])
+                raise self._refusal(
+                    f"{what} are too large to be added up, such as {largest}", f"a sum of {MOST_SUM} for each rank at most"
+                )
+        for name in self._values:
+            batch = self._finite(batch, name)
+        return batch
+
+    def warnings(self) -> tuple[str, ...]:
+        """What was left out, in a sentence; nothing where nothing was."""
+        if not self._left_out:
+            return ()
+        return (f"{self._left_out} values in {self._table.name} are no finite numbers, or 1e100 or more, and are left out.",)
+
+    def _amounts(self, batch: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        for first, last in (("start", "end"), ("api_start", "api_end")):
+            if {first, last} <= set(self._table.time_columns()):
+                took = pc.subtract(batch.column(last), batch.column(first))
+                yield f"durations ({first} to {last}, ns)", _known(took)
+        for column in self._sizes:
+            yield f"sizes ({column.name})", _known(batch.column(column.name))
+
+    def _finite(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+        column = batch.column(name)
+        if column.null_count == len(column):
+            return batch
+        good = pc.less(pc.abs(column), MOST_VALUE)  # not so of what is no number
+        wrong = len(good) - good.null_count - (pc.sum(good).as_py() or 0)
+        if not wrong:
+            return batch
+        self._left_out += wrong
+        place = batch.schema.get_field_index(name)
+        return batch.set_column(place, batch.schema.field(name), pc.if_else(good, column, None))
+
+    def _refusal(self, found: str, expected: str) -> InputError:
+        advice = "record or export it again, or leave the table out with `alltrace import --only`"
+        return InputError(self._path, found=f"table {self._table.name!r}: {found}", expected=expected, advice=advice)
+
+
+def _known(column: Any) -> NDArray[np.int64]:
+    """The numbers of an Arrow array, nulls left out."""
+    known: NDArray[np.int64] = (column.drop_null() if column.null_count else column).to_numpy(zero_copy_only=False)
+    return known

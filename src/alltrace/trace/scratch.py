@@ -1,0 +1,50 @@
+"""Temporary folders, and what is said where one cannot be made or is full."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def scratch_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    """A new folder for temporary files, of this user alone; it goes with `cleanup`, at the end of a `with` block, or with the object.
+
+    Raises:
+        InputError: None can be made.
+    """
+    try:
+        return tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise InputError(
+            Path(error.filename).parent if error.filename else "TMPDIR",
+            found=f"no temporary folder can be made ({error.strerror or error})",
+            advice="make room, or set TMPDIR to a folder that can be written to",
+        ) from error
+
+
+@contextmanager
+def writing_scratch(folder: Path, what: str) -> Iterator[None]:
+    """A block that writes temporary files.
+
+    Args:
+        folder: Where they are.
+        what: What they hold, as the subject of a sentence in the plural: `the rows of the answer`.
+
+    Raises:
+        InputError: The system refuses to write them.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            folder,
+            found=f"{what} cannot be written there ({error.strerror or error})",
+            advice="make room, or set TMPDIR to a folder on a larger disk",
+        ) from error
