@@ -22,6 +22,11 @@ def name_id(text: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
+def text_of_bytes(raw: bytes) -> str:
+    """The text of bytes that should be UTF-8; those that are not are shown escaped, so that no two names become one."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
 def intern(texts: Any) -> tuple[Any, Any]:
     """Intern the strings of an Arrow array.
 

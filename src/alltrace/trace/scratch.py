@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def scratch_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
-    """A new folder for temporary files, of this user alone; it goes with `cleanup`, at the end of a `with` block, or with the object.
+    """A new folder for temporary files, of this user alone; it goes with `cleanup`, a `with` block or the object.
 
     Raises:
         InputError: None can be made.

@@ -12,6 +12,7 @@ import numpy as np
 from alltrace.core import kineto as core
 from alltrace.readers.kineto.fields import COLUMNS, KEYS, ROWS
 from alltrace.readers.kineto.text import PIECE
+from alltrace.trace.names import text_of_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -198,11 +199,12 @@ class Scanner:
 def decoded(text: bytes) -> str:
     """The string that JSON's text between two quotes stands for; an escape that JSON does not know stands for itself."""
     if b"\\" not in text:
-        return text.decode("utf-8", "replace")
+        return text_of_bytes(text)
     try:
-        return str(json.loads('"' + text.decode("utf-8", "replace") + '"', strict=False)).encode("utf-8", "replace").decode()
+        found = str(json.loads('"' + text.decode("utf-8", "surrogateescape") + '"', strict=False))
     except ValueError:
-        return text.decode("utf-8", "replace")
+        return text_of_bytes(text)
+    return found.encode("utf-8", "backslashreplace").decode()  # what is no UTF-8, or half of a surrogate pair, is shown escaped
 
 
 def _parsed(text: bytes) -> Any:

@@ -10,6 +10,7 @@ from alltrace.readers.nccl_log import grammar as g
 from alltrace.readers.nccl_log import messages
 from alltrace.readers.nccl_log.fields import CUT, REJOINED, Coll, parse_call, parse_coll
 from alltrace.readers.nccl_log.records import Process, Records
+from alltrace.trace.names import text_of_bytes
 from alltrace.trace.nccl_words import OPERATIONS
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class CarefulPath:
         if number is None:
             number = len(self.records.processes)
             self._processes[host, pid] = number
-            self.records.processes.append(Process(host.decode("utf-8", "replace"), pid, rank))
+            self.records.processes.append(Process(text_of_bytes(host), pid, rank))
         elif rank is not None and self.records.processes[number].prefix_rank is None:
             self.records.processes[number].prefix_rank = rank
         rest = head["tid"] + b" " + (head["dev"] or b"")

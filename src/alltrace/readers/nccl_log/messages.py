@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from alltrace.readers.nccl_log import grammar as g
 from alltrace.readers.nccl_log.records import MOST_ENTRIES, CommunicatorEvent
+from alltrace.trace.names import text_of_bytes
 from alltrace.trace.nccl_words import ALGORITHMS, PROTOCOLS
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def other(records: Records, body: bytes, cut: bool, line: int, text: bytes) -> N
 
 
 def _text(value: bytes | None) -> str:
-    return "" if value is None else value.decode("utf-8", "replace")
+    return "" if value is None else text_of_bytes(value)
 
 
 def _event(log: Log, found: re.Match[bytes], process: int, line: int) -> None:

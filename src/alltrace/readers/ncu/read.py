@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from alltrace.readers.ncu.wire import Value, WireError, fields, number_of
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import Launch, Metric, NcuReport
+from alltrace.trace.names import text_of_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,4 +175,4 @@ def _message(value: Value) -> memoryview:
 
 
 def _text(value: Value) -> str:
-    return bytes(_message(value)).decode("utf-8", "replace")
+    return text_of_bytes(bytes(_message(value)))

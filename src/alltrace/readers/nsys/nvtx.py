@@ -13,6 +13,7 @@ from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type, whole
 from alltrace.trace.arrays import unpacked
+from alltrace.trace.names import text_of_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,7 +198,7 @@ class Nvtx:
                 tid = whole(row.get("globalTid"))
                 if text is None or tid is None:
                     continue
-                text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+                text = text_of_bytes(text) if isinstance(text, bytes) else str(text)
                 if kind == _THREAD_NAME:
                     self._entities.thread_names.setdefault(tid, text)
                 elif "domainId" in names and (domain := whole(row["domainId"])) is not None:

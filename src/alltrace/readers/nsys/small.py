@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.nsys.mapping import find_table
+from alltrace.trace.names import text_of_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[A
     for batch in source.batches(found, {c: raw_type(types[c]) for c in present}):
         values = {c: batch.column(i).to_pylist() for i, c in enumerate(present)}
         for column in (c for c in present if types[c] == "binary"):
-            values[column] = [None if v is None else v.decode("utf-8", "replace") for v in values[column]]
+            values[column] = [None if v is None else text_of_bytes(v) for v in values[column]]
         nothing = [None] * batch.num_rows
         yield from zip(*(values.get(c, nothing) for c in columns), strict=True)
 

@@ -23,7 +23,7 @@ class RawSource(Protocol):
     """An export of Nsight Systems, opened.
 
     A column's type is one of `int64`, `float64`, `string` and `binary` (Arrow types by name), by its declaration: INTEGER, REAL,
-    TEXT or none, BLOB. Text that is not UTF-8 has its bad bytes replaced by U+FFFD.
+    TEXT or none, BLOB. Text that is not UTF-8 has its bad bytes escaped.
     """
 
     path: Path

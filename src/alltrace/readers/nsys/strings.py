@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type
-from alltrace.trace.names import name_id
+from alltrace.trace.names import name_id, text_of_bytes
 
 if TYPE_CHECKING:
     from alltrace.readers.nsys.source import RawSource
@@ -151,9 +151,9 @@ class Strings:
 
 
 def _as_text(values: Any) -> Any:
-    """An Arrow array as strings: bytes, of a column that is declared so, with U+FFFD for what is not UTF-8."""
+    """An Arrow array as strings: bytes, of a column that is declared so, with what is not UTF-8 escaped."""
     if pa.types.is_string(values.type):
         return values
     if pa.types.is_binary(values.type):
-        return pa.array([None if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()], pa.string())
+        return pa.array([None if v is None else text_of_bytes(v) for v in values.to_pylist()], pa.string())
     return pc.cast(values, pa.string())

@@ -186,6 +186,11 @@ def _typed(recipe: Recipe, option: Option, value: Any) -> Any:
         value = float(value)
     if not isinstance(value, option.type) or (option.type is int and isinstance(value, bool)):
         raise UsageError(f"{flag} is {value!r}; expected {option.type.__name__}")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{flag} is {value!r}, with bytes that are no UTF-8; expected text") from error
     if option.choices and value not in option.choices:
         raise UsageError(f"{flag} is {value!r}; expected one of {', '.join(option.choices)}")
     if option.type is int:

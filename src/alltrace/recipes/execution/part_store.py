@@ -153,7 +153,11 @@ class PartStore:
         import pyarrow as pa
 
         path = self._path(name)
-        with writing_scratch(path.parent, _WHAT), pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        with (
+            writing_scratch(path.parent, _WHAT),
+            pa.OSFile(str(path), "wb") as file,
+            pa.ipc.new_stream(file, table.schema) as writer,
+        ):
             writer.write_table(table.combine_chunks())  # a column that lies in one piece is looked at without a copy
         return path
 

@@ -27,9 +27,26 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RankTables
 
+FARTHEST_NS = 1 << 62
+"""No filter names a time farther away: no event is, and lengths up to there fit into 64 bits."""
+
 TIMES = (
-    Option("start", int, None, "Count only what ends at this time or later; ns on the run's clock."),
-    Option("end", int, None, "Count only what starts at this time or earlier; ns on the run's clock."),
+    Option(
+        "start",
+        int,
+        None,
+        "Count only what ends at this time or later; ns on the run's clock.",
+        least=-FARTHEST_NS,
+        most=FARTHEST_NS,
+    ),
+    Option(
+        "end",
+        int,
+        None,
+        "Count only what starts at this time or earlier; ns on the run's clock.",
+        least=-FARTHEST_NS,
+        most=FARTHEST_NS,
+    ),
     Option("filter_time", str, None, "Count only what overlaps START/END, such as 1s/2s500ms, 10ms/ or /3s; a plain number is ns."),
 )
 FILTERS = (
@@ -161,7 +178,7 @@ def _time(text: str, part: str) -> int | None:
     for piece in pieces:
         whole, unit, fraction = piece[1], piece[3], piece[2] or ""
         total += int(whole + fraction) * _NS[unit] // int(f"1{'0' * len(fraction)}")
-    return min(total, _MOST)
+    return min(total, FARTHEST_NS)
 
 
 def parse_range(flag: str, text: str) -> RangeName:

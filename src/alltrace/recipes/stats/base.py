@@ -385,7 +385,7 @@ def _cells(cell: Cell, values: Any) -> Any:
         return array  # more text than a string array can hold comes as a large one, and stays one
     if cell.kind not in _DECIMALS:
         return array if pa.types.is_decimal(array.type) else pc.cast(array, field.type)
-    number = pc.cast(array, pa.float64())
+    number = pc.cast(array, pa.float64(), safe=False)  # a whole number beyond 53 bits is rounded
     null = pc.is_null(number).to_numpy(zero_copy_only=False) if number.null_count else None
     exact = pc.fill_null(number, 0.0).to_numpy(zero_copy_only=False)
     rounded = round_printed(exact / 1e6, 3) if cell.kind in ("size", "throughput") else round_half_up(exact)

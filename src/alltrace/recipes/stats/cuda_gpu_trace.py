@@ -149,7 +149,9 @@ def _operations(kinds: Any) -> Any:
 def _throughput(size: Any, duration: Any) -> Any:
     """Bytes per second as nsys has it: bytes * floor(1e9 / ns); null for an operation that took no time."""
     took = pc.if_else(pc.greater(duration, 0), duration, None)
-    return pc.multiply(size.cast(pa.float64()), pc.divide(pa.scalar(1_000_000_000, pa.int64()), took).cast(pa.float64()))
+    return pc.multiply(
+        size.cast(pa.float64(), safe=False), pc.divide(pa.scalar(1_000_000_000, pa.int64()), took).cast(pa.float64())
+    )
 
 
 RECIPE = CudaGpuTrace()

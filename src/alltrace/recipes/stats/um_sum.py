@@ -43,7 +43,7 @@ class UmSum(StatsReport):
         moved = pc.add(pc.fill_null(table.column("htod"), 0), pc.fill_null(table.column("dtoh"), 0))
         took = table.column("took_ns")
         per_second = pc.divide(pa.scalar(1_000_000_000, pa.int64()), pc.if_else(pc.greater(took, 0), took, None))
-        rate = pc.multiply(moved.cast(pa.float64()), per_second.cast(pa.float64()))
+        rate = pc.multiply(moved.cast(pa.float64(), safe=False), per_second.cast(pa.float64()))
         faulted = pc.if_else(pc.is_valid(table.column("cpu")), 0, pc.if_else(pc.is_valid(table.column("gpu")), 1, 2))
         table = table.append_column("rate", rate).append_column("faulted", faulted)
         order = [(RANK, "ascending")] if options.get("by_rank") else []

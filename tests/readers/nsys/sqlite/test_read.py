@@ -199,11 +199,11 @@ def test_utf16(tmp_path, make, both):
     assert both(path)["t"]["a"].to_pylist() == ["grüße 🚀", None, ""]
 
 
-def test_bytes_that_are_not_utf8_are_replaced(tmp_path, make, both):
+def test_bytes_that_are_not_utf8_are_escaped_and_stay_apart(tmp_path, make, both):
     raw = [b"caf\xe9", "naïve".encode(), b"\xc3", b"\xa9", b"\xed\xa0\x80x", b"\xf0\x9f\x9a", b"", b"a\x00b"]
     rows = [(value,) for value in raw]
     path = make(tmp_path / "a.sqlite", ["CREATE TABLE t (a TEXT)", ("INSERT INTO t VALUES (CAST(? AS TEXT))", rows)])
-    assert both(path)["t"]["a"].to_pylist() == [value.decode("utf-8", "replace") for value in raw]
+    assert both(path)["t"]["a"].to_pylist() == [value.decode("utf-8", "backslashreplace") for value in raw]
 
 
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.core import sqlite as core
+from alltrace.trace.names import text_of_bytes
 from alltrace.trace.reusable_buffers import Blocks
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ class _Text:
 
 
 def as_text(values: list[bytes | None]) -> pa.Array:
-    """A string column of `values`, with U+FFFD for what is not UTF-8."""
-    return pa.array([None if value is None else value.decode("utf-8", "replace") for value in values], pa.string())
+    """A string column of `values`, with what is not UTF-8 escaped."""
+    return pa.array([None if value is None else text_of_bytes(value) for value in values], pa.string())
 
 
 def _padded(size: int) -> int:

@@ -151,9 +151,16 @@ def _kernels(rank: RankTables, regions: Int64) -> tuple[Int64, Int64, Int64, int
     length = (numbers(table, "end") - numbers(table, "start"))[mine]
     ids, at = np.unique(numbers(table, "name")[mine], return_inverse=True)
     counts = np.bincount(at, minlength=len(ids)).astype(np.int64)
-    sums = np.bincount(at, weights=length, minlength=len(ids)).astype(np.int64)
+    sums = _sums(at, length, len(ids))
     top = np.sort(np.argsort(-sums, kind="stable")[:_MOST_NAMES])
     return ids[top], counts[top], sums[top], int(mine.sum()), int(length.sum())
+
+
+def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
+    """The sums of the values of each of `count` places, in whole numbers."""
+    found = np.zeros(count, np.int64)
+    np.add.at(found, at, values)
+    return found
 
 
 def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64, Int64]:
@@ -170,5 +177,9 @@ def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64, 
     found, at = np.unique(key, return_inverse=True)
     length = (numbers(table, "end") - numbers(table, "start"))[large]
     labels = [f"{kinds[k // 2]} {'pageable' if k % 2 else 'pinned'}" for k in found.tolist()]
-    sums = [np.bincount(at, weights=v, minlength=len(found)).astype(np.int64) for v in (size[large], length)]
-    return labels, sums[0], sums[1], np.bincount(at, minlength=len(found)).astype(np.int64)
+    return (
+        labels,
+        _sums(at, size[large], len(found)),
+        _sums(at, length, len(found)),
+        np.bincount(at, minlength=len(found)).astype(np.int64),
+    )

@@ -1,0 +1,126 @@
+"""Numbers that no job reaches: a report with such a time or sum is refused in a sentence, a value that is no number is noted."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from contextlib import closing
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alltrace.run.bounds import MOST_SUM, MOST_TIME_NS, MOST_VALUE, Bounds
+from alltrace.run.importer import import_reports
+from alltrace.run.store import Run
+from alltrace.synth import write_run
+from alltrace.trace.errors import InputError
+from alltrace.trace.schema import TABLES
+
+
+def batch(table, **columns):
+    schema = TABLES[table].arrow_schema()
+    count = len(next(iter(columns.values())))
+    arrays = [pa.array(columns.get(f.name, [None] * count), f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+TIMES = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-100, 100),
+    st.sampled_from([MOST_TIME_NS, -MOST_TIME_NS, MOST_TIME_NS + 1]),
+)
+SIZES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(0, 9), st.sampled_from([MOST_SUM // 2, -MOST_SUM // 2]))
+
+
+@given(st.lists(st.lists(st.tuples(TIMES, TIMES, SIZES), min_size=1, max_size=4), max_size=4))
+def test_what_passes_can_be_added_up(batches):
+    bounds = Bounds("r.sqlite", TABLES["copies"])
+    rows = [row for part in batches for row in part]
+    times = [t for row in rows for t in row[:2] if t is not None]
+    took = sum(abs(end - start) for start, end, _ in rows if None not in (start, end))
+    moved = sum(abs(size) for *_, size in rows if size is not None)
+    passes = all(abs(t) <= MOST_TIME_NS for t in times) and took <= MOST_SUM and moved <= MOST_SUM
+    try:
+        for part in batches:
+            start, end, size = (list(column) for column in zip(*part, strict=True))
+            given = batch("copies", start=start, end=end, bytes=size)
+            assert bounds.checked(given).equals(given)
+        refused = ""
+    except InputError as error:
+        refused = str(error)
+    close = any(abs(total - MOST_SUM) < MOST_SUM >> 40 for total in (took, moved))  # the check adds up in floating point
+    assert close or (refused == "") == passes
+    assert not refused or refused.startswith("r.sqlite: table 'copies': ")
+
+
+@given(st.lists(st.one_of(st.none(), st.floats()), min_size=1, max_size=8))
+def test_values_that_are_no_numbers_are_left_out_and_counted(values):
+    bounds = Bounds("r.sqlite", TABLES["gpu_metrics"])
+    kept = bounds.checked(batch("gpu_metrics", time=list(range(len(values))), value=values)).column("value").to_pylist()
+    good = [None if v is None or not math.isfinite(v) or abs(v) >= MOST_VALUE else v for v in values]
+    assert kept == good
+    lost = good.count(None) - values.count(None)
+    assert bounds.warnings() == (
+        (f"{lost} values in gpu_metrics are no finite numbers, or 1e100 or more, and are left out.",) if lost else ()
+    )
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    write_run("tiny", folder)
+    return folder / "tiny_rank0.sqlite"
+
+
+def changed(report, path, *statements):
+    path.write_bytes(report.read_bytes())
+    with closing(sqlite3.connect(path)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        (
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 9223372036854775807 WHERE rowid = 3",
+            "column 'end' holds the time 92233720368",
+        ),
+        (
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = -9223372036854775808 WHERE rowid = 3",
+            "column 'start' holds the time -92233",
+        ),
+        ("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET end = start + 4611686018427387904", "column 'end' holds the time"),
+        (
+            "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = 9223372036854775807",
+            r"sizes \(bytes\) are too large.* 9223372036854775807",
+        ),
+        ("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = 288230376151711744", r"sizes \(bytes\) are too large.* 288230376151711744"),
+        ("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start + 288230376151711744", r"durations \(start to end, ns\) are too large"),
+    ],
+)
+def test_a_report_that_cannot_be_added_up_is_refused(report, tmp_path, statement, says):
+    path = changed(report, tmp_path / "bad.sqlite", statement)
+    with pytest.raises(InputError, match=rf"^{path}: table '\w+': {says}.*; expected .*; record or export it again, or leave"):
+        import_reports([str(path)], tmp_path / "run", jobs=1)
+    other = import_reports([str(path)], tmp_path / "run", tables=["osrt"], jobs=1)
+    assert other.ranks[0].rows["osrt"]
+
+
+def test_metrics_that_are_no_numbers_are_noted_once(report, tmp_path):
+    path = changed(
+        report,
+        tmp_path / "metrics.sqlite",
+        "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value REAL)",
+        "INSERT INTO GPU_METRICS VALUES (1, 0, 7, 9e999), (2, 0, 7, -9e999), (3, 0, 7, NULL), (4, 0, 7, 1e300), (5, 0, 7, 2.5)",
+    )
+    (record,) = import_reports([str(path)], tmp_path / "run", jobs=1).reports
+    assert [w for w in record.warnings if "gpu_metrics" in w] == [
+        "3 values in gpu_metrics are no finite numbers, or 1e100 or more, and are left out."
+    ]
+    values = Run(tmp_path / "run").table("gpu_metrics").order("time").to_arrow_table().column("value").to_pylist()
+    assert values == [None, None, None, None, 2.5]
