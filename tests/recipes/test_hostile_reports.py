@@ -125,7 +125,13 @@ def test_a_filter_by_a_time_that_cannot_be_is_a_sentence(report, value):
 TIME = st.integers(0, 60)
 CALLS = st.lists(st.tuples(TIME, st.integers(1, 9), st.integers(1, 4), st.integers(0, 1)), max_size=8)
 OPS = st.lists(st.tuples(TIME, st.integers(1, 9), st.integers(1, 5)), max_size=8)
-RANGES = st.lists(st.tuples(TIME, st.one_of(st.none(), st.integers(0, 30)), st.sampled_from("ab"), st.integers(0, 1)), max_size=6)
+RANGES = st.lists(
+    st.tuples(
+        TIME, st.one_of(st.none(), st.integers(0, 30)), st.sampled_from("ab"), st.integers(0, 1), st.sampled_from(("here", "away"))
+    ),
+    max_size=6,
+)
+"""Start, duration (None: it never ended), name, thread, and whether it ended on its thread."""
 THREADS = [{"thread": n, "process": 0, "tid": 4001 + n, "name": f"t{n}"} for n in (0, 1)]
 
 
@@ -137,8 +143,15 @@ def made(tmp_path_factory, calls, ops, ranges=()):
         ],
         "kernels": [kernel(100 + s, 100 + s + d, "k", correlation=c) for s, d, c in ops],
         "ranges": [
-            {"start": s, "end": None if d is None else s + d, "name": n, "thread": t, "end_thread": t, "kind": "pushpop"}
-            for s, d, n, t in ranges
+            {
+                "start": s,
+                "end": None if d is None else s + d,
+                "name": n,
+                "thread": t,
+                "kind": "pushpop" if ended == "here" else "startend",
+                "end_thread": None if ended == "here" else 1 - t,
+            }
+            for s, d, n, t, ended in ranges
         ],
         "threads": THREADS,
     }
@@ -166,17 +179,19 @@ def test_ranges_that_cross_or_never_end(tmp_path_factory, calls, ops, ranges):
     """What a range takes, and what ran on the GPU of the calls that lie in it, whatever other ranges do."""
     run = made(tmp_path_factory, calls, ops, ranges)
     latest = max((max(s, s if d is None else s + d) for s, d, *_ in ranges), default=0)
-    ended = [(s, latest if d is None else s + d, n, t) for s, d, n, t in ranges]
+    ended = [(s, latest if d is None else s + d, n, t, where) for s, d, n, t, where in ranges]
     total = Counter()
-    for start, end, name, _ in ended:
+    for start, end, name, *_ in ended:
         total[name] += end - start
-    found = ask(run, "stats:nvtx_sum").table.to_pylist()
-    assert {r["Range"].removeprefix(":"): r["Total Time (ns)"] for r in found} == dict(total)
+    found = Counter()
+    for row in ask(run, "stats:nvtx_sum").table.to_pylist():
+        found[row["Range"].removeprefix(":")] += row["Total Time (ns)"]
+    assert found == total
     projected = defaultdict(list)
-    for start, end, name, thread in ended:
+    for start, end, name, thread, where in ended:
         inside = {c for s, d, c, t in calls if t == thread and start <= s and s + d <= end}
         work = [(100 + s, 100 + s + d) for s, d, c in ops if c in inside]
-        if work:
+        if work and where == "here":  # whose work one that ended elsewhere is around, nobody knows
             projected[name].append((min(s for s, _ in work), max(e for _, e in work) - min(s for s, _ in work)))
     trace = defaultdict(list)
     for row in ask(run, "stats:nvtx_gpu_proj_trace").table.to_pylist():
