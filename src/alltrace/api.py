@@ -76,6 +76,9 @@ class Result(NamedTuple):
 class OpenRun(Run):
     """A run, opened: `ranks`, `hosts`, `span_ns`, `table(...)`, `connect()`, `recipe(...)` and `aligned()`."""
 
+    alignment: Aligned | None
+    """The alignment, once a question asked for it; `aligned()` makes it."""
+
     def aligned(self, *, jobs: int | None = None) -> Aligned:
         """What is derived over all ranks: collectives, matched instances, steps, clocks; all later reads are on these clocks.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -49,13 +49,13 @@ class RowStream:
         empty: A table without rows, for the schema of an answer without any.
     """
 
-    def __init__(self, tables: Generator[Any, None, None], empty: Any) -> None:
+    def __init__(self, tables: Generator[pa.Table, None, None], empty: pa.Table) -> None:
         self._made = tables
         self._first = next((table for table in tables if table.num_rows), None)
         self.schema = (empty if self._first is None else self._first).schema
         self.is_empty = self._first is None
 
-    def tables(self, limit: int | None = None) -> Iterator[Any]:
+    def tables(self, limit: int | None = None) -> Iterator[pa.Table]:
         """The rows, or the first `limit` of them, as `pyarrow.Table`s of one schema, each of which has rows."""
         left = limit
         while left != 0 and (table := self._next()) is not None:
@@ -63,16 +63,16 @@ class RowStream:
             left = None if left is None else left - part.num_rows
             yield part
 
-    def batches(self, rows: int = _BATCH_ROWS) -> Iterator[Any]:
+    def batches(self, rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """The rows as `pyarrow.RecordBatch`es of up to `rows` rows."""
         for table in self.tables():
             yield from table.to_batches(max_chunksize=rows)
 
-    def read_all(self) -> Any:
+    def read_all(self) -> pa.Table:
         """All rows as one `pyarrow.Table`."""
         return pa.concat_tables([self.schema.empty_table(), *self.tables()]).unify_dictionaries()
 
-    def head(self, limit: int) -> tuple[Any, int]:
+    def head(self, limit: int) -> tuple[pa.Table, int]:
         """The first `limit` rows as one `pyarrow.Table`, and how many there are after them; all are made, and few held."""
         first, more = [self.schema.empty_table()], 0
         for table in self.tables():
@@ -92,7 +92,7 @@ class RowStream:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _next(self) -> Any:
+    def _next(self) -> pa.Table | None:
         if self._first is not None:
             table, self._first = self._first, None
             return table
@@ -117,7 +117,7 @@ class StreamedRank:
         """The rank's tables."""
         return self._narrowed(self._stored)
 
-    def slices(self, tables: Collection[str], room: PieceRoom, rows: Callable[[RankTables], Any]) -> SpanRows:
+    def slices(self, tables: Collection[str], room: PieceRoom, rows: Callable[[RankTables], pa.Table]) -> SpanRows:
         """What `rows` makes of the rank's tables of one span; `tables` names those that it reads."""
         return _SlicedRank(TimeSlices(self._stored, tables, room), lambda span: rows(self._narrowed(span)))
 
@@ -131,24 +131,24 @@ class SpanRows(Protocol):
         """Some starts, int64 ns in no order, and how many rows each stands for."""
         ...
 
-    def between(self, since_ns: int | None, until_ns: int | None) -> Any:
+    def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
         """The rows that start in a span as a `pyarrow.Table`; a row without a start is in the span without an end."""
         ...
 
 
 class _SlicedRank:
-    def __init__(self, slices: TimeSlices, rows: Callable[[RankTables], Any]) -> None:
+    def __init__(self, slices: TimeSlices, rows: Callable[[RankTables], pa.Table]) -> None:
         self.rank = slices.stored.rank
         self.sampled = slices.sampled
         self._slices = slices
         self._rows = rows
 
-    def between(self, since_ns: int | None, until_ns: int | None) -> Any:
+    def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
         """The rows of the events that start in a span."""
         return self._rows(self._slices.between(since_ns, until_ns))
 
 
-def sliced_ranks(ranks: Iterable[StreamedRank], tables: Collection[str], rows: Callable[[RankTables], Any]) -> list[SpanRows]:
+def sliced_ranks(ranks: Iterable[StreamedRank], tables: Collection[str], rows: Callable[[RankTables], pa.Table]) -> list[SpanRows]:
     """The rows of each rank where each comes from one event of `tables`, whose start is the row's.
 
     Args:
@@ -173,7 +173,7 @@ class SpilledRows:
         InputError: The file cannot be written.
     """
 
-    def __init__(self, path: Path, rank: int, table: Any, order: str) -> None:
+    def __init__(self, path: Path, rank: int, table: pa.Table, order: str) -> None:
         self.rank = rank
         self._path = path
         self._order = order
@@ -191,7 +191,7 @@ class SpilledRows:
             rows[-1] = self._rows - _BLOCK_ROWS * (len(rows) - 1)
         return self._first, rows
 
-    def between(self, since_ns: int | None, until_ns: int | None) -> Any:
+    def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
         """The rows that start in a span; only blocks that have some are read."""
         # rows with a block's first start may end the block before it
         low = 0 if since_ns is None else max(int(np.searchsorted(self._first, since_ns, "left")) - 1, 0)
@@ -207,20 +207,20 @@ class SpilledRows:
 class _SpilledPart(Part):
     """What `map` returned for one rank, in a file that is read whenever `table` is asked for."""
 
-    def __init__(self, path: Path, rank: int, table: Any) -> None:
+    def __init__(self, path: Path, rank: int, table: pa.Table) -> None:
         super().__init__(rank, None)
         self._path = path
         _write_rows(path, table)
 
     @property
-    def table(self) -> Any:
+    def table(self) -> pa.Table:
         """What `map` returned."""
         with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
 
 
 @contextmanager
-def spilled_parts(ranks: Iterable[tuple[int, Any]]) -> Generator[list[Part], None, None]:
+def spilled_parts(ranks: Iterable[tuple[int, pa.Table]]) -> Generator[list[Part], None, None]:
     """The parts of all ranks, held in files until the end of the block.
 
     Args:
@@ -233,7 +233,7 @@ def spilled_parts(ranks: Iterable[tuple[int, Any]]) -> Generator[list[Part], Non
         yield [_SpilledPart(folder / f"{rank}.arrow", rank, table) for rank, table in ranks]
 
 
-def merged_spilled(ranks: Iterable[tuple[int, Any]], order: str) -> Generator[list[Part], None, None]:
+def merged_spilled(ranks: Iterable[tuple[int, pa.Table]], order: str) -> Generator[list[Part], None, None]:
     """The rows of all ranks as by `merged`, of ranks that can only be made whole: they go to files first.
 
     Args:
@@ -276,7 +276,7 @@ def _temporary_folder() -> Generator[Path, None, None]:
         yield Path(place)
 
 
-def _write_rows(path: Path, table: Any) -> None:
+def _write_rows(path: Path, table: pa.Table) -> None:
     table = table.combine_chunks().unify_dictionaries()  # a file has one dictionary for each column
     with (
         writing_scratch(path.parent, "the rows of the answer"),
@@ -286,7 +286,7 @@ def _write_rows(path: Path, table: Any) -> None:
         writer.write_table(table, max_chunksize=_BLOCK_ROWS)
 
 
-def _starts(table: Any, order: str) -> Ints:
+def _starts(table: pa.Table, order: str) -> Ints:
     """The column of starts as NumPy int64; a row without one comes last."""
     column = table.column(order)
     found: Ints = (pc.fill_null(column, _LAST) if column.null_count else column).to_numpy()
