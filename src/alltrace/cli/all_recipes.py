@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import dataclass
@@ -14,12 +13,11 @@ from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import Recipe
     from alltrace.recipes.execution.ask_all import Reply
-
-_EXAMPLE = "alltrace recipe all ./reports/ -o answers --format csv"
 
 
 def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
@@ -29,9 +27,7 @@ def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
         prog="alltrace recipe all",
         description="Ask every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
         "index.md and index.json name them, and say what was skipped and why.",
-        epilog=f"example:\n  {_EXAMPLE}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example="alltrace recipe all ./reports/ -o answers --format csv",
     )
     parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")
     add_import_options(parser)

@@ -1,11 +1,11 @@
-"""What a verb's module has to offer, and the options that many verbs share."""
+"""How a verb is run, and the options that many verbs share."""
 
 from __future__ import annotations
 
 import argparse
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.engine import add_engine_options, start_engine
@@ -13,32 +13,34 @@ from alltrace.cli.progress import watching
 from alltrace.trace.errors import StrictError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from alltrace.api import OpenRun
+    from alltrace.cli.registry import Verb
 
 _MOST_RANKS = 1 << 20
 FORMATS = ("table", "json", "csv", "md", "parquet")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one sentence, like all errors of the command line."""
+    """A parser whose complaints are one sentence, like all errors of the command line, and whose help ends with an example."""
+
+    def __init__(self, *, example: str, **options: Any) -> None:
+        super().__init__(
+            **options, epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the arguments as a UsageError."""
         raise UsageError(f"{message}; `{self.prog} --help` shows what is expected")
 
 
-class Command(Protocol):
-    """A verb: declares its arguments and runs; imports what is heavy only when it runs."""
-
-    example: str
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's arguments."""
-        ...
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; returns the exit code."""
-        ...
+def run_verb(verb: Verb, prog: str, arguments: Sequence[str], **further: Any) -> int:
+    """Run a verb with its arguments, and what `further` adds to them; returns the exit code."""
+    command = verb.command()
+    parser = Parser(prog=prog, description=f"{verb.help[0].upper()}{verb.help[1:]}.", example=command.EXAMPLE)
+    command.configure(parser)
+    return command.run(parser.parse_args(arguments, argparse.Namespace(**further)))
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:

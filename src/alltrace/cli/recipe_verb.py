@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +11,18 @@ from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from alltrace.recipes.base import Recipe
 
 
 class RecipeCommand:
-    """A verb that is a short name for a recipe.
+    """A verb that is a recipe's name, and a command line that shows it."""
 
-    Args:
-        verb: The verb.
-        recipe: The recipe's name.
-        example: A command line that shows it.
-    """
-
-    def __init__(self, verb: str, recipe: str, example: str) -> None:
-        self.verb = verb
+    def __init__(self, recipe: str, example: str) -> None:
         self.recipe = recipe
-        self.example = example
+        self.EXAMPLE = example
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """RUN, the recipe's options, and the output's."""
@@ -43,7 +36,7 @@ class RecipeCommand:
         """Ask the recipe and write its answer."""
         from alltrace.recipes.registry import find
 
-        return ask_and_write(self.verb, find(self.recipe), args)
+        return ask_and_write(self.recipe, find(self.recipe), args)
 
 
 def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: str, folders: bool = False) -> int:
@@ -56,13 +49,7 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
         given: The command line up to them, such as `alltrace recipe kernels`.
         folders: Whether the answer may be written to a folder.
     """
-    parser = Parser(
-        prog=given,
-        description=recipe.__doc__,
-        epilog=f"example:\n  {given} ./reports/",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog=given, description=recipe.__doc__, example=f"{given} ./reports/")
     if "--show-sql" in arguments:
         add_recipe_options(parser, recipe)
         parser.add_argument("--show-sql", action="store_true")
