@@ -133,13 +133,13 @@ class Counters:
     values: Int64
 
 
-def counters_of(selection: Selection, tracks: Tracks, name: Callable[[int, str], int]) -> Iterator[Counters]:
+def counters_of(selection: Selection, tracks: Tracks, name: Callable[[str], int]) -> Iterator[Counters]:
     """The metrics of a rank's GPUs; samples without a number are left out.
 
     Args:
         selection: What is exported.
         tracks: The rank's tracks.
-        name: The number in the pool for a device and a metric.
+        name: The number of a counter, by its label.
     """
     import pyarrow as pa
 
@@ -149,7 +149,7 @@ def counters_of(selection: Selection, tracks: Tracks, name: Callable[[int, str],
         keys = np.stack([numbers(batch, "device"), numbers(batch, "metric")])
         kinds, inverse = np.unique(keys, axis=1, return_inverse=True)
         texts = selection.run.texts(pa.array(kinds[1])).to_pylist()
-        codes = np.array([name(d, t or "?") for d, t in zip(kinds[0].tolist(), texts, strict=True)], np.int64)
+        codes = np.array([name(f"{tracks.gpu(d)} {t or '?'}") for d, t in zip(kinds[0].tolist(), texts, strict=True)], np.int64)
         kept = np.flatnonzero(~np.isnan(values))
         times = numbers(batch, "time")[kept] - selection.zero_ns
         yield Counters(times, codes[inverse.reshape(-1)[kept]], np.rint(values[kept] * COUNTER_SCALE).astype(np.int64))
