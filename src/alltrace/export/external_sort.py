@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.export.record_bytes import Records
+    from alltrace.trace.arrays import Int64
 
-    Int64 = NDArray[np.int64]
     Int32 = NDArray[np.int32]
     Bytes = NDArray[np.uint8]
 

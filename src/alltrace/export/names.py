@@ -9,12 +9,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from alltrace.export.record_bytes import Pool
     from alltrace.run.store import Run
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 
 class NameCodes:

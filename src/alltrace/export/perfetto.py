@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from alltrace.align.aligned import Aligned
     from alltrace.export.selection import Selection
     from alltrace.export.slices import Flow, Slices
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _SEQUENCE = 1
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4

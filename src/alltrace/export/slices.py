@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from alltrace.export.record_bytes import Pool
     from alltrace.export.selection import Selection
     from alltrace.export.tracks import Launches
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 COUNTER_SCALE = 1000
 """A counter's value is a whole number of this fraction."""

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _HELD_ROWS = 1 << 18
 _ALONE_ROWS = 1 << 13

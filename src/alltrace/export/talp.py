@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.export.selection import Selection
     from alltrace.run.manifest import Rank
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 REGION = "Global"
 

@@ -12,12 +12,9 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
     from alltrace.export.selection import Selection
     from alltrace.run.manifest import Device, Rank
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 HOST_TABLES = ("api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp")
 GPU_TABLES = ("kernels", "copies", "graphs")

@@ -11,11 +11,8 @@ from alltrace.export.tracks import call_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
     from alltrace.export.sorted_rows import RowSorter
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
 _REMAINDERS = 1 << 22  # correlations count up, so this many are told apart

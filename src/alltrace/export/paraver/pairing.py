@@ -9,9 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 
 class Ends(NamedTuple):

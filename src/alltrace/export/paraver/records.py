@@ -32,11 +32,8 @@ from alltrace.readers.paraver import labels as ev
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from alltrace.export.sorted_rows import RowSorter
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 END_FIRST, INSTANT, STATE, BEGIN, COMMUNICATION = 0, 1, 3, 4, 5
 _MIXED = -1

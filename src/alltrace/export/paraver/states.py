@@ -12,11 +12,9 @@ from alltrace.readers.paraver import labels as ev
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
     from alltrace.export.sorted_rows import RowSorter
+    from alltrace.trace.arrays import Int64
 
-    Int64 = NDArray[np.int64]
     Columns = tuple[Int64, Int64, Int64, Int64]
 
 STRONGEST_FIRST = (

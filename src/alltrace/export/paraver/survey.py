@@ -16,12 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.export.selection import Selection
     from alltrace.readers.paraver.labels import EventType, Profile
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 NAMED = ("api", "kernels", "ranges", "marks", "mpi", "openacc", "openmp", "osrt", "ucx", "syscalls")
 _VERSION = re.compile(r"_v[0-9]{4}$")  # as nsys stats cuts it, which keeps five digits

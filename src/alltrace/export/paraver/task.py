@@ -17,14 +17,11 @@ from alltrace.readers.paraver import labels as ev
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.export.paraver.records import RecordWriter
     from alltrace.export.paraver.survey import Survey
     from alltrace.export.selection import Selection
     from alltrace.readers.paraver.labels import Profile
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _COMMUNICATION = ("collective", "p2p")
 _HOST_TYPES = {"openmp": ev.OPENMP, "osrt": ev.OSRT, "ucx": ev.UCX, "syscalls": ev.SYSCALL}

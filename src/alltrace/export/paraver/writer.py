@@ -24,12 +24,9 @@ from alltrace.trace.errors import UsageError, printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.export.selection import Selection
     from alltrace.run.manifest import Rank
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 
 @dataclass(frozen=True)
