@@ -14,6 +14,7 @@ from alltrace.capture.exec import Request, plan_rank, run_rank
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions
 from alltrace.capture.selection import NAME, parse_selection
+from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.capturing.heaviest import checked_top, heaviest
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, UsageError, printable
 
@@ -44,8 +45,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} [options] -- PROGRAM [ARGUMENT ...]"
     who = parser.add_argument_group("which ranks")
     who.add_argument("--ranks", metavar="LIST", help="such as 0-7,64, or first-local, or all; default: all, and 0 for ncu")
-    who.add_argument("--per-node", type=_count, metavar="N", help="at most N ranks of each node")
-    who.add_argument("--cutoff", type=_count, metavar="N", help="only ranks below N")
+    who.add_argument("--per-node", type=positive, metavar="N", help="at most N ranks of each node")
+    who.add_argument("--cutoff", type=positive, metavar="N", help="only ranks below N")
     where = parser.add_argument_group("where to")
     where.add_argument(
         "-o", "--output", default="reports", metavar="DIR", help="where reports go, made if missing; default: reports"
@@ -102,7 +103,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RANGE",
         help="from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)",
     )
-    when.add_argument("--repeat", type=_count, metavar="N", help="record N ranges, each in a report of its own")
+    when.add_argument("--repeat", type=positive, metavar="N", help="record N ranges, each in a report of its own")
     kernels = parser.add_argument_group("ncu")
     kernels.add_argument("--kernels", metavar="REGEX", help="the kernels to measure; must not match those of NCCL")
     kernels.add_argument(
@@ -115,8 +116,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="detailed",
         help="default: detailed",
     )
-    kernels.add_argument("--launch-skip", type=_whole, default=0, metavar="N", help="let N matching launches pass; default: 0")
-    kernels.add_argument("--launch-count", type=_count, default=10, metavar="N", help="measure N launches; default: 10")
+    kernels.add_argument(
+        "--launch-skip", type=not_negative, default=0, metavar="N", help="let N matching launches pass; default: 0"
+    )
+    kernels.add_argument("--launch-count", type=positive, default=10, metavar="N", help="measure N launches; default: 10")
     kernels.add_argument(
         "--lockstep", metavar="HOST", help="the chosen ranks meet at HOST and replay kernels together; for an ncu that can"
     )
@@ -258,14 +261,6 @@ def _say(text: str) -> None:
 
 def _wrong(text: str, expected: str) -> NoReturn:
     raise argparse.ArgumentTypeError(f"it is {text!r}, expected {expected}")
-
-
-def _whole(text: str) -> int:
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else _wrong(text, "a whole number from 0 up")
-
-
-def _count(text: str) -> int:
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) and int(text) else _wrong(text, "a whole number from 1 up")
 
 
 def _seconds(text: str) -> float:
