@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from alltrace.api import OpenRun
     from alltrace.cli.registry import Verb
+    from alltrace.trace.kernel_rules import KernelRules
 
 _MOST_RANKS = 1 << 20
 FORMATS = ("table", "json", "csv", "md", "parquet")
@@ -108,17 +109,28 @@ def add_rank_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--ranks", metavar="LIST", help="ask these ranks only, such as 0-7,64")
 
 
+def add_step_options(parser: argparse._ActionsContainer) -> None:
+    """Which steps are asked."""
+    parser.add_argument("--steps", metavar="STEPS", help="count these steps only: 10:50 for 10 to 49, 10:, :50, or one number")
+    parser.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
+
+
+def rules_from(args: argparse.Namespace) -> KernelRules | None:
+    """The kernel rules that the arguments name; None for the built-in ones alone."""
+    if args.kernel_rules is None:
+        return None
+    from alltrace.trace.kernel_rules import read_rules
+
+    return read_rules(args.kernel_rules)
+
+
 def open_from(args: argparse.Namespace) -> OpenRun:
     """The run that the arguments of `add_run_argument` name, imported first where reports stand in its place."""
     from alltrace.api import OpenRun
     from alltrace.run.resolve import resolve
 
     start_engine(args)
-    rules = None
-    if args.kernel_rules is not None:
-        from alltrace.trace.kernel_rules import read_rules
-
-        rules = read_rules(args.kernel_rules)
+    rules = rules_from(args)
     with watching() as watcher:
         path = resolve(args.run, cache_dir=args.cache_dir, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher)
     run = OpenRun(path)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.cli.command import Parser, add_answer_options, add_run_argument, open_from, parse_ranks
+from alltrace.cli.command import (
+    Parser,
+    add_answer_options,
+    add_rank_option,
+    add_run_argument,
+    add_step_options,
+    open_from,
+    parse_ranks,
+)
 from alltrace.cli.output_folder import Folder, is_folder
 from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
 from alltrace.trace.errors import EXIT_DONE, UsageError
@@ -78,10 +86,9 @@ def summary(recipe: Recipe) -> str:
 def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
     """The options of `recipe` as arguments, and which ranks and steps are asked."""
     group = parser.add_argument_group("the question")
-    group.add_argument("--ranks", metavar="LIST", help="ask these ranks only, such as 0-7,64")
+    add_rank_option(group)
     if recipe.windowed:
-        group.add_argument("--steps", metavar="STEPS", help="count these steps only: 10:50 for 10 to 49, 10:, :50, or one number")
-        group.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
+        add_step_options(group)
     for option in recipe.options:
         flag = f"--{option.name.replace('_', '-')}"
         if option.type is bool:

@@ -25,6 +25,12 @@ COUNTER_SCALE = 1000
 """A counter's value is a whole number of this fraction."""
 
 _LARGEST = 9e15
+_COLUMNS = {
+    "kernels": ["short_name", "process", "correlation"],
+    "copies": ["kind", "bytes", "process", "correlation"],
+    "graphs": ["graph", "process", "correlation"],
+    "api": ["name", "process", "correlation"],
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def slices_of(
         if table == "marks":
             yield from _marks(selection, tracks, names)
             continue
-        for part in intervals_of(selection, tracks, table, _columns(table)):
+        for part in intervals_of(selection, tracks, table, _COLUMNS.get(table, ["name"])):
             if table == "copies":
                 codes, texts = words(part.rows, "kind")
                 named = pool.add_all([*(written("memset" if t == "memset" else f"memcpy {t}") for t in texts), written("copy")])
@@ -92,22 +98,11 @@ def slices_of(
             found = None
             if table in (*GPU_TABLES, "api"):
                 found = launches.find(numbers(part.rows, "process"), numbers(part.rows, "correlation"))
-            if table == "api" and found is not None:  # of nested calls the outermost one is the launch
-                same = launches.starts[found] - selection.zero_ns == part.starts if len(launches.keys) else False
-                same = same & (launches.tracks[found] == part.tracks) if len(launches.keys) else same
-                found = np.where((found >= 0) & same, found, -1)
+            if found is not None and table == "api" and len(launches.keys):  # of nested calls the outermost one is the launch
+                outermost = (launches.starts[found] - selection.zero_ns == part.starts) & (launches.tracks[found] == part.tracks)
+                found = np.where(outermost, found, -1)
             sizes = np.maximum(numbers(part.rows, "bytes"), 0) if table == "copies" else None
             yield Slices(table, part.tracks, part.starts, part.ends, codes, sizes, found)
-
-
-def _columns(table: str) -> list[str]:
-    if table == "kernels":
-        return ["short_name", "process", "correlation"]
-    if table == "copies":
-        return ["kind", "bytes", "process", "correlation"]
-    if table == "graphs":
-        return ["graph", "process", "correlation"]
-    return ["name", "process", "correlation"] if table == "api" else ["name"]
 
 
 def _marks(selection: Selection, tracks: Tracks, names: NameCodes) -> Iterator[Slices]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,10 +66,10 @@ def _told(row: dict[str, Any]) -> str:
 
 
 def _budget(path: Path) -> dict[str, Any]:
-    toml = import_module("tomllib")
+    import tomllib
+
     try:
-        found: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
-        return found
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(path, found=f"cannot be read ({error.strerror})", advice="check the name and the permissions") from None
     except (ValueError, RecursionError) as error:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_import_options
+from alltrace.cli.command import add_import_options, rules_from
 from alltrace.cli.engine import start_engine
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
@@ -48,11 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.run.importer import import_reports
     from alltrace.trace.cache_dir import default_folder
 
-    rules = None
-    if args.kernel_rules is not None:
-        from alltrace.trace.kernel_rules import read_rules
-
-        rules = read_rules(args.kernel_rules)
+    rules = rules_from(args)
     start_engine(args)
     if args.nccl_log or args.training_log:
         from alltrace.run.nccl_logs import expand

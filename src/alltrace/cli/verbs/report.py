@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_rank_option, add_run_argument, open_from, parse_ranks
+from alltrace.cli.command import add_rank_option, add_run_argument, add_step_options, open_from, parse_ranks
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
     group = parser.add_argument_group("the question")
     add_rank_option(group)
-    group.add_argument("--steps", metavar="STEPS", help="count these steps only: 10:50 for 10 to 49, 10:, :50, or one number")
-    group.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
+    add_step_options(group)
     group = parser.add_argument_group("the report")
     group.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; needed for html, else standard output")
     group.add_argument("--format", choices=("html", "md"), default="html", help="default: html")
