@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import re
 from pathlib import Path
@@ -51,7 +50,7 @@ def test_every_verb_is_described_with_its_options_and_an_example(verb):
     assert re.search(rf"(Example: `|<!-- output of: )alltrace {verb} ", own)
     whole = own + section(text_of("cli.md"), "## Options that many verbs share")
     parser = argparse.ArgumentParser(add_help=False)
-    importlib.import_module(next(v.module for v in VERBS if v.name == verb)).COMMAND.configure(parser)
+    next(v for v in VERBS if v.name == verb).command().configure(parser)
     for action in parser._actions:
         assert all(re.search(rf"[`\s]{flag}[`\s,]", whole) for flag in action.option_strings), action.option_strings
 

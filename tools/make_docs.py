@@ -255,7 +255,7 @@ def verb_options(name: str, groups: Sequence[str] | None = None) -> list[tuple[s
     else:
         verb = next(v for v in VERBS if v.name == outer)
     parser = argparse.ArgumentParser(add_help=False)
-    importlib.import_module(verb.module).COMMAND.configure(parser)
+    verb.command().configure(parser)
     if kind:
         kinds = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
         parser = kinds.choices[kind]

@@ -15,13 +15,14 @@ from alltrace.export.record_bytes import INT, Pool, Template
 @pytest.mark.parametrize("most", [1, 20, 10**9])
 @pytest.mark.parametrize("alone", [1, 5, 1 << 20])
 def test_records_come_in_order_of_keys_and_equal_ones_as_given(tmp_path, monkeypatch, held, room, most, alone):
+    monkeypatch.setattr(merge, "_HELD_BYTES", held)
     monkeypatch.setattr(merge, "_ALONE_RECORDS", alone)
     monkeypatch.setattr(merge, "_MERGED_RECORDS", room)
     monkeypatch.setattr(merge, "_LEAST_RECORDS", room)
     template = Template(Pool(), [INT, "/", INT, "\n"])
     draw = random.Random(held * room)
     expected, serial = [], 0
-    with Sorter(tmp_path / "s", held_bytes=held) as sorter:
+    with Sorter(tmp_path / "s") as sorter:
         for _ in range(12):
             keys = np.array([draw.randrange(most) for _ in range(draw.randrange(30))], np.int64)
             if draw.random() < 0.5:
@@ -39,9 +40,10 @@ def test_records_come_in_order_of_keys_and_equal_ones_as_given(tmp_path, monkeyp
     assert not (tmp_path / "s").exists()
 
 
-def test_equal_keys_stay_in_order_over_runs(tmp_path):
+def test_equal_keys_stay_in_order_over_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(merge, "_HELD_BYTES", 1)
     template = Template(Pool(), [INT, "\n"])
-    with Sorter(tmp_path / "s", held_bytes=1) as sorter:
+    with Sorter(tmp_path / "s") as sorter:
         for start in (0, 3, 6):
             sorter.add(np.array([5, 5, 5], np.int64), template.records(3, np.arange(start, start + 3)))
         assert b"".join(bytes(b) for b in sorter.blocks()).split() == [b"%d" % i for i in range(9)]

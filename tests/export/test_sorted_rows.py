@@ -30,7 +30,7 @@ def drawn(draw, most):
 def test_rows_come_in_order_and_equal_ones_as_given(tmp_path, monkeypatch, held, room, most, alone, runs):
     monkeypatch.setattr(rows, "_HELD_ROWS", held)
     monkeypatch.setattr(rows, "_ALONE_ROWS", alone)
-    monkeypatch.setattr(rows, "_MOST_RUNS", runs)
+    monkeypatch.setattr(merge, "_MOST_RUNS", runs)
     monkeypatch.setattr(merge, "_MERGED_RECORDS", room)
     monkeypatch.setattr(merge, "_LEAST_RECORDS", room)
     batches = list(drawn(random.Random(held * room), most))

@@ -42,11 +42,6 @@ class Identity(NamedTuple):
     notes: tuple[str, ...] = ()
     restart: str = ""
 
-    @property
-    def first_local(self) -> bool:
-        """Whether this process speaks for its node: local rank 0, or the only one, or nothing tells."""
-        return not self.local_rank
-
 
 def find_identity(environment: Mapping[str, str], host: str) -> Identity:
     """The place that `environment` tells, the first complete source in the order of `LAUNCHERS` being believed.

@@ -41,38 +41,36 @@ class Selection(NamedTuple):
             UsageError: Its place on the node is asked for and nothing tells it, or no rank of the world is chosen.
         """
         self._check_world(who)
-        most = self._most()
-        if most is not None and who.local_rank is None:
+        if self.most is not None and who.local_rank is None:
             raise UsageError(
                 f"--per-node and --ranks {FIRST_LOCAL} need the local rank, which {who.launcher} does not tell; use --ranks 0,8"
             )
+        return self.takes(who.rank, who.local_rank or 0)
+
+    def takes(self, rank: int, local_rank: int) -> bool:
+        """Whether a rank with this number on its node passes every condition."""
         return (
-            (self.spans is None or any(first <= who.rank <= last for first, last in self.spans))
-            and (self.cutoff is None or who.rank < self.cutoff)
-            and (most is None or (who.local_rank or 0) < most)
+            (self.spans is None or any(first <= rank <= last for first, last in self.spans))
+            and (self.cutoff is None or rank < self.cutoff)
+            and (self.most is None or local_rank < self.most)
         )
 
     def chosen(self, who: Identity) -> int | None:
         """How many ranks are chosen, where a node's ranks follow each other; None where nothing tells."""
-        most = self._most()
-        if who.world_size is None and self.spans is not None and most is None:
+        if who.world_size is None and self.spans is not None and self.most is None:
             count = end = 0
             for first, last in sorted(self.spans):
                 below = min(last + 1, self.cutoff or last + 1)
                 count += max(0, below - max(first, end))
                 end = max(end, below)
             return count
-        if who.world_size is None or (most is not None and not who.local_size):
+        if who.world_size is None or (self.most is not None and not who.local_size):
             return None
         size = who.local_size or 1
-        return sum(
-            (self.spans is None or any(first <= rank <= last for first, last in self.spans))
-            and (self.cutoff is None or rank < self.cutoff)
-            and (most is None or rank % size < most)
-            for rank in range(who.world_size)
-        )
+        return sum(self.takes(rank, rank % size) for rank in range(who.world_size))
 
-    def _most(self) -> int | None:
+    @property
+    def most(self) -> int | None:
         """The most ranks of a node; None for all."""
         return min((n for n in (self.per_node, 1 if self.first_local else None) if n is not None), default=None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import dataclass
@@ -14,12 +13,11 @@ from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import Recipe
     from alltrace.recipes.execution.ask_all import Reply
-
-_EXAMPLE = "alltrace recipe all ./reports/ -o answers --format csv"
 
 
 def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
@@ -29,9 +27,7 @@ def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
         prog="alltrace recipe all",
         description="Ask every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
         "index.md and index.json name them, and say what was skipped and why.",
-        epilog=f"example:\n  {_EXAMPLE}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example="alltrace recipe all ./reports/ -o answers --format csv",
     )
     parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")
     add_import_options(parser)
@@ -56,7 +52,7 @@ def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
 
 def ask_all_and_write(arguments: Sequence[str]) -> int:
     """Ask every recipe and write what they answer, as the arguments after `recipe all` say."""
-    from alltrace.recipes.nsys.filters import FILTERS, PROJECTED
+    from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, given_filters
     from alltrace.recipes.registry import find, names
 
     recipes = [find(name) for name in names()]
@@ -70,7 +66,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     questions = [
         (r, {o.name: given[o.name] for o in r.options if o.name in given and (o.required or o.name in filters)}) for r in chosen
     ]
-    _check(given)
+    given_filters(given)  # what cannot be understood is refused before anything is imported
     run = open_from(args)
     from alltrace.cli.progress import counting
     from alltrace.recipes.execution.ask_all import each_reply
@@ -83,14 +79,12 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
             del reply  # an answer is let go before the next one is made
     replies = [done[number] for number in sorted(done)]
     facts = run.facts()
-    written = {r.recipe.name: r.files for r in replies if r.skipped is None}
-    folder.write_text("index.json", f"{json.dumps(_index(replies, written, facts), ensure_ascii=False, indent=1)}\n")
-    folder.write_text("index.md", _page(replies, written, facts))
+    folder.write_text("index.json", f"{json.dumps(_index(replies, facts), ensure_ascii=False, indent=1)}\n")
+    folder.write_text("index.md", _page(replies, facts))
     skipped = sum(r.skipped is not None for r in replies)
     print(  # noqa: T201
-        f"alltrace: {counted(len(written), 'recipe')}, {counted(sum(map(len, written.values())), 'table')} "
-        f"in {printable(args.output)}; "
-        f"{skipped} skipped, see index.md",
+        f"alltrace: {counted(len(replies) - skipped, 'recipe')}, {counted(sum(len(r.files) for r in replies), 'table')} "
+        f"in {printable(args.output)}; {skipped} skipped, see index.md",
         file=sys.stderr,
     )
     return EXIT_DONE
@@ -126,32 +120,23 @@ def _chosen(recipes: Sequence[Recipe], names: str | None) -> list[Recipe]:
     return [known[n] for n in dict.fromkeys(wanted)]
 
 
-def _check(given: Mapping[str, Any]) -> None:
-    """Refuse filters that cannot be understood, before anything is imported."""
-    from alltrace.recipes.nsys.filters import given_filters
-
-    given_filters(given)
-
-
-def _index(replies: Sequence[_Done], written: Mapping[str, Any], facts: Mapping[str, int]) -> dict[str, Any]:
+def _index(replies: Sequence[_Done], facts: Mapping[str, int]) -> dict[str, Any]:
     recipes = [
-        {"recipe": r.recipe.name, "tables": written[r.recipe.name], "notes": [printable(n) for n in r.notes]}
-        for r in replies
-        if r.skipped is None
+        {"recipe": r.recipe.name, "tables": r.files, "notes": [printable(n) for n in r.notes]} for r in replies if r.skipped is None
     ]
     skipped = [{"recipe": r.recipe.name, "why": printable(r.skipped)} for r in replies if r.skipped is not None]
     return {"alltrace": 1, "run": dict(facts), "recipes": recipes, "skipped": skipped}
 
 
-def _page(replies: Sequence[_Done], written: Mapping[str, Any], facts: Mapping[str, int]) -> str:
+def _page(replies: Sequence[_Done], facts: Mapping[str, int]) -> str:
     from alltrace.cli.output import markdown_text
     from alltrace.cli.recipe_verb import summary
 
     ranks, hosts, devices = (counted(facts[thing], thing[:-1]) for thing in ("ranks", "hosts", "devices"))
     lines = ["# All recipes", "", f"{ranks} on {hosts}, {devices}.", ""]
     lines += ["| recipe | table | rows | file |", "|---|---|---:|---|"]
-    for name, files in written.items():
-        lines += [f"| {name} | {f['table']} | {f['rows']:,} | [{f['file']}]({f['file']}) |" for f in files]
+    for reply in replies:
+        lines += [f"| {reply.recipe.name} | {f['table']} | {f['rows']:,} | [{f['file']}]({f['file']}) |" for f in reply.files]
     for reply in replies:
         if reply.skipped is None:
             lines += ["", f"## {reply.recipe.name}", "", summary(reply.recipe)]

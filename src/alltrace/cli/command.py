@@ -1,11 +1,11 @@
-"""What a verb's module has to offer, and the options that many verbs share."""
+"""How a verb is run, and the options that many verbs share."""
 
 from __future__ import annotations
 
 import argparse
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.engine import add_engine_options, start_engine
@@ -13,32 +13,35 @@ from alltrace.cli.progress import watching
 from alltrace.trace.errors import StrictError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from alltrace.api import OpenRun
+    from alltrace.cli.registry import Verb
+    from alltrace.trace.kernel_rules import KernelRules
 
 _MOST_RANKS = 1 << 20
 FORMATS = ("table", "json", "csv", "md", "parquet")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one sentence, like all errors of the command line."""
+    """A parser whose complaints are one sentence, like all errors of the command line, and whose help ends with an example."""
+
+    def __init__(self, *, example: str, **options: Any) -> None:
+        super().__init__(
+            **options, epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the arguments as a UsageError."""
         raise UsageError(f"{message}; `{self.prog} --help` shows what is expected")
 
 
-class Command(Protocol):
-    """A verb: declares its arguments and runs; imports what is heavy only when it runs."""
-
-    example: str
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's arguments."""
-        ...
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; returns the exit code."""
-        ...
+def run_verb(verb: Verb, prog: str, arguments: Sequence[str], **further: Any) -> int:
+    """Run a verb with its arguments, and what `further` adds to them; returns the exit code."""
+    command = verb.command()
+    parser = Parser(prog=prog, description=f"{verb.help[0].upper()}{verb.help[1:]}.", example=command.EXAMPLE)
+    command.configure(parser)
+    return command.run(parser.parse_args(arguments, argparse.Namespace(**further)))
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
@@ -106,17 +109,28 @@ def add_rank_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--ranks", metavar="LIST", help="ask these ranks only, such as 0-7,64")
 
 
+def add_step_options(parser: argparse._ActionsContainer) -> None:
+    """Which steps are asked."""
+    parser.add_argument("--steps", metavar="STEPS", help="count these steps only: 10:50 for 10 to 49, 10:, :50, or one number")
+    parser.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
+
+
+def rules_from(args: argparse.Namespace) -> KernelRules | None:
+    """The kernel rules that the arguments name; None for the built-in ones alone."""
+    if args.kernel_rules is None:
+        return None
+    from alltrace.trace.kernel_rules import read_rules
+
+    return read_rules(args.kernel_rules)
+
+
 def open_from(args: argparse.Namespace) -> OpenRun:
     """The run that the arguments of `add_run_argument` name, imported first where reports stand in its place."""
     from alltrace.api import OpenRun
     from alltrace.run.resolve import resolve
 
     start_engine(args)
-    rules = None
-    if args.kernel_rules is not None:
-        from alltrace.trace.kernel_rules import read_rules
-
-        rules = read_rules(args.kernel_rules)
+    rules = rules_from(args)
     with watching() as watcher:
         path = resolve(args.run, cache_dir=args.cache_dir, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher)
     run = OpenRun(path)

@@ -15,8 +15,6 @@ from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_USAGE, AlltraceErr
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.cli.command import Command
-
 _INTERRUPTED = 130
 _DESCRIPTION = "Every rank, one trace: merges the profiler reports of a distributed GPU run and says where the time went."
 
@@ -73,28 +71,17 @@ def _run(arguments: list[str]) -> int:
         from alltrace.cli.startup import configure_process
 
         configure_process()
-    from importlib import import_module
-
-    from alltrace.cli.command import Parser
+    from alltrace.cli.command import run_verb
     from alltrace.cli.engine import LASTING
     from alltrace.cli.registry import VERBS
 
     verb = next((v for v in VERBS if v.name == arguments[0]), None)
     if verb is None:
         raise _unknown(arguments[0])
-    command: Command = import_module(verb.module).COMMAND
-    parser = Parser(
-        prog=f"alltrace {verb.name}",
-        description=f"{verb.help[0].upper()}{verb.help[1:]}.",
-        epilog=f"example:\n  {command.example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.configure(parser)
     try:
         # some verbs read their last arguments with a parser of their own
         with LASTING:
-            return command.run(parser.parse_args(arguments[1:]))
+            return run_verb(verb, f"alltrace {verb.name}", arguments[1:])
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
 
@@ -110,8 +97,6 @@ def _unknown(verb: str) -> UsageError:
 
 
 def _overview() -> argparse.ArgumentParser:
-    import argparse
-
     from alltrace.cli.registry import VERBS
 
     width = max(len(v.name) for v in VERBS)

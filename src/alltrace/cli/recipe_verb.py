@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.cli.command import Parser, add_answer_options, add_run_argument, open_from, parse_ranks
+from alltrace.cli.command import (
+    Parser,
+    add_answer_options,
+    add_rank_option,
+    add_run_argument,
+    add_step_options,
+    open_from,
+    parse_ranks,
+)
 from alltrace.cli.output_folder import Folder, is_folder
 from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from alltrace.recipes.base import Recipe
 
 
 class RecipeCommand:
-    """A verb that is a short name for a recipe.
+    """A verb that is a recipe's name, and a command line that shows it."""
 
-    Args:
-        verb: The verb.
-        recipe: The recipe's name.
-        example: A command line that shows it.
-    """
-
-    def __init__(self, verb: str, recipe: str, example: str) -> None:
-        self.verb = verb
+    def __init__(self, recipe: str, example: str) -> None:
         self.recipe = recipe
-        self.example = example
+        self.EXAMPLE = example
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """RUN, the recipe's options, and the output's."""
@@ -43,7 +44,7 @@ class RecipeCommand:
         """Ask the recipe and write its answer."""
         from alltrace.recipes.registry import find
 
-        return ask_and_write(self.verb, find(self.recipe), args)
+        return ask_and_write(self.recipe, find(self.recipe), args)
 
 
 def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: str, folders: bool = False) -> int:
@@ -56,13 +57,7 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
         given: The command line up to them, such as `alltrace recipe kernels`.
         folders: Whether the answer may be written to a folder.
     """
-    parser = Parser(
-        prog=given,
-        description=recipe.__doc__,
-        epilog=f"example:\n  {given} ./reports/",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog=given, description=recipe.__doc__, example=f"{given} ./reports/")
     if "--show-sql" in arguments:
         add_recipe_options(parser, recipe)
         parser.add_argument("--show-sql", action="store_true")
@@ -91,10 +86,9 @@ def summary(recipe: Recipe) -> str:
 def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
     """The options of `recipe` as arguments, and which ranks and steps are asked."""
     group = parser.add_argument_group("the question")
-    group.add_argument("--ranks", metavar="LIST", help="ask these ranks only, such as 0-7,64")
+    add_rank_option(group)
     if recipe.windowed:
-        group.add_argument("--steps", metavar="STEPS", help="count these steps only: 10:50 for 10 to 49, 10:, :50, or one number")
-        group.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
+        add_step_options(group)
     for option in recipe.options:
         flag = f"--{option.name.replace('_', '-')}"
         if option.type is bool:

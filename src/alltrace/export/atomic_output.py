@@ -96,25 +96,14 @@ class Output:
         """Append `data`."""
         self._all(self._packer.compress(data) if self._packer else data)
 
-    def close(self) -> None:
-        """Write what waits, down to the disk, so that a full one is noticed now."""
-        if self._packer:
-            self._all(self._packer.flush())
-        os.fsync(self._file.fileno())
-        self._file.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Close the file as it is."""
-        self._file.close()
+        with self._file:
+            if error is None:  # what waits goes down to the disk, so that a full one is noticed now
+                self._all(self._packer.flush() if self._packer else b"")
+                os.fsync(self._file.fileno())
 
     def _all(self, data: bytes | memoryview) -> None:
         view = memoryview(data)

@@ -119,10 +119,9 @@ class _Writer:
             sent = launches.starts[calls] - zero
             self._arrows("s", number, launches.tracks[calls], sent, "launch", number, serial)
             self._arrows("f", number, part.tracks[drawn], part.starts[drawn], "launch", number, serial)
-        for counter in counters_of(self._selection, tracks, self._names_of_counters(tracks)):
-            self._sorter.add(
-                counter.times, self._counter.records(len(counter.times), number, counter.times, counter.names, counter.values)
-            )
+        for counter in counters_of(self._selection, tracks, lambda label: self._pool.add(json.dumps(label))):
+            times = counter.times
+            self._sorter.add(times, self._counter.records(len(times), number, times, counter.names, counter.values))
 
     def across(self, aligned: Aligned, known: dict[int, Tracks]) -> None:
         """Add arrows between the members of each collective."""
@@ -133,16 +132,7 @@ class _Writer:
                 self._arrows(phase, rank, tracks, starts, "collective", -1, flow.instances[at])
 
     def _arrows(self, phase: str, rank: int, tracks: Any, times: Any, kind: str, group: int, serial: Any) -> None:
-        texts = [
-            self._pool.add(t)
-            for t in (json.dumps(phase), json.dumps(kind), "c" if group < 0 else "", ',"bp":"e"' if phase != "s" else "")
-        ]
-        ph, name, prefix, bound = texts
+        texts = (json.dumps(phase), json.dumps(kind), "c" if group < 0 else "", ',"bp":"e"' if phase != "s" else "")
+        ph, name, prefix, bound = map(self._pool.add, texts)
         records = self._arrow.records(len(times), ph, rank, tracks, times, name, name, prefix, max(group, 0), serial, bound)
         self._sorter.add(times, records)
-
-    def _names_of_counters(self, tracks: Tracks) -> Any:
-        def code(device: int, metric: str) -> int:
-            return self._pool.add(json.dumps(f"{tracks.gpu(device)} {metric}"))
-
-        return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from alltrace.core.text import gather_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.export.record_bytes import Records
+    from alltrace.trace.arrays import Int64
 
-    Int64 = NDArray[np.int64]
     Int32 = NDArray[np.int32]
     Bytes = NDArray[np.uint8]
 
@@ -32,20 +33,18 @@ _FEW_RUNS = 8
 _MOST_RUNS = 4_000
 
 
-class Sorter:
-    """Takes records with keys in any order, and gives their bytes in the order of the keys; equal keys as they came.
+class DiskSorter(ABC):
+    """What takes any number of records: some are held, the rest lie in sorted runs on disk.
 
     Args:
         path: A file to keep sorted runs in; it and those that its name is the beginning of are removed at the end of the block.
-        held_bytes: How much is held before it goes to disk.
     """
 
-    def __init__(self, path: Path, *, held_bytes: int | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._held_bytes = _HELD_BYTES if held_bytes is None else held_bytes
-        self._held: list[tuple[Int64, Records]] = []
+        self._held: list[Any] = []
         self._size = 0
-        self._levels: list[_Level] = []  # runs, then runs of merged runs, and so on
+        self._levels: list[RunFile] = []  # runs, then runs of merged runs, and so on
 
     def __enter__(self) -> Self:
         return self
@@ -54,21 +53,107 @@ class Sorter:
         for level in self._levels:
             level.close()
 
+    @abstractmethod
+    def _run_file(self, path: Path) -> RunFile:
+        """A new file of runs."""
+
+    @staticmethod
+    @abstractmethod
+    def _ordered(parts: list[Any]) -> Any:
+        """What `blocks` give of records that were held, or that runs gave: all of them, in order."""
+
+    @staticmethod
+    def _part(block: Any) -> Any:
+        """What a run holds of what `_ordered` made."""
+        return block
+
+    def _taken(self) -> list[Any]:
+        """What is held; nothing is held then."""
+        held, self._held, self._size = self._held, [], 0
+        return held
+
+    def _flush(self) -> None:
+        """Make a run of what is held."""
+        if self._held:
+            self._add_run([self._part(self._ordered(self._taken()))])
+
+    def _add_run(self, parts: Iterable[Any], number: int = 0) -> None:
+        """Append a run to a level; its runs become one of the next level once they are too many to be read at once."""
+        if number == len(self._levels):
+            self._levels.append(self._run_file(self._path.with_name(f"{self._path.name}.{number}")))
+        level = self._levels[number]
+        level.add(parts)
+        if len(level.places) >= _MOST_RUNS:
+            self._add_run((self._part(block) for block in merged(level.runs(), self._ordered)), number + 1)
+            level.clear()
+
+    def _in_order(self) -> Iterator[Any]:
+        """What `_ordered` makes of all records, block by block."""
+        if not self._levels:
+            if self._held:
+                yield self._ordered(self._taken())
+            return
+        self._flush()
+        yield from merged([run for level in reversed(self._levels) for run in level.runs()], self._ordered)
+
+
+class RunFile(ABC):
+    """A file of sorted runs.
+
+    Attributes:
+        places: For each run its first key, and what tells where it is.
+        end: Bytes that were written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self.end = 0
+        self.places: list[Any] = []
+
+    @abstractmethod
+    def add(self, parts: Iterable[Any]) -> None:
+        """Append a run that is given in parts."""
+
+    @abstractmethod
+    def runs(self) -> list[Any]:
+        """All runs, to be read."""
+
+    def write(self, data: memoryview) -> None:
+        """Append bytes."""
+        self.end += len(data)
+        while len(data):
+            data = data[os.write(self.file, data) :]
+
+    def clear(self) -> None:
+        """Forget all runs."""
+        self.places = []
+        self.end = 0
+        os.ftruncate(self.file, 0)
+        os.lseek(self.file, 0, os.SEEK_SET)
+
+    def close(self) -> None:
+        """Remove the file."""
+        os.close(self.file)
+        self._path.unlink(missing_ok=True)
+
+
+class Sorter(DiskSorter):
+    """Takes records with keys in any order, and gives their bytes in the order of the keys; equal keys as they came."""
+
     def add(self, keys: Int64, records: Records) -> None:
         """Add n records with their int64 keys; many that are in order already are the cheapest."""
         if not len(keys):
             return
+        part = keys, records.lengths.astype(np.int32), records.data
         if len(keys) >= _ALONE_RECORDS and np.all(keys[1:] >= keys[:-1]):
-            if self._held:
-                self._level(0).add(*self._taken())
-            self._level(0).add(keys, records.lengths.astype(np.int32), records.data)
-            self._merge_runs(0)
+            self._flush()
+            self._add_run([part])
             return
-        self._held.append((keys, records))
+        self._held.append(part)
         self._size += len(records.data) + 12 * len(keys)
-        if self._size >= self._held_bytes:
-            self._level(0).add(*self._taken())
-            self._merge_runs(0)
+        if self._size >= _HELD_BYTES:
+            self._flush()
 
     def blocks(self, most_bytes: int | None = None) -> Iterator[memoryview]:
         """The bytes of all records, in order, in blocks of whole records.
@@ -76,7 +161,7 @@ class Sorter:
         Args:
             most_bytes: The greatest size of a block of more than one record; None for as many as come at once.
         """
-        for lengths, data in self._sorted():
+        for _, lengths, data in self._in_order():
             if most_bytes is None or len(data) <= most_bytes:
                 yield data.data
                 continue
@@ -88,90 +173,36 @@ class Sorter:
                 yield data[first:end].data
                 first = end
 
-    def _sorted(self) -> Iterator[tuple[Int32, Bytes]]:
-        """Lengths and bytes of all records, in order, in blocks."""
-        keys, lengths, data = self._taken()
-        if not self._levels:
-            if len(keys):
-                yield lengths, data
-            return
-        if len(keys):
-            self._level(0).add(keys, lengths, data)
-        for _, lengths, data in merged([run for level in reversed(self._levels) for run in level.runs()], _ordered):
-            yield lengths, data
+    def _run_file(self, path: Path) -> RunFile:
+        return _RunFile(path)
 
-    def _taken(self) -> tuple[Int64, Int32, Bytes]:
-        """What is held, in order; nothing is held then."""
-        parts = [(k, r.lengths.astype(np.int32), r.data) for k, r in self._held]
-        self._held, self._size = [], 0
-        return _ordered(parts)
-
-    def _level(self, number: int) -> _Level:
-        if number == len(self._levels):
-            self._levels.append(_Level(self._path.with_name(f"{self._path.name}.{number}")))
-        return self._levels[number]
-
-    def _merge_runs(self, number: int) -> None:
-        """Make one run of a level's runs once they are too many to be read at once."""
-        level = self._levels[number]
-        if len(level.places) < _MOST_RUNS:
-            return
-        above = self._level(number + 1)
-        above.begin()
-        for block in merged(level.runs(), _ordered):
-            above.extend(*block)
-        above.end()
-        level.clear()
-        self._merge_runs(number + 1)
+    @staticmethod
+    def _ordered(parts: list[tuple[Int64, Int32, Bytes]]) -> tuple[Int64, Int32, Bytes]:
+        """Keys, lengths and bytes of all parts, in the order of the keys."""
+        if len(parts) == 1 and np.all(parts[0][0][1:] >= parts[0][0][:-1]):
+            return parts[0]
+        keys, lengths, text = (np.concatenate([p[i] for p in parts]) for i in range(3))
+        order = np.argsort(keys, kind="stable")
+        out = np.empty(len(text), np.uint8)
+        gather_records(text, np.cumsum(lengths, dtype=np.int64) - lengths, lengths, order, out)
+        return keys[order], lengths[order], out
 
 
-class _Level:
-    """A file of sorted runs; a run is one or more blocks of keys, lengths and bytes."""
+class _RunFile(RunFile):
+    """A run is one or more blocks of keys, lengths and bytes."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        self._end = 0
-        self._blocks: list[tuple[int, int]] = []
-        self._first = 0
-        self.places: list[tuple[int, list[tuple[int, int]]]] = []
-
-    def close(self) -> None:
-        os.close(self._file)
-        self._path.unlink(missing_ok=True)
+    def add(self, parts: Iterable[tuple[Int64, Int32, Bytes]]) -> None:
+        first, blocks = 0, list[tuple[int, int]]()
+        for keys, lengths, data in parts:
+            first = first if blocks else int(keys[0])
+            blocks.append((len(keys), self.end))
+            for part in (np.ascontiguousarray(keys), lengths, data):
+                self.write(part.view(np.uint8).data)
+        if blocks:
+            self.places.append((first, blocks))
 
     def runs(self) -> list[_Run]:
-        return [_Run(self._file, first, blocks) for first, blocks in self.places]
-
-    def add(self, keys: Int64, lengths: Int32, data: Bytes) -> None:
-        """Append a run."""
-        self.begin()
-        self.extend(keys, lengths, data)
-        self.end()
-
-    def begin(self) -> None:
-        self._blocks = []
-
-    def extend(self, keys: Int64, lengths: Int32, data: Bytes) -> None:
-        """Append to the run that was begun."""
-        if not self._blocks:
-            self._first = int(keys[0])
-        self._blocks.append((len(keys), self._end))
-        for part in (np.ascontiguousarray(keys).view(np.uint8), lengths.view(np.uint8), data):
-            view = part.data
-            while len(view):
-                view = view[os.write(self._file, view) :]
-            self._end += len(part)
-
-    def end(self) -> None:
-        if self._blocks:
-            self.places.append((self._first, self._blocks))
-
-    def clear(self) -> None:
-        self.places = []
-        self._end = 0
-        os.ftruncate(self._file, 0)
-        os.lseek(self._file, 0, os.SEEK_SET)
+        return [_Run(self.file, first, blocks) for first, blocks in self.places]
 
 
 class _Run:
@@ -280,16 +311,3 @@ def read_bytes(file: int, size: int, at: int) -> NDArray[np.uint8]:
             raise OSError(f"a temporary file ended {size - done} bytes early")
         done += part
     return found
-
-
-def _ordered(parts: list[tuple[Int64, Int32, Bytes]]) -> tuple[Int64, Int32, Bytes]:
-    """Keys, lengths and bytes of all parts, in the order of the keys."""
-    if not parts:
-        return np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint8)
-    if len(parts) == 1 and np.all(parts[0][0][1:] >= parts[0][0][:-1]):
-        return parts[0]
-    keys, lengths, text = (np.concatenate([p[i] for p in parts]) for i in range(3))
-    order = np.argsort(keys, kind="stable")
-    out = np.empty(len(text), np.uint8)
-    gather_records(text, np.cumsum(lengths, dtype=np.int64) - lengths, lengths, order, out)
-    return keys[order], lengths[order], out

@@ -9,12 +9,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from alltrace.export.record_bytes import Pool
     from alltrace.run.store import Run
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 
 class NameCodes:
@@ -23,15 +20,13 @@ class NameCodes:
     Args:
         run: Whose names they are.
         pool: Where the text is put.
-        written: How a name is written.
-        unnamed: What stands for a null id.
+        written: How a name is written; a null id is called `?`.
     """
 
-    def __init__(self, run: Run, pool: Pool, written: Callable[[str], str | bytes], unnamed: str = "?") -> None:
+    def __init__(self, run: Run, pool: Pool, written: Callable[[str], str | bytes]) -> None:
         self._run = run
         self._pool = pool
         self._written = written
-        self._unnamed = unnamed
         self._ids = np.empty(0, np.int64)
         self._codes = np.empty(0, np.int64)
 
@@ -43,7 +38,7 @@ class NameCodes:
         new = np.setdiff1d(unique, self._ids, assume_unique=True)
         if len(new):
             texts = self._run.texts(pa.array(new)).to_pylist()
-            codes = self._pool.add_all(self._written(self._unnamed if t is None else t) for t in texts)
+            codes = self._pool.add_all(self._written("?" if t is None else t) for t in texts)
             ids_, codes_ = np.concatenate((self._ids, new)), np.concatenate((self._codes, codes))
             order = np.argsort(ids_)
             self._ids, self._codes = ids_[order], codes_[order]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 from alltrace.export.atomic_output import Output
@@ -43,27 +44,24 @@ def write_parts(
     Returns:
         The files.
     """
-    places = [path]
-    gzip = path.name.endswith(".gz")
-    output = Output(draft.file(path), gzip=gzip)
-    try:
-        output.write(head)
-        size = len(head)
-        for block in blocks:
-            if most_bytes is not None and size > len(head) and size + len(block) + len(tail) > most_bytes:
-                output.write(tail)
-                output.close()
-                places.append(path.with_name(_numbered(path.name, len(places) + 1)))
-                output = Output(draft.file(places[-1]), gzip=gzip)
-                output.write(head)
-                size = len(head)
-            output.write(block)
-            size += len(block)
-        output.write(tail)
-        output.close()
-    except BaseException:
-        output.abandon()
-        raise
+    bare = len(head) + len(tail)
+    part, size = 0, bare
+
+    def part_of(block: bytes | memoryview) -> int:
+        nonlocal part, size
+        if most_bytes is not None and size > bare and size + len(block) > most_bytes:
+            part, size = part + 1, bare
+        size += len(block)
+        return part
+
+    places = []
+    for number, own in groupby(chain([b""], blocks), key=part_of):
+        places.append(path.with_name(_numbered(path.name, number + 1)) if number else path)
+        with Output(draft.file(places[-1]), gzip=path.name.endswith(".gz")) as output:
+            output.write(head)
+            for block in own:
+                output.write(block)
+            output.write(tail)
     return places
 
 

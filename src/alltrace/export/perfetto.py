@@ -22,7 +22,7 @@ from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.record_bytes import FIXED64, TEXT, VARINT, Pool, Template
 from alltrace.export.slices import COUNTER_SCALE, counters_of, flows_across, slices_of, track_labels
-from alltrace.export.tracks import Launches, Tracks, launches_of, tracks_of
+from alltrace.export.tracks import GPU_TABLES, Launches, Tracks, launches_of, numbers, tracks_of
 from alltrace.trace.errors import UsageError, printable
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from alltrace.align.aligned import Aligned
     from alltrace.export.selection import Selection
     from alltrace.export.slices import Flow, Slices
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _SEQUENCE = 1
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
@@ -210,19 +209,12 @@ class _Writer:
             flows = self._flows(part, tracks.rank.rank, launched, across)
             self._slices(part, first + part.tracks, flows)
         own = self._counters.setdefault(tracks.rank.rank, {})
-
-        def counter(device: int, metric: str) -> int:
-            label = f"{tracks.gpu(device)} {metric}"
-            return own.setdefault(label, _FIRST_COUNTER + len(own))
-
-        for samples in counters_of(self._selection, tracks, counter):
+        for samples in counters_of(self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))):
             values = (samples.values / COUNTER_SCALE).view(np.int64)
             self._add(_COUNTER, samples.times, first + samples.names, None, (), _BEGIN_LATER, values)
 
     def _launched(self, tracks: Tracks, launches: Launches) -> NDArray[np.bool_]:
         """Which calls launched work that is in the selection."""
-        from alltrace.export.tracks import GPU_TABLES, numbers
-
         found = np.zeros(len(launches.keys) + 1, bool)
         for table in GPU_TABLES:
             for batch in self._selection.batches(tracks.rank, table, ["process", "correlation"]):

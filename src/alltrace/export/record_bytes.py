@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 __all__ = ["FIXED64", "INT", "MICROSECONDS", "TEXT", "VARINT", "Pool", "Records", "Template"]
 
 _WIDEST = np.array([0, 20, 24, 10, 8])  # the most bytes of each kind of field, of `TEXT` without its text
 
 
-class Records:
+class Records(NamedTuple):
     """n records of bytes, one after the other.
 
     Attributes:
@@ -28,9 +28,8 @@ class Records:
         lengths: int64 array of n.
     """
 
-    def __init__(self, data: NDArray[np.uint8], lengths: Int64) -> None:
-        self.data = data
-        self.lengths = lengths
+    data: NDArray[np.uint8]
+    lengths: Int64
 
 
 class Pool:

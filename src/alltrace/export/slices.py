@@ -19,13 +19,18 @@ if TYPE_CHECKING:
     from alltrace.export.record_bytes import Pool
     from alltrace.export.selection import Selection
     from alltrace.export.tracks import Launches
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 COUNTER_SCALE = 1000
 """A counter's value is a whole number of this fraction."""
 
 _LARGEST = 9e15
+_COLUMNS = {
+    "kernels": ["short_name", "process", "correlation"],
+    "copies": ["kind", "bytes", "process", "correlation"],
+    "graphs": ["graph", "process", "correlation"],
+    "api": ["name", "process", "correlation"],
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def slices_of(
         if table == "marks":
             yield from _marks(selection, tracks, names)
             continue
-        for part in intervals_of(selection, tracks, table, _columns(table)):
+        for part in intervals_of(selection, tracks, table, _COLUMNS.get(table, ["name"])):
             if table == "copies":
                 codes, texts = words(part.rows, "kind")
                 named = pool.add_all([*(written("memset" if t == "memset" else f"memcpy {t}") for t in texts), written("copy")])
@@ -93,22 +98,11 @@ def slices_of(
             found = None
             if table in (*GPU_TABLES, "api"):
                 found = launches.find(numbers(part.rows, "process"), numbers(part.rows, "correlation"))
-            if table == "api" and found is not None:  # of nested calls the outermost one is the launch
-                same = launches.starts[found] - selection.zero_ns == part.starts if len(launches.keys) else False
-                same = same & (launches.tracks[found] == part.tracks) if len(launches.keys) else same
-                found = np.where((found >= 0) & same, found, -1)
+            if found is not None and table == "api" and len(launches.keys):  # of nested calls the outermost one is the launch
+                outermost = (launches.starts[found] - selection.zero_ns == part.starts) & (launches.tracks[found] == part.tracks)
+                found = np.where(outermost, found, -1)
             sizes = np.maximum(numbers(part.rows, "bytes"), 0) if table == "copies" else None
             yield Slices(table, part.tracks, part.starts, part.ends, codes, sizes, found)
-
-
-def _columns(table: str) -> list[str]:
-    if table == "kernels":
-        return ["short_name", "process", "correlation"]
-    if table == "copies":
-        return ["kind", "bytes", "process", "correlation"]
-    if table == "graphs":
-        return ["graph", "process", "correlation"]
-    return ["name", "process", "correlation"] if table == "api" else ["name"]
 
 
 def _marks(selection: Selection, tracks: Tracks, names: NameCodes) -> Iterator[Slices]:
@@ -133,13 +127,13 @@ class Counters:
     values: Int64
 
 
-def counters_of(selection: Selection, tracks: Tracks, name: Callable[[int, str], int]) -> Iterator[Counters]:
+def counters_of(selection: Selection, tracks: Tracks, name: Callable[[str], int]) -> Iterator[Counters]:
     """The metrics of a rank's GPUs; samples without a number are left out.
 
     Args:
         selection: What is exported.
         tracks: The rank's tracks.
-        name: The number in the pool for a device and a metric.
+        name: The number of a counter, by its label.
     """
     import pyarrow as pa
 
@@ -149,7 +143,7 @@ def counters_of(selection: Selection, tracks: Tracks, name: Callable[[int, str],
         keys = np.stack([numbers(batch, "device"), numbers(batch, "metric")])
         kinds, inverse = np.unique(keys, axis=1, return_inverse=True)
         texts = selection.run.texts(pa.array(kinds[1])).to_pylist()
-        codes = np.array([name(d, t or "?") for d, t in zip(kinds[0].tolist(), texts, strict=True)], np.int64)
+        codes = np.array([name(f"{tracks.gpu(d)} {t or '?'}") for d, t in zip(kinds[0].tolist(), texts, strict=True)], np.int64)
         kept = np.flatnonzero(~np.isnan(values))
         times = numbers(batch, "time")[kept] - selection.zero_ns
         yield Counters(times, codes[inverse.reshape(-1)[kept]], np.rint(values[kept] * COUNTER_SCALE).astype(np.int64))

@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.export.selection import Selection
     from alltrace.run.manifest import Rank
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 REGION = "Global"
 
@@ -184,15 +181,15 @@ def rank_times(selection: Selection, rank: Rank, start: int, end: int) -> RankTi
     kernels, copies = (_by_device(whole, rank, tables) for tables in (("kernels", "graphs"), ("copies",)))
     for device in {*kernels, *copies}:
         work, moves = (_cut(t.get(device, []), start, end) for t in (kernels, copies))
-        useful += _length(work)
-        communication += _length(moves) - _length(intersection(work, moves))
+        useful += work.total_ns
+        communication += moves.total_ns - intersection(work, moves).total_ns
     calls, mpi = (_by_device(whole, rank, (t,), None) for t in ("api", "mpi"))
     in_calls, in_mpi = (_cut(t.get(0, []), start, end) for t in (calls, mpi))
     bounds = selection.window_ns or (-(1 << 63), (1 << 63) - 1)
     counts = [sum(int(((p[0] >= bounds[0]) & (p[0] < bounds[1])).sum()) for p in t.get(0, [])) for t in (mpi, calls)]
-    runtime = _length(in_calls) - _length(intersection(in_mpi, in_calls))
+    runtime = in_calls.total_ns - intersection(in_mpi, in_calls).total_ns
     gpus = max(len(rank.devices), len({*kernels, *copies}))
-    return RankTimes(gpus, useful, communication, _length(in_mpi), runtime, *counts)
+    return RankTimes(gpus, useful, communication, in_mpi.total_ns, runtime, *counts)
 
 
 _Parts = list[tuple["Int64", "Int64"]]
@@ -216,7 +213,3 @@ def _cut(parts: _Parts, start: int, end: int) -> Merged:
     starts, ends = (np.clip(np.concatenate([empty, *(p[i] for p in parts)]), start, end) for i in (0, 1))
     kept = ends > starts
     return merge(starts[kept], ends[kept])
-
-
-def _length(merged: Merged) -> int:
-    return merged.total_ns

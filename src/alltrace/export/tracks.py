@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.trace.arrays import integers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
     from alltrace.export.selection import Selection
     from alltrace.run.manifest import Device, Rank
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 HOST_TABLES = ("api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp")
 GPU_TABLES = ("kernels", "copies", "graphs")
@@ -26,25 +25,7 @@ UNKNOWN = -1
 
 def numbers(table: Any, column: str, null: int = UNKNOWN) -> Int64:
     """A column of an Arrow table as an int64 array."""
-    values = table.column(column)
-    found: Int64
-    if values.null_count:
-        found = np.concatenate([_filled(chunk, null) for chunk in values.chunks])
-    else:
-        found = values.to_numpy().astype(np.int64, copy=False)
-    return found
-
-
-def _filled(values: Any, null: int) -> Int64:
-    """An Arrow array of whole numbers without its nulls; `pyarrow.compute`, which does the same, takes long to load."""
-    if values.null_count == len(values):
-        return np.full(len(values), null, np.int64)
-    validity, data = values.buffers()
-    rows = slice(values.offset, values.offset + len(values))
-    found = np.frombuffer(data, values.type.to_pandas_dtype())[rows].astype(np.int64)
-    if values.null_count:
-        found[np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[rows] == 0] = null
-    return found
+    return integers(table.column(column), null)
 
 
 def words(table: Any, column: str) -> tuple[Int64, list[str]]:
@@ -165,18 +146,16 @@ class Launches:
         keys: int64 array of n keys.
         tracks: int64 array of n tracks.
         starts: int64 array of n starts, ns on the aligned clock.
-        ends: int64 array of n ends.
     """
 
     keys: Int64
     tracks: Int64
     starts: Int64
-    ends: Int64
 
     def find(self, processes: Int64, correlations: Int64) -> Int64:
         """For each piece of work the row of the call that launched it, -1 for none; of nested calls, the outermost."""
-        found: Int64 = _places_first(self.keys, call_keys(processes, correlations), correlations)
-        return found
+        # correlation 0 is that of work which nobody launched
+        return np.where(correlations > 0, _places(self.keys, call_keys(processes, correlations)), -1)
 
 
 def call_keys(processes: Int64, correlations: Int64) -> Int64:
@@ -185,34 +164,17 @@ def call_keys(processes: Int64, correlations: Int64) -> Int64:
     return found
 
 
-def _places_first(known: Int64, wanted: Int64, correlations: Int64) -> Int64:
-    if not len(known):
-        return np.full(len(wanted), -1, np.int64)
-    at = np.minimum(np.searchsorted(known, wanted, side="left"), len(known) - 1)
-    # correlation 0 is that of work which nobody launched
-    return np.where((known[at] == wanted) & (correlations > 0), at, -1)
-
-
 def launches_of(selection: Selection, tracks: Tracks) -> Launches:
     """The calls of a rank, to be found by what they launched."""
-    parts: list[tuple[Int64, Int64, Int64, Int64]] = []
-    columns = ["start", "end", "process", "thread", "correlation"]
-    for batch in selection.batches(tracks.rank, "api", columns):
+    parts = [np.empty((3, 0), np.int64)]
+    for batch in selection.batches(tracks.rank, "api", ["start", "process", "thread", "correlation"]):
         correlations = numbers(batch, "correlation")
-        kept = correlations > 0
-        starts = numbers(batch, "start")
-        parts.append(
-            (
-                call_keys(numbers(batch, "process"), correlations)[kept],
-                tracks.of_threads(numbers(batch, "thread"))[kept],
-                starts[kept],
-                np.maximum(numbers(batch, "end"), starts)[kept],
-            )
-        )
-    empty = np.empty(0, np.int64)
-    keys, places, starts, ends = (np.concatenate([empty, *(p[i] for p in parts)]) for i in range(4))
+        keys = call_keys(numbers(batch, "process"), correlations)
+        columns = np.stack((keys, tracks.of_threads(numbers(batch, "thread")), numbers(batch, "start")))
+        parts.append(columns[:, correlations > 0])
+    keys, places, starts = np.concatenate(parts, axis=1)
     order = np.lexsort((starts, keys))
-    return Launches(keys[order], places[order], starts[order], ends[order])
+    return Launches(keys[order], places[order], starts[order])
 
 
 @dataclass(frozen=True)
@@ -220,20 +182,16 @@ class Intervals:
     """Rows of a table that lie on tracks: n of them.
 
     Attributes:
-        table: The table.
         rows: The rows, with the columns that were asked for.
         tracks: int64 array of n tracks, -1 for none.
         starts: int64 array of n starts, ns from the zero of the selection.
         ends: int64 array of n ends; never before the start.
-        open: Boolean array of n: what had no end.
     """
 
-    table: str
     rows: Any
     tracks: Int64
     starts: Int64
     ends: Int64
-    open: NDArray[np.bool_]
 
 
 def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:
@@ -249,10 +207,8 @@ def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list
         if batch.column("end").null_count:
             still_open = batch.column("end").is_null().to_numpy()
             ends = np.where(still_open, last if table == "ranges" else starts, ends)
-        else:
-            still_open = np.zeros(len(ends), np.bool_)
         if table in GPU_TABLES:
             places = tracks.of_streams(numbers(batch, "device"), numbers(batch, "stream"))
         else:
             places = tracks.of_threads(numbers(batch, "thread"))
-        yield Intervals(table, batch, places, starts, np.maximum(ends, starts), still_open)
+        yield Intervals(batch, places, starts, np.maximum(ends, starts))

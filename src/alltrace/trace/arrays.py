@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Int64 = NDArray[np.int64]
 
-def integers(column: Any, null: int = 0) -> NDArray[np.int64]:
+
+def integers(column: Any, null: int = 0) -> Int64:
     """A `pyarrow.Array` or `ChunkedArray` of whole numbers as a NumPy int64 array, with `null` for nulls."""
     import numpy as np
     import pyarrow as pa
 
     filled = pc.fill_null(column, null) if column.null_count else column
     values = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
-    result: NDArray[np.int64] = values.astype(np.int64, copy=False)
+    result: Int64 = values.astype(np.int64, copy=False)
     return result
 
 

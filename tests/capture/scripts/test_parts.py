@@ -7,7 +7,7 @@ from tests.capture.scripts.rendering import NEEDED
 
 from alltrace.capture.scripts.parts import capture_words, request_of, variables
 from alltrace.capture.scripts.settings import Job
-from alltrace.cli.capturing.exec_ import COMMAND, request_from
+from alltrace.cli.capturing.exec_ import configure, request_from
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_the_options_of_the_wrapper_and_its_shell_form_ask_for_the_same(changes)
     job = Job({**NEEDED, **changes})
     words = capture_words(job, "reports", "profiled")
     parser = argparse.ArgumentParser()
-    COMMAND.configure(parser)
+    configure(parser)
     parsed = request_from(parser.parse_args(words[3:]))
     wanted = request_of(job, "reports")
     assert words[:3] == ["alltrace", "capture", "exec"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from alltrace.export.paraver import lines, records
-from alltrace.export.paraver.lines import Lines
+from alltrace.export.paraver.lines import EVENT_LINE, Lines
 from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.sorted_rows import RowSorter
 from alltrace.trace.errors import UsageError
@@ -116,9 +116,9 @@ def test_more_kinds_of_lines_than_can_be_numbered_are_refused(monkeypatch):
     assert lines._MOST_SHAPES << 48 == 1 << 63  # the largest of them is still a number of 64 bits with a sign
     monkeypatch.setattr(lines, "_MOST_SHAPES", 2)
     shapes = Lines(OBJECTS)
-    assert [shapes.event(form) for form in (":1\n", ":2\n", ":1\n")] == [0, 1, 0]
+    assert [shapes.shape(EVENT_LINE, form) for form in (":1\n", ":2\n", ":1\n")] == [0, 1, 0]
     with pytest.raises(UsageError, match="more than 2 kinds of lines"):
-        shapes.event(":3\n")
+        shapes.shape(EVENT_LINE, ":3\n")
 
 
 def test_places_are_those_of_the_lines():

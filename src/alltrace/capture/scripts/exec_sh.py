@@ -49,7 +49,6 @@ def exec_script(request: Request) -> str:
     odd = next((s for s in switches if not _WORD.fullmatch(s)), None)
     if odd is not None:
         raise UsageError(f"--emit-sh cannot write the switch {odd!r}: it takes letters, digits and _.,:=@/+- only")
-    most = min((n for n in (selection.per_node, 1 if selection.first_local else None) if n is not None), default="")
     settings = {
         "profiler": request.profiler,
         "kernels": kernels,
@@ -58,7 +57,7 @@ def exec_script(request: Request) -> str:
         "tool": request.tool or "",
         "tmp": request.tmp or "",
         "spans": " ".join(f"{first}-{last}" for first, last in selection.spans or ()),
-        "per_node": most,
+        "per_node": "" if selection.most is None else selection.most,
         "cutoff": "" if selection.cutoff is None else selection.cutoff,
         "force": str(request.force).lower(),
         "grace": math.ceil(request.grace_s),

@@ -46,13 +46,20 @@ def script(
     return "\n".join(lines) + "\n"
 
 
-def torchrun(job: Job, meeting: Sequence[str], ranks: str) -> list[str]:
+def torchrun(job: Job, meeting: Sequence[str], ranks: str, before: Sequence[str] = ()) -> list[str]:
     """`torchrun` around each rank's wrapper: one report a rank, where nsys around torchrun would give one a node.
 
     Args:
         job: The settings.
         meeting: How the nodes find each other, as words of a shell.
         ranks: The wrapper and the program.
+        before: What starts it on every node.
     """
-    pieces = ["torchrun", *meeting, f"--nproc-per-node={job.number('job.ranks_per_node')}", "--no-python", ranks]
-    return continued(pieces)
+    processes = f"--nproc-per-node={job.number('job.ranks_per_node')}"
+    return continued([*before, "torchrun", *meeting, processes, "--no-python", ranks])
+
+
+def rendezvous(job: Job, nodes: object, name: str, host: str) -> list[str]:
+    """How the nodes of torchrun find each other where each runs the same command; of shell, `name` in quotes, `host` without."""
+    endpoint = f'--rdzv-endpoint="{host}:{job.number("job.port")}"'
+    return [f"--nnodes={nodes}", f"--rdzv-id={name}", "--rdzv-backend=c10d", endpoint]

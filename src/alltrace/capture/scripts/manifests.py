@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alltrace.capture.scripts import pods
 from alltrace.capture.scripts.parts import nsys_switches
@@ -47,28 +47,18 @@ def mpijob(job: Job, target: str) -> str:
 
     launcher = pods.container(job, "launcher", pods.shell(job, launch), gpus=False)
     worker = pods.container(job, "worker", ["/usr/sbin/sshd", "-De"])
-    manifest: dict[str, Any] = {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": pods.metadata(job),
-        "spec": {
-            "slotsPerWorker": per_node,
-            "mpiImplementation": kind,
-            "launcherCreationPolicy": "WaitForWorkersReady",
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
-            "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": pods.pod(job, [launcher], restart=None)},
-                "Worker": {
-                    "replicas": job.number("job.nodes"),
-                    "restartPolicy": "Never",
-                    "template": pods.pod(job, [worker], restart=None),
-                },
-            },
+    spec = {
+        "slotsPerWorker": per_node,
+        "mpiImplementation": kind,
+        "launcherCreationPolicy": "WaitForWorkersReady",
+        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
+        "mpiReplicaSpecs": {
+            "Launcher": pods.replicas(1, pods.pod(job, [launcher], restart=None)),
+            "Worker": pods.replicas(job.number("job.nodes"), pods.pod(job, [worker], restart=None)),
         },
     }
-    return documents(
-        pods.about(job, target, "the MPI Operator 0.5 or later; the image has an SSH server"), [*pods.extras(job), manifest]
-    )
+    about = pods.about(job, target, "the MPI Operator 0.5 or later; the image has an SSH server")
+    return documents(about, [*pods.extras(job), pods.manifest(job, "kubeflow.org/v2beta1", "MPIJob", spec)])
 
 
 def pytorchjob(job: Job, target: str) -> str:
@@ -82,20 +72,16 @@ def pytorchjob(job: Job, target: str) -> str:
     node = pods.container(job, "pytorch", pods.shell(job, lambda ranks: _torchrun(job, meeting, ranks)))
     template = pods.pod(job, [node], restart=None)
     workers = job.number("job.nodes") - 1
-    replicas: dict[str, Any] = {"Master": {"replicas": 1, "restartPolicy": "Never", "template": template}}
-    if workers:
-        replicas["Worker"] = {"replicas": workers, "restartPolicy": "Never", "template": template}
-    manifest = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": pods.metadata(job),
-        "spec": {
-            "nprocPerNode": str(job.number("job.ranks_per_node")),
-            "runPolicy": {"cleanPodPolicy": "None", "backoffLimit": 0},
-            "pytorchReplicaSpecs": replicas,
+    spec = {
+        "nprocPerNode": str(job.number("job.ranks_per_node")),
+        "runPolicy": {"cleanPodPolicy": "None", "backoffLimit": 0},
+        "pytorchReplicaSpecs": {
+            "Master": pods.replicas(1, template),
+            **({"Worker": pods.replicas(workers, template)} if workers else {}),
         },
     }
-    return documents(pods.about(job, target, "the Training Operator 1.7 or later"), [*pods.extras(job), manifest])
+    about = pods.about(job, target, "the Training Operator 1.7 or later")
+    return documents(about, [*pods.extras(job), pods.manifest(job, "kubeflow.org/v1", "PyTorchJob", spec)])
 
 
 def jobset(job: Job, target: str) -> str:
@@ -112,19 +98,11 @@ def jobset(job: Job, target: str) -> str:
         f"--master-port={job.number('job.port')}",
     ]
     node = pods.container(job, "node", pods.shell(job, lambda ranks: _torchrun(job, meeting, ranks)))
-    spec = {"parallelism": nodes, "completions": nodes, "completionMode": "Indexed", "backoffLimit": 0}
-    manifest = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": pods.metadata(job),
-        "spec": {
-            "failurePolicy": {"maxRestarts": 0},
-            "replicatedJobs": [
-                {"name": "node", "replicas": 1, "template": {"spec": {**spec, "template": pods.pod(job, [node])}}},
-            ],
-        },
-    }
-    return documents(pods.about(job, target, "JobSet 0.5 or later"), [*pods.extras(job), manifest])
+    indexed = {"parallelism": nodes, "completions": nodes, "completionMode": "Indexed", "backoffLimit": 0}
+    template = {"spec": {**indexed, "template": pods.pod(job, [node])}}
+    spec = {"failurePolicy": {"maxRestarts": 0}, "replicatedJobs": [{"name": "node", "replicas": 1, "template": template}]}
+    about = pods.about(job, target, "JobSet 0.5 or later")
+    return documents(about, [*pods.extras(job), pods.manifest(job, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)])
 
 
 def trainjob(job: Job, target: str) -> str:
@@ -169,15 +147,8 @@ def trainjob(job: Job, target: str) -> str:
         "numProcPerNode": job.number("job.ranks_per_node"),
         "resourcesPerNode": node["resources"],
     }
-    manifest = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": pods.metadata(job),
-        "spec": {
-            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": runtime_name},
-            "trainer": trainer,
-        },
-    }
+    reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": runtime_name}
+    manifest = pods.manifest(job, "trainer.kubeflow.org/v1alpha1", "TrainJob", {"runtimeRef": reference, "trainer": trainer})
     return documents(pods.about(job, target, "Kubeflow Trainer 2.0 or later"), [*pods.extras(job), runtime, manifest])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alltrace.capture.scripts import parts
-from alltrace.capture.scripts.host import script
+from alltrace.capture.scripts.host import NAME, rendezvous, script, torchrun
 from alltrace.capture.scripts.shell import continued, word
 from alltrace.capture.scripts.workloads import uses_torchrun
 
@@ -26,10 +26,8 @@ def render(job: Job, target: str) -> str:
         if not uses_torchrun(job):
             return continued([*launcher(job, str(job.world_size)), ranks])
         nodes = job.number("job.nodes")
-        meeting = [f"--nnodes={nodes}", '--rdzv-id="$job"', "--rdzv-backend=c10d"]
-        meeting.append(f'--rdzv-endpoint="${{MASTER_ADDR:-$(hostname)}}:{job.number("job.port")}"')
-        processes = f"--nproc-per-node={job.number('job.ranks_per_node')}"
-        return continued([*launcher(job, str(nodes), per_node=1), "torchrun", *meeting, processes, "--no-python", ranks])
+        meeting = rendezvous(job, nodes, NAME, "${MASTER_ADDR:-$(hostname)}")
+        return torchrun(job, meeting, ranks, launcher(job, str(nodes), per_node=1))
 
     return script(job, about, [], start, launch)
 

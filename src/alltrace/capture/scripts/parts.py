@@ -8,14 +8,13 @@ from alltrace.capture.exec import Request
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions, window_switches
 from alltrace.capture.scripts.exec_sh import exec_script
-from alltrace.capture.scripts.shell import Expression, array, meant, one_line, word
+from alltrace.capture.scripts.shell import Expression, meant, one_line, word
 from alltrace.capture.scripts.workloads import begun_by_program, profiled_ranks, programs
 from alltrace.capture.selection import parse_selection
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from alltrace.capture.scripts.settings import Job
-    from alltrace.capture.scripts.workloads import Program
 
 REPORTS = Expression('"$reports"')
 CAPTURE_SH = "capture.sh"
@@ -51,8 +50,7 @@ def check(job: Job) -> None:
 
 def request_of(job: Job, output: str) -> Request:
     """What `capture exec` is asked to do by a job's settings."""
-    steps = job.text("profiler.steps")
-    window = (int(steps.partition(":")[0]), int(steps.partition(":")[2])) if steps else None
+    window = job.steps
     capture_range = job.text("profiler.capture_range") or None
     if window is not None and begun_by_program(job):
         window, capture_range = None, "cuda"
@@ -190,23 +188,18 @@ def environment_lines(job: Job) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def program_lines(program: Program) -> list[str]:
-    """The program as an array."""
-    return array("program", program.words)
-
-
-def upload_lines(job: Job, name: str, source: str = "$reports") -> list[str]:
+def upload_lines(job: Job, name: str) -> list[str]:
     """The lines that copy the reports away; they say so where that fails, and the job's exit code stays."""
     url = job.text("upload.url")
     if not url:
         return []
     target = f'"{url.rstrip("/")}/{name}"'
     if job.text("profiler.wrapper") == "alltrace":
-        copy = f'alltrace capture upload "{source}" {target}'
+        copy = f'alltrace capture upload "$reports" {target}'
     elif url.startswith("s3://"):
-        copy = f'aws s3 cp --recursive "{source}" {target}'
+        copy = f'aws s3 cp --recursive "$reports" {target}'
     elif url.startswith(("gs://", "gcs://")):
-        copy = f'gcloud storage cp --recursive "{source}"/* {target}/'
+        copy = f'gcloud storage cp --recursive "$reports"/* {target}/'
     else:
         raise UsageError(
             f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// can be'
@@ -214,13 +207,9 @@ def upload_lines(job: Job, name: str, source: str = "$reports") -> list[str]:
     return [
         "# Reports hold the whole environment of the job: share the folder with those who may see it",
         f"{copy} ||",
-        _kept(source),
+        '  echo "not all was uploaded as it should be; the reports are in $reports" >&2',
         "",
     ]
-
-
-def _kept(source: str) -> str:
-    return f'  echo "not all was uploaded as it should be; the reports are in {source}" >&2'
 
 
 def title(job: Job, target: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alltrace.capture.scripts import mpi
-from alltrace.capture.scripts.host import script
+from alltrace.capture.scripts.host import NAME, rendezvous, script, torchrun
 from alltrace.capture.scripts.parts import title
 from alltrace.capture.scripts.shell import continued, one_line
 from alltrace.capture.scripts.workloads import uses_torchrun
@@ -33,11 +33,8 @@ def render(job: Job, target: str) -> str:
     def launch(ranks: str) -> list[str]:
         if not uses_torchrun(job):
             return continued([*mpi.launcher(job, '"$((${#hosts[@]} * %d))"'), ranks])
-        meeting = ['--nnodes="${#hosts[@]}"', '--rdzv-id="$job"', "--rdzv-backend=c10d"]
-        meeting.append(f'--rdzv-endpoint="${{hosts[0]}}:{job.number("job.port")}"')
-        processes = f"--nproc-per-node={job.number('job.ranks_per_node')}"
         once = mpi.launcher(job, '"${#hosts[@]}"', per_node=1)
-        return continued([*once, "torchrun", *meeting, processes, "--no-python", ranks])
+        return torchrun(job, rendezvous(job, '"${#hosts[@]}"', NAME, "${hosts[0]}"), ranks, once)
 
     return script(job, [title(job, target), "Start: qsub FILE"], _directives(job), _START, launch)
 

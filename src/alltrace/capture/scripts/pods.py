@@ -55,14 +55,22 @@ def metadata(job: Job, name: str | None = None, **labels: str) -> dict[str, Any]
     return {**made, "labels": labels} if labels else made
 
 
+def manifest(job: Job, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of the job that has its name."""
+    return {"apiVersion": version, "kind": kind, "metadata": metadata(job), "spec": spec}
+
+
+def replicas(count: int, template: Mapping[str, Any]) -> dict[str, Any]:
+    """So many pods of one kind, which are not started again."""
+    return {"replicas": count, "restartPolicy": "Never", "template": template}
+
+
 def pod_labels(job: Job) -> dict[str, str]:
     """The labels of the job's pods; an injector looks at those of pods, never at those of the job."""
     return {"app": job.text("job.name"), **LABELS.get(job.text("kubernetes.inject"), {})}
 
 
-def container(
-    job: Job, name: str, command: Sequence[str] | None, *, gpus: bool = True, variables: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def container(job: Job, name: str, command: Sequence[str] | None, *, gpus: bool = True) -> dict[str, Any]:
     """A container.
 
     Args:
@@ -70,12 +78,11 @@ def container(
         name: Its name, which operators look for.
         command: What it runs; None for what the operator gives it.
         gpus: Whether it has the GPUs of a node.
-        variables: Further variables.
     """
     made: dict[str, Any] = {"name": name, "image": job.text("kubernetes.image")}
     if command is not None:
         made["command"] = list(command)
-    found = {**parts.variables(job, reports_folder(job)), **_wrapper_variables(job), **(variables or {})}
+    found = {**parts.variables(job, reports_folder(job)), **_wrapper_variables(job)}
     made["env"] = [{"name": n, "value": _literal(v)} for n, v in found.items()]
     if job.text("kubernetes.secret"):
         made["envFrom"] = [{"secretRef": {"name": job.text("kubernetes.secret")}}]
@@ -137,13 +144,12 @@ run() {
 }"""
 
 
-def script(job: Job, launch: Callable[[str], list[str]], *, source: str = "$reports") -> str:
+def script(job: Job, launch: Callable[[str], list[str]]) -> str:
     """What a container runs.
 
     Args:
         job: The settings.
         launch: Gives the pieces of the command that starts the ranks, from the wrapper's and the program's words.
-        source: The folder that is uploaded.
     """
     injected = job.text("kubernetes.inject") != "none"
     lines = ["set -euo pipefail", f"reports={word(reports_folder(job))}", 'mkdir -p "$reports"']
@@ -157,7 +163,7 @@ def script(job: Job, launch: Callable[[str], list[str]], *, source: str = "$repo
         command = continued(launch('"${capture[@]}" "${program[@]}"' if before else '"${program[@]}"'))
         lines += [f"run {command[0]}", *command[1:]]
         lines[-1] += " || code=$?"
-    lines += [] if injected else [line for line in parts.upload_lines(job, job.text("job.name"), source) if line]
+    lines += [] if injected else [line for line in parts.upload_lines(job, job.text("job.name")) if line]
     return "\n".join([*lines, 'exit "$code"']) + "\n"
 
 
@@ -175,15 +181,8 @@ def extras(job: Job) -> list[dict[str, Any]]:
     """What a manifest has besides the job: the wrapper for containers without Python."""
     if not _by_shell(job):
         return []
-    text = parts.wrapper_text(job)
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata(job, f"{job.text('job.name')}-capture"),
-            "data": {parts.CAPTURE_SH: text},
-        }
-    ]
+    about = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(job, f"{job.text('job.name')}-capture")}
+    return [{**about, "data": {parts.CAPTURE_SH: parts.wrapper_text(job)}}]
 
 
 def about(job: Job, target: str, kinds: str) -> list[str]:

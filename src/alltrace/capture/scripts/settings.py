@@ -202,9 +202,9 @@ class Job:
         self.given: frozenset[str] = frozenset(values or ())
         for name, value in (values or {}).items():
             self._values[name] = checked(_BY_NAME[name], value)
-        first, _, end = self.text("profiler.steps").partition(":")
-        if first and int(end) <= int(first):
-            raise UsageError(f"profiler.steps is {first}:{end}, which holds no step; the second number is the step after the last")
+        if self.steps is not None and self.steps[1] <= self.steps[0]:
+            steps = self.text("profiler.steps")
+            raise UsageError(f"profiler.steps is {steps}, which holds no step; the second number is the step after the last")
 
     def text(self, name: str) -> str:
         """A setting that is text; empty where it is not given and has no default."""
@@ -235,6 +235,12 @@ class Job:
     def world_size(self) -> int:
         """How many ranks there are."""
         return self.number("job.nodes") * self.number("job.ranks_per_node")
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """The first step that is recorded and the one after the last; None where none are named."""
+        first, _, end = self.text("profiler.steps").partition(":")
+        return (int(first), int(end)) if first else None
 
     def as_toml(self) -> str:
         """Every setting as a job.toml, with what it is."""

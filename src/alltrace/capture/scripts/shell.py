@@ -23,11 +23,6 @@ def word(text: str) -> str:
     return str(text) if isinstance(text, Expression) else shlex.quote(text)
 
 
-def words(texts: Iterable[str]) -> str:
-    """`texts` as words on one line."""
-    return " ".join(map(word, texts))
-
-
 def meant(texts: Iterable[str]) -> list[str]:
     """The line that tells shellcheck that a dollar or a last backslash between single quotes is meant, where there is one."""
     given = [t for t in texts if not isinstance(t, Expression)]

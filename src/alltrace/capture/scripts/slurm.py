@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.capture.scripts.host import script
+from alltrace.capture.scripts.host import rendezvous, script, torchrun
 from alltrace.capture.scripts.parts import title
 from alltrace.capture.scripts.shell import continued, one_line, word
 from alltrace.capture.scripts.workloads import uses_torchrun
@@ -40,10 +40,7 @@ def render(job: Job, target: str) -> str:
         if not by_torchrun:
             mpi = job.text("slurm.mpi") or ("pmix" if job.text("workload.kind") == "nccl-tests" else "")
             return continued([*srun, *([f"--mpi={mpi}"] if mpi else []), ranks])
-        meeting = ['--nnodes="$SLURM_NNODES"', '--rdzv-id="$SLURM_JOB_ID"', "--rdzv-backend=c10d"]
-        meeting.append(f'--rdzv-endpoint="${{hosts[0]}}:{job.number("job.port")}"')
-        processes = f"--nproc-per-node={job.number('job.ranks_per_node')}"
-        return continued([*srun, "torchrun", *meeting, processes, "--no-python", ranks])
+        return torchrun(job, rendezvous(job, '"$SLURM_NNODES"', '"$SLURM_JOB_ID"', "${hosts[0]}"), ranks, srun)
 
     about = [title(job, target), "Start: sbatch FILE"]
     return script(job, about, _directives(job, 1 if by_torchrun else job.number("job.ranks_per_node")), start, launch)

@@ -46,7 +46,7 @@ def programs(job: Job) -> list[Program]:
         return [Program("", tuple(words))]
     script = job.text("workload.script") or _SCRIPTS[kind]
     given = {"megatron": _megatron, "nemo": _nemo}.get(kind)
-    window = given(job, profiler) if given and job.text("profiler.steps") else []
+    window = given(job, profiler, *job.steps) if given and job.steps else []
     return [Program("", ("python", script, *window, *further))]
 
 
@@ -68,15 +68,8 @@ def profiled_ranks(job: Job) -> list[int]:
         UsageError: None of the job's ranks is.
     """
     chosen = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
-    most = job.number("profiler.per_node")
-    selection = parse_selection(chosen, most or None, None)
-    per_node = 1 if selection.first_local else most or job.number("job.ranks_per_node")
-    ranks = [
-        r
-        for r in range(job.world_size)
-        if r % job.number("job.ranks_per_node") < per_node
-        and any(a <= r <= b for a, b in selection.spans or ((0, job.world_size),))
-    ]
+    selection = parse_selection(chosen, job.number("profiler.per_node") or None, None)
+    ranks = [r for r in range(job.world_size) if selection.takes(r, r % job.number("job.ranks_per_node"))]
     if not ranks:
         raise UsageError(f"profiler.ranks is {chosen}, which names none of the ranks 0-{job.world_size - 1}")
     return ranks
@@ -126,23 +119,16 @@ def _nccl_tests(job: Job, further: list[str]) -> list[Program]:
     ]
 
 
-def _steps(job: Job) -> tuple[int, int]:
-    first, _, end = job.text("profiler.steps").partition(":")
-    return int(first), int(end)
-
-
-def _megatron(job: Job, profiler: str) -> list[str]:
-    first, end = _steps(job)
+def _megatron(job: Job, profiler: str, first: int, end: int) -> list[str]:
     found = ["--profile", "--profile-step-start", str(first), "--profile-step-end", str(end)]
     if profiler == "torch":
         found.append("--use-pytorch-profiler")
     return [*found, "--profile-ranks", *map(str, profiled_ranks(job))]
 
 
-def _nemo(job: Job, profiler: str) -> list[str]:
+def _nemo(job: Job, profiler: str, first: int, end: int) -> list[str]:
     if profiler == "torch":
         raise UsageError("NeMo has no argument for the PyTorch profiler; set profiler.kind to nsys")
-    first, end = _steps(job)
     ranks = ",".join(map(str, profiled_ranks(job)))
     # NeMo's last step is part of the window
     values = {"enabled": "True", "start_step": first, "end_step": end - 1, "ranks": f"[{ranks}]", "gen_shape": "False"}

@@ -1,4 +1,4 @@
-"""The sub-verb `capture doctor`."""
+"""The sub-verb `capture doctor`: says what is in the way of profiling."""
 
 from __future__ import annotations
 
@@ -14,26 +14,23 @@ if TYPE_CHECKING:
     from alltrace.capture.doctor import Finding
 
 _COLUMNS = ("host", "state", "what", "found", "fix")
+EXAMPLE = "srun -N2 --ntasks-per-node=1 alltrace capture doctor"
 
 
-class DoctorCommand:
-    """Says what is in the way of profiling."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """How it is told."""
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="json is one line a host; default: table")
 
-    example = "srun -N2 --ntasks-per-node=1 alltrace capture doctor"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """How it is told."""
-        parser.add_argument("--format", choices=("table", "json"), default="table", help="json is one line a host; default: table")
+def run(args: argparse.Namespace) -> int:
+    """Show each finding with its fix; 1 where something must be mended before profiling."""
+    from alltrace.capture.doctor import examine
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Show each finding with its fix; 1 where something must be mended before profiling."""
-        from alltrace.capture.doctor import examine
-
-        host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
-        findings = examine()
-        text = _as_json(host, findings) if args.format == "json" else _as_lines(host, findings)
-        sys.stdout.write(text)  # one write, so that the lines of many hosts do not mix
-        return EXIT_BREACH if any(one.state == "bad" for one in findings) else EXIT_DONE
+    host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+    findings = examine()
+    text = _as_json(host, findings) if args.format == "json" else _as_lines(host, findings)
+    sys.stdout.write(text)  # one write, so that the lines of many hosts do not mix
+    return EXIT_BREACH if any(one.state == "bad" for one in findings) else EXIT_DONE
 
 
 def _as_lines(host: str, findings: list[Finding]) -> str:
@@ -49,6 +46,3 @@ def _as_json(host: str, findings: list[Finding]) -> str:
     rows = [dict(zip(_COLUMNS, (host, one.state, one.what, one.found, one.fix or None), strict=True)) for one in findings]
     columns = [{"name": name, "unit": None} for name in _COLUMNS]
     return json.dumps({"alltrace": 1, "verb": "capture doctor", "columns": columns, "rows": rows, "notes": []}) + "\n"
-
-
-COMMAND = DoctorCommand()

@@ -1,4 +1,4 @@
-"""The sub-verb `capture exec`."""
+"""The sub-verb `capture exec`: profiles this rank where it is chosen."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from alltrace.capture.exec import Request, plan_rank, run_rank
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions
 from alltrace.capture.selection import NAME, parse_selection
+from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.capturing.heaviest import checked_top, heaviest
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, UsageError, printable
 
@@ -36,129 +37,129 @@ _WITH_DEFAULT = (
     ("ncu", "launch_count", "--launch-count", 10),
 )
 
+EXAMPLE = "mpirun -np 16 alltrace capture exec --ranks first-local --steps 70:75 -- python train.py --batch 8"
 
-class ExecCommand:
-    """Profiles this rank where it is chosen."""
 
-    example = "mpirun -np 16 alltrace capture exec --ranks first-local --steps 70:75 -- python train.py --batch 8"
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Who is profiled, what is recorded, and where it goes; the program follows a lone `--`."""
+    parser.usage = f"{parser.prog} [options] -- PROGRAM [ARGUMENT ...]"
+    who = parser.add_argument_group("which ranks")
+    who.add_argument("--ranks", metavar="LIST", help="such as 0-7,64, or first-local, or all; default: all, and 0 for ncu")
+    who.add_argument("--per-node", type=positive, metavar="N", help="at most N ranks of each node")
+    who.add_argument("--cutoff", type=positive, metavar="N", help="only ranks below N")
+    where = parser.add_argument_group("where to")
+    where.add_argument(
+        "-o", "--output", default="reports", metavar="DIR", help="where reports go, made if missing; default: reports"
+    )
+    where.add_argument(
+        "--name",
+        metavar="NAME",
+        help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host} and %%q{VARIABLE} are filled in; "
+        "default: {job}_rank{rank}_on_{host}",
+    )
+    where.add_argument("--job", metavar="NAME", help="the job's name; default: the scheduler's or launcher's number of the job")
+    where.add_argument("--tmp", metavar="DIR", help="where each rank's own temporary folder is made; default: TMPDIR")
+    where.add_argument("--force", action="store_true", help="replace a report that exists")
+    what = parser.add_argument_group("what is recorded")
+    what.add_argument(
+        "--profiler",
+        choices=("nsys", "ncu", "torch"),
+        default="nsys",
+        help="torch is alltrace.instrument.torch_profile; default: nsys",
+    )
+    what.add_argument("--nsys", metavar="PATH", help="default: ALLTRACE_NSYS, then PATH, then the newest one")
+    what.add_argument("--ncu", metavar="PATH", help="default: ALLTRACE_NCU, then PATH, then the newest one")
+    what.add_argument("--trace", default="cuda,nvtx", metavar="LIST", help="what nsys traces; default: cuda,nvtx")
+    what.add_argument("--mpi-impl", choices=("openmpi", "mpich"), help="nsys does not find MPICH by itself")
+    what.add_argument("--sample", action="store_true", help="also CPU samples and context switches")
+    what.add_argument("--gpu-metrics", action="store_true", help="the GPUs' counters, once per node")
+    what.add_argument("--nic-metrics", action="store_true", help="network adapters' counters, once per node")
+    what.add_argument("--efa", action="store_true", help="EFA adapters' counters, once per node")
+    what.add_argument(
+        "--profiler-arg",
+        action="append",
+        default=[],
+        metavar="SWITCH",
+        help="a further switch, as --profiler-arg=--SWITCH=VALUE",
+    )
+    when = parser.add_argument_group("when")
+    when.add_argument("--delay", type=_seconds, metavar="SECONDS", help="begin so long after the start")
+    when.add_argument("--duration", type=_seconds, metavar="SECONDS", help="record so long; the program runs on")
+    when.add_argument(
+        "--steps",
+        type=_steps,
+        metavar="FIRST:END",
+        help="record steps FIRST to END-1 of alltrace.instrument.steps",
+    )
+    when.add_argument(
+        "--steps-by",
+        choices=("cuda", "nvtx"),
+        default="cuda",
+        help="begin it by cudaProfilerStart or an NVTX range; default: cuda",
+    )
+    when.add_argument(
+        "--capture-range",
+        type=_range,
+        metavar="RANGE",
+        help="from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)",
+    )
+    when.add_argument("--repeat", type=positive, metavar="N", help="record N ranges, each in a report of its own")
+    kernels = parser.add_argument_group("ncu")
+    kernels.add_argument("--kernels", metavar="REGEX", help="the kernels to measure; must not match those of NCCL")
+    kernels.add_argument(
+        "--top", nargs=2, metavar=("N", "RUN"), help="the N compute kernels that took longest in RUN, instead of --kernels"
+    )
+    kernels.add_argument(
+        "--set",
+        dest="metric_set",
+        choices=("basic", "detailed", "full", "roofline"),
+        default="detailed",
+        help="default: detailed",
+    )
+    kernels.add_argument(
+        "--launch-skip", type=not_negative, default=0, metavar="N", help="let N matching launches pass; default: 0"
+    )
+    kernels.add_argument("--launch-count", type=positive, default=10, metavar="N", help="measure N launches; default: 10")
+    kernels.add_argument(
+        "--lockstep", metavar="HOST", help="the chosen ranks meet at HOST and replay kernels together; for an ncu that can"
+    )
+    how = parser.add_argument_group("otherwise")
+    how.add_argument(
+        "--on-error",
+        choices=("stop", "run"),
+        default="stop",
+        help="if it cannot be profiled: stop at once, or run it plainly",
+    )
+    how.add_argument("--strict", action="store_true", help="exit with 4 where the program succeeded and its report is missing")
+    how.add_argument(
+        "--grace", type=_seconds, default=60.0, metavar="SECONDS", help="for a profiler that was killed in part; default: 60"
+    )
+    how.add_argument("--verbose", action="store_true", help="every rank says what it did")
+    how.add_argument(
+        "--emit-sh", action="store_true", help="write a POSIX shell script that does the same, for containers without Python"
+    )
+    how.add_argument("--dry-run", action="store_true", help="show the command of this rank and run nothing")
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Who is profiled, what is recorded, and where it goes; the program follows a lone `--`."""
-        parser.usage = f"{parser.prog} [options] -- PROGRAM [ARGUMENT ...]"
-        who = parser.add_argument_group("which ranks")
-        who.add_argument("--ranks", metavar="LIST", help="such as 0-7,64, or first-local, or all; default: all, and 0 for ncu")
-        who.add_argument("--per-node", type=_count, metavar="N", help="at most N ranks of each node")
-        who.add_argument("--cutoff", type=_count, metavar="N", help="only ranks below N")
-        where = parser.add_argument_group("where to")
-        where.add_argument(
-            "-o", "--output", default="reports", metavar="DIR", help="where reports go, made if missing; default: reports"
-        )
-        where.add_argument(
-            "--name",
-            metavar="NAME",
-            help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host} and %%q{VARIABLE} are filled in; "
-            "default: {job}_rank{rank}_on_{host}",
-        )
-        where.add_argument("--job", metavar="NAME", help="the job's name; default: the scheduler's or launcher's number of the job")
-        where.add_argument("--tmp", metavar="DIR", help="where each rank's own temporary folder is made; default: TMPDIR")
-        where.add_argument("--force", action="store_true", help="replace a report that exists")
-        what = parser.add_argument_group("what is recorded")
-        what.add_argument(
-            "--profiler",
-            choices=("nsys", "ncu", "torch"),
-            default="nsys",
-            help="torch is alltrace.instrument.torch_profile; default: nsys",
-        )
-        what.add_argument("--nsys", metavar="PATH", help="default: ALLTRACE_NSYS, then PATH, then the newest one")
-        what.add_argument("--ncu", metavar="PATH", help="default: ALLTRACE_NCU, then PATH, then the newest one")
-        what.add_argument("--trace", default="cuda,nvtx", metavar="LIST", help="what nsys traces; default: cuda,nvtx")
-        what.add_argument("--mpi-impl", choices=("openmpi", "mpich"), help="nsys does not find MPICH by itself")
-        what.add_argument("--sample", action="store_true", help="also CPU samples and context switches")
-        what.add_argument("--gpu-metrics", action="store_true", help="the GPUs' counters, once per node")
-        what.add_argument("--nic-metrics", action="store_true", help="network adapters' counters, once per node")
-        what.add_argument("--efa", action="store_true", help="EFA adapters' counters, once per node")
-        what.add_argument(
-            "--profiler-arg",
-            action="append",
-            default=[],
-            metavar="SWITCH",
-            help="a further switch, as --profiler-arg=--SWITCH=VALUE",
-        )
-        when = parser.add_argument_group("when")
-        when.add_argument("--delay", type=_seconds, metavar="SECONDS", help="begin so long after the start")
-        when.add_argument("--duration", type=_seconds, metavar="SECONDS", help="record so long; the program runs on")
-        when.add_argument(
-            "--steps",
-            type=_steps,
-            metavar="FIRST:END",
-            help="record steps FIRST to END-1 of alltrace.instrument.steps",
-        )
-        when.add_argument(
-            "--steps-by",
-            choices=("cuda", "nvtx"),
-            default="cuda",
-            help="begin it by cudaProfilerStart or an NVTX range; default: cuda",
-        )
-        when.add_argument(
-            "--capture-range",
-            type=_range,
-            metavar="RANGE",
-            help="from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)",
-        )
-        when.add_argument("--repeat", type=_count, metavar="N", help="record N ranges, each in a report of its own")
-        kernels = parser.add_argument_group("ncu")
-        kernels.add_argument("--kernels", metavar="REGEX", help="the kernels to measure; must not match those of NCCL")
-        kernels.add_argument(
-            "--top", nargs=2, metavar=("N", "RUN"), help="the N compute kernels that took longest in RUN, instead of --kernels"
-        )
-        kernels.add_argument(
-            "--set",
-            dest="metric_set",
-            choices=("basic", "detailed", "full", "roofline"),
-            default="detailed",
-            help="default: detailed",
-        )
-        kernels.add_argument("--launch-skip", type=_whole, default=0, metavar="N", help="let N matching launches pass; default: 0")
-        kernels.add_argument("--launch-count", type=_count, default=10, metavar="N", help="measure N launches; default: 10")
-        kernels.add_argument(
-            "--lockstep", metavar="HOST", help="the chosen ranks meet at HOST and replay kernels together; for an ncu that can"
-        )
-        how = parser.add_argument_group("otherwise")
-        how.add_argument(
-            "--on-error",
-            choices=("stop", "run"),
-            default="stop",
-            help="if it cannot be profiled: stop at once, or run it plainly",
-        )
-        how.add_argument("--strict", action="store_true", help="exit with 4 where the program succeeded and its report is missing")
-        how.add_argument(
-            "--grace", type=_seconds, default=60.0, metavar="SECONDS", help="for a profiler that was killed in part; default: 60"
-        )
-        how.add_argument("--verbose", action="store_true", help="every rank says what it did")
-        how.add_argument(
-            "--emit-sh", action="store_true", help="write a POSIX shell script that does the same, for containers without Python"
-        )
-        how.add_argument("--dry-run", action="store_true", help="show the command of this rank and run nothing")
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Run the program; gives its exit code."""
-        request = request_from(args)
-        if args.emit_sh:
-            from alltrace.capture.scripts.exec_sh import exec_script
+def run(args: argparse.Namespace) -> int:
+    """Run the program; gives its exit code."""
+    request = request_from(args)
+    if args.emit_sh:
+        from alltrace.capture.scripts.exec_sh import exec_script
 
-            if request.kernels is not None:
-                request = request._replace(ncu=request.ncu._replace(kernels=request.kernels()))
-            print(exec_script(request), end="")  # noqa: T201
-            return EXIT_DONE
-        if not args.program:
-            raise UsageError("capture exec needs a program after a lone --, such as `alltrace capture exec -- python train.py`")
-        if args.dry_run:
-            return _show(request, args.program)
-        try:
-            return run_rank(request, args.program, os.environ, _say)
-        except OSError as error:
-            _say(f"{error.filename or args.program[0]}: {error.strerror}; nothing was run")
-            return EXIT_INPUT
+        if request.kernels is not None:
+            request = request._replace(ncu=request.ncu._replace(kernels=request.kernels()))
+        print(exec_script(request), end="")  # noqa: T201
+        return EXIT_DONE
+    if not args.program:
+        raise UsageError("capture exec needs a program after a lone --, such as `alltrace capture exec -- python train.py`")
+    if args.dry_run:
+        return _show(request, args.program)
+    try:
+        return run_rank(request, args.program, os.environ, _say)
+    except OSError as error:
+        _say(f"{error.filename or args.program[0]}: {error.strerror}; nothing was run")
+        return EXIT_INPUT
 
 
 def request_from(args: argparse.Namespace) -> Request:
@@ -262,14 +263,6 @@ def _wrong(text: str, expected: str) -> NoReturn:
     raise argparse.ArgumentTypeError(f"it is {text!r}, expected {expected}")
 
 
-def _whole(text: str) -> int:
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else _wrong(text, "a whole number from 0 up")
-
-
-def _count(text: str) -> int:
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) and int(text) else _wrong(text, "a whole number from 1 up")
-
-
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -287,6 +280,3 @@ def _steps(text: str) -> tuple[int, int]:
 
 def _range(text: str) -> str:
     return text if _RANGE.fullmatch(text) else _wrong(text, "cuda, or nvtx:NAME or nvtx:NAME@DOMAIN")
-
-
-COMMAND = ExecCommand()

@@ -1,4 +1,4 @@
-"""The sub-verb `capture recover`."""
+"""The sub-verb `capture recover`: makes reports of raw captures."""
 
 from __future__ import annotations
 
@@ -10,28 +10,23 @@ from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, printable
 if TYPE_CHECKING:
     import argparse
 
-
-class RecoverCommand:
-    """Makes reports of raw captures."""
-
-    example = "alltrace capture recover /local/scratch/alltrace-7-x1y2z3"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Where to look, and with what."""
-        parser.add_argument("folder", type=Path, metavar="DIR", help="looked through for .qdstrm files, with all folders in it")
-        parser.add_argument("--nsys", metavar="PATH", help="the nsys whose importer is used; default: as for capture exec")
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Recover what can be; 3 where something cannot."""
-        from alltrace.capture.profilers.tool import locate
-        from alltrace.capture.recover import recover
-
-        found = recover(args.folder, locate("nsys", args.nsys))
-        for one in found:
-            print(printable(f"{one.raw}: {one.fault}" if one.report is None else f"{one.raw}: is {one.report}"))  # noqa: T201
-        if not found:
-            print(printable(f"{args.folder}: no .qdstrm files"))  # noqa: T201
-        return EXIT_INPUT if any(one.report is None for one in found) else EXIT_DONE
+EXAMPLE = "alltrace capture recover /local/scratch/alltrace-7-x1y2z3"
 
 
-COMMAND = RecoverCommand()
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Where to look, and with what."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="looked through for .qdstrm files, with all folders in it")
+    parser.add_argument("--nsys", metavar="PATH", help="the nsys whose importer is used; default: as for capture exec")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Recover what can be; 3 where something cannot."""
+    from alltrace.capture.profilers.tool import locate
+    from alltrace.capture.recover import recover
+
+    found = recover(args.folder, locate("nsys", args.nsys))
+    for one in found:
+        print(printable(f"{one.raw}: {one.fault}" if one.report is None else f"{one.raw}: is {one.report}"))  # noqa: T201
+    if not found:
+        print(printable(f"{args.folder}: no .qdstrm files"))  # noqa: T201
+    return EXIT_INPUT if any(one.report is None for one in found) else EXIT_DONE

@@ -1,4 +1,4 @@
-"""The sub-verb `capture script`."""
+"""The sub-verb `capture script`: writes a job script or manifest that profiles every rank."""
 
 from __future__ import annotations
 
@@ -26,57 +26,54 @@ _SHORT = {
     "upload": "upload.url",
     "image": "kubernetes.image",
 }
+EXAMPLE = "alltrace capture script slurm --nodes 4 --steps 70:75 -o job.sbatch -- python train.py --batch 8"
 
 
-class ScriptCommand:
-    """Writes a job script or manifest that profiles every rank."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The target, and where settings come from; the program follows a lone `--`."""
+    parser.usage = f"{parser.prog} TARGET [options] [-- PROGRAM [ARGUMENT ...]]"
+    width = max(len(t.name) for t in TARGETS)
+    listed = "\n".join(f"  {t.name:<{width}}  {t.help}" for t in TARGETS)
+    parser.epilog = f"targets:\n{listed}\n\n{parser.epilog}"
+    parser.add_argument("target", nargs="?", metavar="TARGET", help=f"one of {', '.join(t.name for t in TARGETS)}")
+    given = parser.add_argument_group("settings")
+    given.add_argument("--config", type=Path, metavar="FILE", help="a job.toml; options come before it")
+    given.add_argument(
+        "--set",
+        dest="assignments",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="any setting of a job.toml; may be given often",
+    )
+    for option, setting in _SHORT.items():
+        given.add_argument(f"--{option.replace('_', '-')}", metavar="VALUE", help=f"is {setting}")
+    given.add_argument("--top", nargs=2, metavar=("N", "RUN"), help="for ncu: the N compute kernels that took longest in RUN")
+    given.add_argument("--show-config", action="store_true", help="write the settings as a job.toml, each with what it is")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
 
-    example = "alltrace capture script slurm --nodes 4 --steps 70:75 -o job.sbatch -- python train.py --batch 8"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """The target, and where settings come from; the program follows a lone `--`."""
-        parser.usage = f"{parser.prog} TARGET [options] [-- PROGRAM [ARGUMENT ...]]"
-        width = max(len(t.name) for t in TARGETS)
-        listed = "\n".join(f"  {t.name:<{width}}  {t.help}" for t in TARGETS)
-        parser.epilog = f"targets:\n{listed}\n\n{parser.epilog}"
-        parser.add_argument("target", nargs="?", metavar="TARGET", help=f"one of {', '.join(t.name for t in TARGETS)}")
-        given = parser.add_argument_group("settings")
-        given.add_argument("--config", type=Path, metavar="FILE", help="a job.toml; options come before it")
-        given.add_argument(
-            "--set",
-            dest="assignments",
-            action="append",
-            default=[],
-            metavar="SECTION.KEY=VALUE",
-            help="any setting of a job.toml; may be given often",
-        )
-        for option, setting in _SHORT.items():
-            given.add_argument(f"--{option.replace('_', '-')}", metavar="VALUE", help=f"is {setting}")
-        given.add_argument("--top", nargs=2, metavar=("N", "RUN"), help="for ncu: the N compute kernels that took longest in RUN")
-        given.add_argument("--show-config", action="store_true", help="write the settings as a job.toml, each with what it is")
-        parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+def run(args: argparse.Namespace) -> int:
+    """Write the script."""
+    from alltrace.capture.scripts.registry import render
+    from alltrace.capture.scripts.settings import Job
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Write the script."""
-        from alltrace.capture.scripts.registry import render
-        from alltrace.capture.scripts.settings import Job
-
-        job = Job(_settings(args))
-        if args.show_config:
-            text = job.as_toml()
-        elif args.target is None:
-            raise UsageError(f"capture script needs a target, one of {', '.join(t.name for t in TARGETS)}")
-        else:
-            text = render(args.target, job)
-        if args.output is None:
-            sys.stdout.write(text)
-            return EXIT_DONE
-        try:
-            args.output.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{args.output} cannot be written ({error.strerror}); give another --output") from error
-        sys.stderr.write(printable(f"wrote {args.output}") + "\n")
+    job = Job(_settings(args))
+    if args.show_config:
+        text = job.as_toml()
+    elif args.target is None:
+        raise UsageError(f"capture script needs a target, one of {', '.join(t.name for t in TARGETS)}")
+    else:
+        text = render(args.target, job)
+    if args.output is None:
+        sys.stdout.write(text)
         return EXIT_DONE
+    try:
+        args.output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{args.output} cannot be written ({error.strerror}); give another --output") from error
+    sys.stderr.write(printable(f"wrote {args.output}") + "\n")
+    return EXIT_DONE
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -104,6 +101,3 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
             raise UsageError("--top and profiler.kernels both say which kernels are measured; give one of them")
         found["profiler.kernels"] = heaviest(*top)
     return found
-
-
-COMMAND = ScriptCommand()

@@ -1,9 +1,8 @@
-"""The verb `check`."""
+"""The verb `check`: judges a run by a budget of limits; exits with 1 where one is breached or cannot be judged."""
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,52 +13,50 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+EXAMPLE = "alltrace check ./reports/ --budget budget.toml --baseline ./yesterday/ --junit check.xml"
 
-class CheckCommand:
-    """Judges a run by a budget of limits; exits with 1 where one is breached or cannot be judged."""
 
-    example = "alltrace check ./reports/ --budget budget.toml --baseline ./yesterday/ --junit check.xml"
+def configure(parser: argparse.ArgumentParser) -> None:
+    """RUN, the budget and what to compare with."""
+    add_run_argument(parser)
+    group = parser.add_argument_group("the budget")
+    group.add_argument(
+        "--budget",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="a TOML file with limits = ['step_ns.median <= 1.05 * baseline', 'overlap_percent >= 80']",
+    )
+    group.add_argument("--baseline", metavar="RUN", help="the run, or its reports, that `baseline` in a limit means")
+    group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report, a test case per limit")
+    add_answer_options(parser)
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """RUN, the budget and what to compare with."""
-        add_run_argument(parser)
-        group = parser.add_argument_group("the budget")
-        group.add_argument(
-            "--budget",
-            type=Path,
-            required=True,
-            metavar="FILE",
-            help="a TOML file with limits = ['step_ns.median <= 1.05 * baseline', 'overlap_percent >= 80']",
-        )
-        group.add_argument("--baseline", metavar="RUN", help="the run, or its reports, that `baseline` in a limit means")
-        group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report, a test case per limit")
-        add_answer_options(parser)
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Judge and write; the breaches also go to standard error."""
-        from alltrace.cli.output import check_drawable, check_output, write_answer
-        from alltrace.recipes.questions.check import judge, read_limits
+def run(args: argparse.Namespace) -> int:
+    """Judge and write; the breaches also go to standard error."""
+    from alltrace.cli.output import check_drawable, check_output, write_answer
+    from alltrace.recipes.questions.check import judge, read_limits
 
-        check_output(args)
-        check_drawable("check", None, args)
-        limits = read_limits(_budget(args.budget), str(args.budget))
-        if any(limit.scale for limit in limits) and args.baseline is None:
-            needing = next(limit for limit in limits if limit.scale)
-            raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; expected --baseline RUN")
-        run = open_from(args)
-        baseline = None
-        if args.baseline is not None:
-            args.run = [args.baseline]
-            baseline = open_from(args)
-        answer = judge(run, limits, baseline, jobs=args.jobs)
-        rows = answer.table.to_pylist()
-        if args.junit is not None:
-            _write_junit(rows, args.junit)
-        write_answer("check", answer, run.facts(), args)
-        breached = [r for r in rows if r["verdict"] != "held"]
-        for row in breached:
-            print(f"alltrace: {printable(_told(row))}", file=sys.stderr)  # noqa: T201
-        return EXIT_BREACH if breached else EXIT_DONE
+    check_output(args)
+    check_drawable("check", None, args)
+    limits = read_limits(_budget(args.budget), str(args.budget))
+    if any(limit.scale for limit in limits) and args.baseline is None:
+        needing = next(limit for limit in limits if limit.scale)
+        raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; expected --baseline RUN")
+    run = open_from(args)
+    baseline = None
+    if args.baseline is not None:
+        args.run = [args.baseline]
+        baseline = open_from(args)
+    answer = judge(run, limits, baseline, jobs=args.jobs)
+    rows = answer.table.to_pylist()
+    if args.junit is not None:
+        _write_junit(rows, args.junit)
+    write_answer("check", answer, run.facts(), args)
+    breached = [r for r in rows if r["verdict"] != "held"]
+    for row in breached:
+        print(f"alltrace: {printable(_told(row))}", file=sys.stderr)  # noqa: T201
+    return EXIT_BREACH if breached else EXIT_DONE
 
 
 def _told(row: dict[str, Any]) -> str:
@@ -69,10 +66,10 @@ def _told(row: dict[str, Any]) -> str:
 
 
 def _budget(path: Path) -> dict[str, Any]:
-    toml = import_module("tomllib")
+    import tomllib
+
     try:
-        found: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
-        return found
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(path, found=f"cannot be read ({error.strerror})", advice="check the name and the permissions") from None
     except (ValueError, RecursionError) as error:
@@ -100,6 +97,3 @@ def _write_junit(rows: Sequence[dict[str, Any]], path: Path) -> None:
             ET.SubElement(case, kind, message=clean(_told(row)))
     text = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
     save(path, lambda place: place.write_bytes(text))
-
-
-COMMAND = CheckCommand()

@@ -1,4 +1,4 @@
-"""The verb `demo`."""
+"""The verb `demo`: simulates 16 ranks, one of them slow, imports their reports, names the slow one and writes a report."""
 
 from __future__ import annotations
 
@@ -11,56 +11,52 @@ if TYPE_CHECKING:
     import argparse
 
 _SCENARIO = "straggler"
+_ASKED = {
+    "info": "who ran where",
+    "diagnose": "what costs time, and who is to blame",
+    "breakdown": "where the time went",
+}
 _HIDDEN = {
     "info": {"reports", "start_ns", "end_ns", "process", "local_rank"},
     "diagnose": {"hosts", "evidence", "confidence", "lost_ns_per_step"},
     "breakdown": {"gpu", "span_ns", "compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"},
 }
+EXAMPLE = "alltrace demo --output demo"
 
 
-class DemoCommand:
-    """Simulates 16 ranks, one of them slow, imports their reports, names the slow one and writes a report."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Where the demo's files go."""
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("demo"), metavar="DIR", help="folder for its files; default: demo"
+    )
+    parser.add_argument("--ranks", type=int, default=16, metavar="N", help="ranks of the simulated run; default: 16")
 
-    example = "alltrace demo --output demo"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Where the demo's files go."""
-        parser.add_argument(
-            "-o", "--output", type=Path, default=Path("demo"), metavar="DIR", help="folder for its files; default: demo"
-        )
-        parser.add_argument("--ranks", type=int, default=16, metavar="N", help="ranks of the simulated run; default: 16")
+def run(args: argparse.Namespace) -> int:
+    """Simulate, import, ask, and say where to look next."""
+    from shlex import quote
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Simulate, import, ask, and say where to look next."""
-        from shlex import quote
+    from alltrace.api import OpenRun
+    from alltrace.cli.progress import watching
+    from alltrace.run.importer import import_reports
+    from alltrace.synth import SCENARIOS, write_run
 
-        from alltrace.api import OpenRun
-        from alltrace.cli.progress import watching
-        from alltrace.run.importer import import_reports
-        from alltrace.synth import SCENARIOS, write_run
-
-        reports, place = args.output / "reports", args.output / "run"
-        run = quote(str(place))  # as a shell takes it
-        _say(f"simulating: {SCENARIOS[_SCENARIO].about.replace('16 ranks', f'{args.ranks} ranks')}")
-        write_run(_SCENARIO, reports, ranks=args.ranks)
-        _say(f"importing the {args.ranks} reports in {reports} into {place}")
-        with watching() as watcher:
-            import_reports([str(reports)], place, watcher=watcher)
-        opened = OpenRun(place)
-        _show("who ran where", f"alltrace info {run}", opened.recipe("info").answer, _HIDDEN["info"])
-        _show(
-            "what costs time, and who is to blame",
-            f"alltrace diagnose {run}",
-            opened.recipe("diagnose").answer,
-            _HIDDEN["diagnose"],
-        )
-        _show("where the time went", f"alltrace breakdown {run}", opened.recipe("breakdown").answer, _HIDDEN["breakdown"])
-        kernels = opened.recipe("kernels", names="short").answer
-        _show("what the devices ran", f"alltrace kernels {run} --names short --limit 5", kernels, set(), 5)
-        page = args.output / "report.html"
-        _write_report(opened, page)
-        _say(f"\na page with all of this and more, to open in a browser or to send:  $ alltrace report {run} -o {quote(str(page))}")
-        _say(f"""
+    reports, place = args.output / "reports", args.output / "run"
+    run = quote(str(place))  # as a shell takes it
+    _say(f"simulating: {SCENARIOS[_SCENARIO].about.replace('16 ranks', f'{args.ranks} ranks')}")
+    write_run(_SCENARIO, reports, ranks=args.ranks)
+    _say(f"importing the {args.ranks} reports in {reports} into {place}")
+    with watching() as watcher:
+        import_reports([str(reports)], place, watcher=watcher)
+    opened = OpenRun(place)
+    for verb, title in _ASKED.items():
+        _show(title, f"alltrace {verb} {run}", opened.recipe(verb).answer, _HIDDEN[verb])
+    kernels = opened.recipe("kernels", names="short").answer
+    _show("what the devices ran", f"alltrace kernels {run} --names short --limit 5", kernels, set(), 5)
+    page = args.output / "report.html"
+    _write_report(opened, page)
+    _say(f"\na page with all of this and more, to open in a browser or to send:  $ alltrace report {run} -o {quote(str(page))}")
+    _say(f"""
 One rank computes longer than all others, and they wait for it: the first finding names it.
 {reports / "truth.json"} tells which rank was made slow.
 
@@ -74,7 +70,7 @@ Where to look next, on this run or on reports of your own:
   alltrace stats nvtx_sum {run}
   alltrace sql {run} "select rank, sum(\\"end\\" - start) as ns from kernels where kind = 'compute' group by rank order by ns desc"
   alltrace --help""")
-        return EXIT_DONE
+    return EXIT_DONE
 
 
 def _write_report(run: Any, page: Path) -> None:
@@ -96,6 +92,3 @@ def _show(title: str, command: str, answer: Any, hidden: set[str], rows: int | N
 
 def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201
-
-
-COMMAND = DemoCommand()

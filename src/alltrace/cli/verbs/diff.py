@@ -1,4 +1,4 @@
-"""The verb `diff`."""
+"""The verb `diff`: compares two runs by what is in them: counts, totals, exact quartiles, and whether a difference is chance."""
 
 from __future__ import annotations
 
@@ -10,68 +10,63 @@ from alltrace.trace.errors import EXIT_DONE, UsageError
 if TYPE_CHECKING:
     import argparse
 
-
-class DiffCommand:
-    """Compares two runs by what is in them: counts, totals, exact quartiles, and whether a difference is chance."""
-
-    example = "alltrace diff ./yesterday/ ./today/ --what kernel,step --limit 20"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Both runs, and how far they must differ."""
-        from alltrace.recipes.questions.diff import ALPHA, THRESHOLD_PERCENT
-        from alltrace.recipes.questions.durations import WHAT
-
-        for label in ("a", "b"):
-            text = f"a run directory, a report, a folder of reports, a pattern or a URL: run {label.upper()}"
-            parser.add_argument(f"run_{label}", metavar=f"RUN_{label.upper()}", help=text)
-        add_import_options(parser)
-        group = parser.add_argument_group("the question")
-        add_rank_option(group)
-        group.add_argument("--steps", metavar="STEPS", help="count these steps of both runs only: 10:50 for 10 to 49")
-        group.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
-        group.add_argument("--what", metavar="THINGS", help=f"only these, such as kernel,step; of {', '.join(WHAT)}")
-        group.add_argument(
-            "--alpha", type=float, default=ALPHA, help=f"a difference is not chance where p_value is below this; default: {ALPHA}"
-        )
-        group.add_argument(
-            "--threshold",
-            type=float,
-            default=THRESHOLD_PERCENT,
-            metavar="PERCENT",
-            help=f"and it matters where the median moved by as much; default: {THRESHOLD_PERCENT:g}",
-        )
-        add_answer_options(parser)
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Compare and write."""
-        from alltrace.cli.output import check_drawable, check_output, write_answer
-        from alltrace.recipes.questions.diff import CHART, compare
-        from alltrace.recipes.questions.durations import chosen
-
-        check_output(args)
-        check_drawable("diff", CHART, args)
-        chosen({"what": args.what})
-        if not 0 < args.alpha < 1:
-            raise UsageError(f"--alpha is {args.alpha}; expected a number between 0 and 1")
-        if not args.threshold >= 0:
-            raise UsageError(f"--threshold is {args.threshold}; expected a percentage of 0 or more")
-        ranks = parse_ranks(args.ranks)
-        runs = []
-        for run in (args.run_a, args.run_b):
-            args.run = [run]
-            runs.append(open_from(args))
-        answer = compare(
-            *runs,
-            what=args.what,
-            alpha=args.alpha,
-            threshold_percent=args.threshold,
-            ranks=ranks,
-            steps=args.steps,
-            skip_warmup=args.skip_warmup,
-            jobs=args.jobs,
-        )
-        write_answer("diff", answer, runs[1].facts(), args)
-        return EXIT_DONE
+EXAMPLE = "alltrace diff ./yesterday/ ./today/ --what kernel,step --limit 20"
 
 
-COMMAND = DiffCommand()
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Both runs, and how far they must differ."""
+    from alltrace.recipes.questions.diff import ALPHA, THRESHOLD_PERCENT
+    from alltrace.recipes.questions.durations import WHAT
+
+    for label in ("a", "b"):
+        text = f"a run directory, a report, a folder of reports, a pattern or a URL: run {label.upper()}"
+        parser.add_argument(f"run_{label}", metavar=f"RUN_{label.upper()}", help=text)
+    add_import_options(parser)
+    group = parser.add_argument_group("the question")
+    add_rank_option(group)
+    group.add_argument("--steps", metavar="STEPS", help="count these steps of both runs only: 10:50 for 10 to 49")
+    group.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
+    group.add_argument("--what", metavar="THINGS", help=f"only these, such as kernel,step; of {', '.join(WHAT)}")
+    group.add_argument(
+        "--alpha", type=float, default=ALPHA, help=f"a difference is not chance where p_value is below this; default: {ALPHA}"
+    )
+    group.add_argument(
+        "--threshold",
+        type=float,
+        default=THRESHOLD_PERCENT,
+        metavar="PERCENT",
+        help=f"and it matters where the median moved by as much; default: {THRESHOLD_PERCENT:g}",
+    )
+    add_answer_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare and write."""
+    from alltrace.cli.output import check_drawable, check_output, write_answer
+    from alltrace.recipes.questions.diff import CHART, compare
+    from alltrace.recipes.questions.durations import chosen
+
+    check_output(args)
+    check_drawable("diff", CHART, args)
+    chosen({"what": args.what})
+    if not 0 < args.alpha < 1:
+        raise UsageError(f"--alpha is {args.alpha}; expected a number between 0 and 1")
+    if not args.threshold >= 0:
+        raise UsageError(f"--threshold is {args.threshold}; expected a percentage of 0 or more")
+    ranks = parse_ranks(args.ranks)
+    runs = []
+    for run in (args.run_a, args.run_b):
+        args.run = [run]
+        runs.append(open_from(args))
+    answer = compare(
+        *runs,
+        what=args.what,
+        alpha=args.alpha,
+        threshold_percent=args.threshold,
+        ranks=ranks,
+        steps=args.steps,
+        skip_warmup=args.skip_warmup,
+        jobs=args.jobs,
+    )
+    write_answer("diff", answer, runs[1].facts(), args)
+    return EXIT_DONE

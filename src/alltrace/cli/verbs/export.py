@@ -1,4 +1,4 @@
-"""The verb `export`."""
+"""The verb `export`: writes a run for another tool, or checks a Paraver trace."""
 
 from __future__ import annotations
 
@@ -21,74 +21,71 @@ FORMATS = ("paraver", "perfetto", "chrome", "talp", "parquet", "csv", "arrow")
 _MEGABYTE = 1_000_000
 # the formats that know an option
 _ONLY = {"paraver": "ids fold_streams details demangled base_pcf cfgs", "perfetto chrome": "max_mb"}
+EXAMPLE = "alltrace export paraver ./reports/ -o out.prv.gz --cfgs"
 
 
-class ExportCommand:
-    """Writes a run for another tool, or checks a Paraver trace."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The format, the run, where to, and what of it."""
+    parser.add_argument("what", choices=(*FORMATS, "check"), metavar="FORMAT", help=f"{', '.join(FORMATS)}; or check")
+    parser.add_argument(
+        "run",
+        nargs="+",
+        metavar="RUN",
+        help="a run directory, or reports, which are imported into the cache first; for check, .prv files",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="PATH", help="the file to write; for parquet, csv and arrow a new folder"
+    )
+    add_import_options(parser)
+    which = parser.add_argument_group("what of the run")
+    add_rank_option(which)
+    which.add_argument("--only", metavar="TABLES", help="these tables only, such as kernels,copies")
+    which.add_argument("--steps", metavar="FIRST-LAST", help="from the start of one step to the end of another, such as 3-5")
+    which.add_argument("--window", metavar="START:END", help="what starts in this time, in ns from the first event of the run")
+    prv = parser.add_argument_group("paraver")
+    prv.add_argument(
+        "--ids", choices=("extrae", "nsys2prv"), default="extrae", help="whose numbers of event types are used; default: extrae"
+    )
+    prv.add_argument("--fold-streams", action="store_true", help="one row for all streams of a device")
+    prv.add_argument("--details", action="store_true", help="also the geometry and the correlation of each launch")
+    prv.add_argument("--demangled", action="store_true", help="name kernels with their template arguments and parameters")
+    prv.add_argument("--base-pcf", type=Path, metavar="FILE", help="give names the values that they have in this .pcf")
+    prv.add_argument("--cfgs", action="store_true", help="put a folder of configurations beside the trace")
+    viewers = parser.add_argument_group("perfetto and chrome")
+    viewers.add_argument(
+        "--by-host", action="store_true", help="perfetto: a .tar with a trace for each host and Perfetto's manifest"
+    )
+    viewers.add_argument("--max-mb", type=float, metavar="MB", help="begin another file after this size, uncompressed")
 
-    example = "alltrace export paraver ./reports/ -o out.prv.gz --cfgs"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """The format, the run, where to, and what of it."""
-        parser.add_argument("what", choices=(*FORMATS, "check"), metavar="FORMAT", help=f"{', '.join(FORMATS)}; or check")
-        parser.add_argument(
-            "run",
-            nargs="+",
-            metavar="RUN",
-            help="a run directory, or reports, which are imported into the cache first; for check, .prv files",
-        )
-        parser.add_argument(
-            "-o", "--output", type=Path, metavar="PATH", help="the file to write; for parquet, csv and arrow a new folder"
-        )
-        add_import_options(parser)
-        which = parser.add_argument_group("what of the run")
-        add_rank_option(which)
-        which.add_argument("--only", metavar="TABLES", help="these tables only, such as kernels,copies")
-        which.add_argument("--steps", metavar="FIRST-LAST", help="from the start of one step to the end of another, such as 3-5")
-        which.add_argument("--window", metavar="START:END", help="what starts in this time, in ns from the first event of the run")
-        prv = parser.add_argument_group("paraver")
-        prv.add_argument(
-            "--ids", choices=("extrae", "nsys2prv"), default="extrae", help="whose numbers of event types are used; default: extrae"
-        )
-        prv.add_argument("--fold-streams", action="store_true", help="one row for all streams of a device")
-        prv.add_argument("--details", action="store_true", help="also the geometry and the correlation of each launch")
-        prv.add_argument("--demangled", action="store_true", help="name kernels with their template arguments and parameters")
-        prv.add_argument("--base-pcf", type=Path, metavar="FILE", help="give names the values that they have in this .pcf")
-        prv.add_argument("--cfgs", action="store_true", help="put a folder of configurations beside the trace")
-        viewers = parser.add_argument_group("perfetto and chrome")
-        viewers.add_argument(
-            "--by-host", action="store_true", help="perfetto: a .tar with a trace for each host and Perfetto's manifest"
-        )
-        viewers.add_argument("--max-mb", type=float, metavar="MB", help="begin another file after this size, uncompressed")
+def run(args: argparse.Namespace) -> int:
+    """Write, or check."""
+    _check_options(args)
+    if args.what == "check":
+        return _check(args)
+    if args.output is None:
+        raise UsageError(f"export {args.what} needs -o PATH")
+    if args.what == "perfetto" and args.output.name.endswith(".json"):
+        raise UsageError(f"-o is {args.output}; perfetto writes no JSON, expected a name such as out.pftrace")
+    ranks, steps, window = parse_ranks(args.ranks), _pair("--steps", args.steps, "-"), _pair("--window", args.window, ":")
+    if steps and window:
+        raise UsageError("--steps and --window were both given; expected one of them")
+    if args.max_mb is not None and not 0 < args.max_mb < float("inf"):
+        raise UsageError(f"--max-mb is {args.max_mb}; expected a number above 0")
+    if args.by_host and (args.what != "perfetto" or args.max_mb is not None):
+        raise UsageError("--by-host is for perfetto, and without --max-mb")
+    only = None if args.only is None else {t.strip() for t in args.only.split(",") if t.strip()}
+    if only is not None and not only:
+        raise UsageError("--only names no table; expected names such as kernels,copies")
+    run = open_from(args)
+    from alltrace.export.selection import select
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Write, or check."""
-        _check_options(args)
-        if args.what == "check":
-            return _check(args)
-        if args.output is None:
-            raise UsageError(f"export {args.what} needs -o PATH")
-        if args.what == "perfetto" and args.output.name.endswith(".json"):
-            raise UsageError(f"-o is {args.output}; perfetto writes no JSON, expected a name such as out.pftrace")
-        ranks, steps, window = parse_ranks(args.ranks), _pair("--steps", args.steps, "-"), _pair("--window", args.window, ":")
-        if steps and window:
-            raise UsageError("--steps and --window were both given; expected one of them")
-        if args.max_mb is not None and not 0 < args.max_mb < float("inf"):
-            raise UsageError(f"--max-mb is {args.max_mb}; expected a number above 0")
-        if args.by_host and (args.what != "perfetto" or args.max_mb is not None):
-            raise UsageError("--by-host is for perfetto, and without --max-mb")
-        only = None if args.only is None else {t.strip() for t in args.only.split(",") if t.strip()}
-        if only is not None and not only:
-            raise UsageError("--only names no table; expected names such as kernels,copies")
-        run = open_from(args)
-        from alltrace.export.selection import select
-
-        aligned = run.aligned(jobs=args.jobs)
-        selection = select(run, ranks=ranks, only=only, window_ns=window, steps=steps, aligned=aligned)
-        print(f"{args.output}: {_write(args, selection, aligned)}", file=sys.stderr)  # noqa: T201
-        for note in aligned.notes:
-            print(f"note: {printable(note)}", file=sys.stderr)  # noqa: T201
-        return EXIT_DONE
+    aligned = run.aligned(jobs=args.jobs)
+    selection = select(run, ranks=ranks, only=only, window_ns=window, steps=steps, aligned=aligned)
+    print(f"{args.output}: {_write(args, selection, aligned)}", file=sys.stderr)  # noqa: T201
+    for note in aligned.notes:
+        print(f"note: {printable(note)}", file=sys.stderr)  # noqa: T201
+    return EXIT_DONE
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -159,6 +156,3 @@ def _pair(option: str, text: str | None, between: str) -> tuple[int, int] | None
     if found is None or (found[2] is None and between == ":"):
         raise UsageError(f"{option} is {text!r}; expected two numbers such as 3{between}5")
     return int(found[1]), int(found[2] or found[1])
-
-
-COMMAND = ExportCommand()

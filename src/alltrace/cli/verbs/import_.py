@@ -1,4 +1,4 @@
-"""The verb `import`."""
+"""The verb `import`: makes a run directory, or brings it up to date; run again after an interruption, it goes on from there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_import_options
+from alltrace.cli.command import add_import_options, rules_from
 from alltrace.cli.engine import start_engine
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
@@ -14,81 +14,73 @@ from alltrace.trace.number_text import counted
 if TYPE_CHECKING:
     import argparse
 
+EXAMPLE = "alltrace import ./reports/ -o run"
 
-class ImportCommand:
-    """Makes a run directory, or brings it up to date; run again after an interruption, it goes on where it stopped."""
 
-    example = "alltrace import ./reports/ -o run"
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The reports, the run and which tables."""
+    parser.add_argument("reports", nargs="+", metavar="REPORT", help="reports, folders of reports, patterns or URLs")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="RUN", help="the run directory to make or to finish")
+    parser.add_argument("--only", metavar="TABLES", help="import these tables only, such as kernels,copies")
+    parser.add_argument(
+        "--nccl-log",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="logs of NCCL of the same job, to join with its reports",
+    )
+    parser.add_argument(
+        "--training-log",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="what the training of the same job printed, for its steps",
+    )
+    add_import_options(parser)
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """The reports, the run and which tables."""
-        parser.add_argument("reports", nargs="+", metavar="REPORT", help="reports, folders of reports, patterns or URLs")
-        parser.add_argument(
-            "-o", "--output", type=Path, required=True, metavar="RUN", help="the run directory to make or to finish"
+
+def run(args: argparse.Namespace) -> int:
+    """Import, and say what came of it on standard error."""
+    from alltrace.cli.progress import watching
+    from alltrace.run.cache import fetch
+    from alltrace.run.importer import import_reports
+    from alltrace.trace.cache_dir import default_folder
+
+    rules = rules_from(args)
+    start_engine(args)
+    if args.nccl_log or args.training_log:
+        from alltrace.run.nccl_logs import expand
+
+        expand([*args.nccl_log, *args.training_log])  # what is not there is told before hours of import, not after
+    with watching() as watcher:
+        manifest = import_reports(
+            args.reports,
+            args.output,
+            tables=_tables(args.only),
+            jobs=args.jobs,
+            strict=args.strict,
+            rules=rules,
+            fetch=lambda url: fetch(url, args.cache_dir or default_folder()),
+            watcher=watcher,
+            nccl_logs=args.nccl_log,
+            training_logs=args.training_log,
         )
-        parser.add_argument("--only", metavar="TABLES", help="import these tables only, such as kernels,copies")
-        parser.add_argument(
-            "--nccl-log",
-            nargs="+",
-            action="extend",
-            default=[],
-            metavar="FILE",
-            help="logs of NCCL of the same job, to join with its reports",
-        )
-        parser.add_argument(
-            "--training-log",
-            nargs="+",
-            action="extend",
-            default=[],
-            metavar="FILE",
-            help="what the training of the same job printed, for its steps",
-        )
-        add_import_options(parser)
+    notes = manifest.notes
+    if manifest.logs:
+        from alltrace.align.store import aligned
+        from alltrace.run.store import Run
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Import, and say what came of it on standard error."""
-        from alltrace.cli.progress import watching
-        from alltrace.run.cache import fetch
-        from alltrace.run.importer import import_reports
-        from alltrace.trace.cache_dir import default_folder
-
-        rules = None
-        if args.kernel_rules is not None:
-            from alltrace.trace.kernel_rules import read_rules
-
-            rules = read_rules(args.kernel_rules)
-        start_engine(args)
-        if args.nccl_log or args.training_log:
-            from alltrace.run.nccl_logs import expand
-
-            expand([*args.nccl_log, *args.training_log])  # what is not there is told before hours of import, not after
-        with watching() as watcher:
-            manifest = import_reports(
-                args.reports,
-                args.output,
-                tables=_tables(args.only),
-                jobs=args.jobs,
-                strict=args.strict,
-                rules=rules,
-                fetch=lambda url: fetch(url, args.cache_dir or default_folder()),
-                watcher=watcher,
-                nccl_logs=args.nccl_log,
-                training_logs=args.training_log,
-            )
-        notes = manifest.notes
-        if manifest.logs:
-            from alltrace.align.store import aligned
-            from alltrace.run.store import Run
-
-            alignment = aligned(Run(args.output), jobs=args.jobs)
-            notes = (*notes, *alignment.notes, *alignment.steps_notes)
-        rows = sum(sum(r.rows.values()) for r in manifest.ranks)
-        out = sys.stderr
-        ranks, hosts = counted(len(manifest.ranks), "rank"), counted(len(manifest.hosts), "host")
-        print(f"{args.output}: {ranks} on {hosts}, {counted(rows, 'row')}", file=out)
-        for note in notes:
-            print(f"note: {printable(note)}", file=out)
-        return EXIT_DONE
+        alignment = aligned(Run(args.output), jobs=args.jobs)
+        notes = (*notes, *alignment.notes, *alignment.steps_notes)
+    rows = sum(sum(r.rows.values()) for r in manifest.ranks)
+    out = sys.stderr
+    ranks, hosts = counted(len(manifest.ranks), "rank"), counted(len(manifest.hosts), "host")
+    print(f"{args.output}: {ranks} on {hosts}, {counted(rows, 'row')}", file=out)
+    for note in notes:
+        print(f"note: {printable(note)}", file=out)
+    return EXIT_DONE
 
 
 def _tables(text: str | None) -> list[str] | None:
@@ -103,6 +95,3 @@ def _tables(text: str | None) -> list[str] | None:
     if not tables:
         raise UsageError("--only names no table; expected names such as kernels,copies")
     return tables
-
-
-COMMAND = ImportCommand()

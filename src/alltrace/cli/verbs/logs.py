@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from alltrace.cli.command import Parser, add_answer_options
 from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
 
 KINDS: dict[str, tuple[str, str]] = {
     "nccl": ("alltrace.cli.logs.nccl", "NCCL's and RCCL's lines: calls, sizes, communicators, transports, mismatches"),
@@ -14,39 +17,31 @@ KINDS: dict[str, tuple[str, str]] = {
     "training": ("alltrace.cli.logs.training", "training logs: step time, throughput, memory, slow steps"),
     "flight-recorder": ("alltrace.cli.logs.flight_recorder", "PyTorch's flight recorder and NCCL Inspector: who is missing where"),
 }
+EXAMPLE = "alltrace logs nccl nccl.*.log --view mismatches"
 
 
-class LogsCommand:
-    """Asks the logs of a job."""
-
-    example = "alltrace logs nccl nccl.*.log --view mismatches"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """A parser for each kind of log."""
-        kinds = parser.add_subparsers(dest="kind", metavar="KIND", parser_class=Parser)
-        for name, (module, text) in KINDS.items():
-            its = import_module(module)
-            own = kinds.add_parser(
-                name,
-                help=text,
-                description=f"{text[0].upper()}{text[1:]}.",
-                epilog=f"example:\n  {its.EXAMPLE}",
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-                allow_abbrev=False,
-            )
-            own.add_argument("files", nargs="+", metavar="FILE", help="logs, plain, gzip or zstd; folders of logs; patterns")
-            its.configure(own)
-            add_answer_options(own)
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Ask and write."""
-        if args.kind is None:
-            raise UsageError(f"logs needs the kind of log; expected one of {', '.join(KINDS)}")
-        from alltrace.cli.output import check_output
-
-        check_output(args)
-        done: int = import_module(KINDS[args.kind][0]).run(args)
-        return done
+def configure(parser: argparse.ArgumentParser) -> None:
+    """A parser for each kind of log."""
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", parser_class=Parser)
+    for name, (module, text) in KINDS.items():
+        its = import_module(module)
+        own = kinds.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            example=its.EXAMPLE,
+        )
+        own.add_argument("files", nargs="+", metavar="FILE", help="logs, plain, gzip or zstd; folders of logs; patterns")
+        its.configure(own)
+        add_answer_options(own)
 
 
-COMMAND = LogsCommand()
+def run(args: argparse.Namespace) -> int:
+    """Ask and write."""
+    if args.kind is None:
+        raise UsageError(f"logs needs the kind of log; expected one of {', '.join(KINDS)}")
+    from alltrace.cli.output import check_output
+
+    check_output(args)
+    done: int = import_module(KINDS[args.kind][0]).run(args)
+    return done

@@ -1,4 +1,4 @@
-"""The verb `recipe`."""
+"""The verb `recipe`: asks any recipe by its name."""
 
 from __future__ import annotations
 
@@ -7,33 +7,28 @@ import argparse
 from alltrace.cli.recipe_verb import ask_by_name, summary
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
-
-class RecipeByName:
-    """Asks any recipe by its name."""
-
-    example = "alltrace recipe breakdown ./reports/ --span run"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """The name; everything after it belongs to the recipe, whose own parser reads it."""
-        parser.add_argument("--list", action="store_true", help="name all recipes, with what each answers")
-        parser.add_argument("name", nargs="?", metavar="NAME", help="the recipe, or `all` of them; `NAME --help` shows its options")
-        parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the recipe's options")
-
-    def run(self, args: argparse.Namespace) -> int:
-        """List the recipes, or ask one."""
-        from alltrace.recipes.registry import find, names
-
-        if args.list:
-            for name in names():
-                print(f"{name:<24}{summary(find(name))}")  # noqa: T201
-            return EXIT_DONE
-        if args.name is None:
-            raise UsageError("recipe needs the name of one; `alltrace recipe --list` names them")
-        if args.name == "all":
-            from alltrace.cli.all_recipes import ask_all_and_write
-
-            return ask_all_and_write(args.rest)
-        return ask_by_name(args.name, find(args.name), args.rest, given=f"alltrace recipe {args.name}", folders=True)
+EXAMPLE = "alltrace recipe breakdown ./reports/ --span run"
 
 
-COMMAND = RecipeByName()
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The name; everything after it belongs to the recipe, whose own parser reads it."""
+    parser.add_argument("--list", action="store_true", help="name all recipes, with what each answers")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the recipe, or `all` of them; `NAME --help` shows its options")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the recipe's options")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List the recipes, or ask one."""
+    from alltrace.recipes.registry import find, names
+
+    if args.list:
+        for name in names():
+            print(f"{name:<24}{summary(find(name))}")  # noqa: T201
+        return EXIT_DONE
+    if args.name is None:
+        raise UsageError("recipe needs the name of one; `alltrace recipe --list` names them")
+    if args.name == "all":
+        from alltrace.cli.all_recipes import ask_all_and_write
+
+        return ask_all_and_write(args.rest)
+    return ask_by_name(args.name, find(args.name), args.rest, given=f"alltrace recipe {args.name}", folders=True)

@@ -1,4 +1,4 @@
-"""The verb `report`."""
+"""The verb `report`: what a run's main questions answer as one file: a page with charts that needs no network, or Markdown."""
 
 from __future__ import annotations
 
@@ -6,59 +6,54 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_rank_option, add_run_argument, open_from, parse_ranks
+from alltrace.cli.command import add_rank_option, add_run_argument, add_step_options, open_from, parse_ranks
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 
 if TYPE_CHECKING:
     import argparse
 
+EXAMPLE = "alltrace report ./reports/ -o report.html"
 
-class ReportCommand:
-    """Writes what a run's main questions answer into one file: a page with charts that needs no network, or Markdown."""
 
-    example = "alltrace report ./reports/ -o report.html"
+def configure(parser: argparse.ArgumentParser) -> None:
+    """RUN, what is asked of it, and where the report goes."""
+    add_run_argument(parser)
+    group = parser.add_argument_group("the question")
+    add_rank_option(group)
+    add_step_options(group)
+    group = parser.add_argument_group("the report")
+    group.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; needed for html, else standard output")
+    group.add_argument("--format", choices=("html", "md"), default="html", help="default: html")
+    group.add_argument("--title", metavar="TEXT", help="what the run is called; default: RUN as given")
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """RUN, what is asked of it, and where the report goes."""
-        add_run_argument(parser)
-        group = parser.add_argument_group("the question")
-        add_rank_option(group)
-        group.add_argument("--steps", metavar="STEPS", help="count these steps only: 10:50 for 10 to 49, 10:, :50, or one number")
-        group.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
-        group = parser.add_argument_group("the report")
-        group.add_argument(
-            "-o", "--output", type=Path, metavar="FILE", help="the file to write; needed for html, else standard output"
-        )
-        group.add_argument("--format", choices=("html", "md"), default="html", help="default: html")
-        group.add_argument("--title", metavar="TEXT", help="what the run is called; default: RUN as given")
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Ask all recipes of the report and write it."""
-        from alltrace.recipes.execution.window import select
-        from alltrace.report import gather
+def run(args: argparse.Namespace) -> int:
+    """Ask all recipes of the report and write it."""
+    from alltrace.recipes.execution.window import select
+    from alltrace.report import gather
 
-        write = _writer(args)
-        ranks = parse_ranks(args.ranks)
-        select(args.steps, skip_warmup=args.skip_warmup)
-        opened = open_from(args)
-        report = gather(
-            opened,
-            args.title or ", ".join(args.run),
-            ranks=ranks,
-            steps=args.steps,
-            skip_warmup=args.skip_warmup,
-            jobs=args.jobs,
-            pictures=args.format == "html",
-            progress=_progress if sys.stderr.isatty() else None,
-        )
-        for section in report.sections:
-            if section.answer is None:
-                print(f"alltrace: {section.ask.title}: {printable(section.problem)}", file=sys.stderr)  # noqa: T201
-        write(report)
-        if args.output is not None:
-            size = args.output.stat().st_size / 1e6
-            print(f"{printable(str(args.output))}: {len(report.sections)} sections, {size:.1f} MB", file=sys.stderr)  # noqa: T201
-        return EXIT_DONE
+    write = _writer(args)
+    ranks = parse_ranks(args.ranks)
+    select(args.steps, skip_warmup=args.skip_warmup)
+    opened = open_from(args)
+    report = gather(
+        opened,
+        args.title or ", ".join(args.run),
+        ranks=ranks,
+        steps=args.steps,
+        skip_warmup=args.skip_warmup,
+        jobs=args.jobs,
+        pictures=args.format == "html",
+        progress=_progress if sys.stderr.isatty() else None,
+    )
+    for section in report.sections:
+        if section.answer is None:
+            print(f"alltrace: {section.ask.title}: {printable(section.problem)}", file=sys.stderr)  # noqa: T201
+    write(report)
+    if args.output is not None:
+        size = args.output.stat().st_size / 1e6
+        print(f"{printable(str(args.output))}: {len(report.sections)} sections, {size:.1f} MB", file=sys.stderr)  # noqa: T201
+    return EXIT_DONE
 
 
 def _writer(args: argparse.Namespace):  # type: ignore[no-untyped-def]
@@ -79,6 +74,3 @@ def _writer(args: argparse.Namespace):  # type: ignore[no-untyped-def]
 
 def _progress(title: str) -> None:
     print(f"alltrace: {title}", file=sys.stderr)  # noqa: T201
-
-
-COMMAND = ReportCommand()

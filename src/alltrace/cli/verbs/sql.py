@@ -1,4 +1,4 @@
-"""The verb `sql`."""
+"""The verb `sql`: answers one read-only query over the canonical tables of all ranks."""
 
 from __future__ import annotations
 
@@ -10,29 +10,22 @@ from alltrace.trace.errors import EXIT_DONE
 if TYPE_CHECKING:
     import argparse
 
-
-class SqlCommand:
-    """Answers one read-only query over the canonical tables of all ranks."""
-
-    example = 'alltrace sql ./reports/ "select rank, count(*) from kernels group by rank order by rank"'
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """RUN and the query."""
-        add_run_argument(parser)
-        parser.add_argument(
-            "query", metavar="QUERY", help="a query in DuckDB's SQL; tables and columns are listed in docs/tables.md"
-        )
-        add_answer_options(parser)
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Ask and write."""
-        from alltrace.cli.output import check_output, write_answer
-        from alltrace.recipes.questions.sql import query
-
-        check_output(args)
-        run = open_from(args)
-        write_answer("sql", query(run, args.query), run.facts(), args)
-        return EXIT_DONE
+EXAMPLE = 'alltrace sql ./reports/ "select rank, count(*) from kernels group by rank order by rank"'
 
 
-COMMAND = SqlCommand()
+def configure(parser: argparse.ArgumentParser) -> None:
+    """RUN and the query."""
+    add_run_argument(parser)
+    parser.add_argument("query", metavar="QUERY", help="a query in DuckDB's SQL; tables and columns are listed in docs/tables.md")
+    add_answer_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask and write."""
+    from alltrace.cli.output import check_output, write_answer
+    from alltrace.recipes.questions.sql import query
+
+    check_output(args)
+    run = open_from(args)
+    write_answer("sql", query(run, args.query), run.facts(), args)
+    return EXIT_DONE

@@ -1,4 +1,4 @@
-"""The verb `stats`."""
+"""The verb `stats`: gives the report of `nsys stats` of that name."""
 
 from __future__ import annotations
 
@@ -7,31 +7,24 @@ import argparse
 from alltrace.cli.recipe_verb import ask_by_name, summary
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
-
-class StatsCommand:
-    """Gives the report of `nsys stats` of that name."""
-
-    example = "alltrace stats cuda_gpu_kern_sum ./reports/ --format csv"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """The report's name; everything after it belongs to the report, whose own parser reads it."""
-        parser.add_argument("--list", action="store_true", help="name all reports, with what each shows")
-        parser.add_argument(
-            "name", nargs="?", metavar="NAME[:flag][:option=value]", help="the report; `NAME --help` shows its options"
-        )
-        parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the report's options")
-
-    def run(self, args: argparse.Namespace) -> int:
-        """List the reports, or give one."""
-        from alltrace.recipes.stats import REPORTS, find_report
-
-        if args.list:
-            for name in REPORTS:
-                print(f"{name:<26}{summary(find_report(name))}")  # noqa: T201
-            return EXIT_DONE
-        if args.name is None:
-            raise UsageError("stats needs the name of a report; `alltrace stats --list` names them")
-        return ask_by_name("stats", find_report(args.name), args.rest, given=f"alltrace stats {args.name}")
+EXAMPLE = "alltrace stats cuda_gpu_kern_sum ./reports/ --format csv"
 
 
-COMMAND = StatsCommand()
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The report's name; everything after it belongs to the report, whose own parser reads it."""
+    parser.add_argument("--list", action="store_true", help="name all reports, with what each shows")
+    parser.add_argument("name", nargs="?", metavar="NAME[:flag][:option=value]", help="the report; `NAME --help` shows its options")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the report's options")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List the reports, or give one."""
+    from alltrace.recipes.stats import REPORTS, find_report
+
+    if args.list:
+        for name in REPORTS:
+            print(f"{name:<26}{summary(find_report(name))}")  # noqa: T201
+        return EXIT_DONE
+    if args.name is None:
+        raise UsageError("stats needs the name of a report; `alltrace stats --list` names them")
+    return ask_by_name("stats", find_report(args.name), args.rest, given=f"alltrace stats {args.name}")

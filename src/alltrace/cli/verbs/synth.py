@@ -1,4 +1,4 @@
-"""The verb `synth`."""
+"""The verb `synth`: writes a simulated run: a report for every rank, and the truth about it."""
 
 from __future__ import annotations
 
@@ -13,69 +13,66 @@ if TYPE_CHECKING:
     import argparse
 
 _NUMBERS = ("ranks", "hosts", "steps", "seed")
+EXAMPLE = "alltrace synth sharded -o simulated --ranks 8 --fault slow-rank:ranks=3:factor=1.3"
 
 
-class SynthCommand:
-    """Writes a simulated run: a report for every rank, and the truth about it."""
-
-    example = "alltrace synth sharded -o simulated --ranks 8 --fault slow-rank:ranks=3:factor=1.3"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """The scenario, where to, and what to change in it."""
-        parser.add_argument("--list", action="store_true", help="name all scenarios")
-        parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the scenario; --list names them")
-        parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="the folder to write to")
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The scenario, where to, and what to change in it."""
+    parser.add_argument("--list", action="store_true", help="name all scenarios")
+    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the scenario; --list names them")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="the folder to write to")
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=("sqlite", "parquetdir", "kineto"),
+        default="sqlite",
+        help="form of the reports; default: sqlite",
+    )
+    parser.add_argument("--logs", action="store_true", help="write the job's logs too: NCCL's of each rank, and the training's")
+    for name in _NUMBERS:
         parser.add_argument(
-            "--as",
-            dest="form",
-            choices=("sqlite", "parquetdir", "kineto"),
-            default="sqlite",
-            help="form of the reports; default: sqlite",
+            f"--{name}", type=int, metavar="N", help=f"another number of {name}" if name != "seed" else "another seed"
         )
-        parser.add_argument("--logs", action="store_true", help="write the job's logs too: NCCL's of each rank, and the training's")
-        for name in _NUMBERS:
-            parser.add_argument(
-                f"--{name}", type=int, metavar="N", help=f"another number of {name}" if name != "seed" else "another seed"
-            )
-        parser.add_argument(
-            "--fault",
-            action="append",
-            default=[],
-            metavar="KIND[:FIELD=VALUE]...",
-            help="plant a fault, such as slow-rank:ranks=3,4:factor=1.5; may be given more than once",
-        )
-        parser.add_argument("--list-faults", action="store_true", help="name all faults and their fields")
-        parser.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            metavar="FIELD=VALUE",
-            help="change any other field of the scenario, such as schema=3.7.2",
-        )
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="KIND[:FIELD=VALUE]...",
+        help="plant a fault, such as slow-rank:ranks=3,4:factor=1.5; may be given more than once",
+    )
+    parser.add_argument("--list-faults", action="store_true", help="name all faults and their fields")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="change any other field of the scenario, such as schema=3.7.2",
+    )
 
-    def run(self, args: argparse.Namespace) -> int:
-        """List the scenarios, or write one."""
-        from alltrace.synth import SCENARIOS, write_run
-        from alltrace.synth.faults.parse import describe_faults
-        from alltrace.synth.scenarios import scenario_named
 
-        if args.list_faults:
-            print("\n".join(describe_faults()))  # noqa: T201
-            return EXIT_DONE
-        if args.list:
-            for name, scenario in SCENARIOS.items():
-                print(f"{name:<16}{scenario.about}")  # noqa: T201
-            return EXIT_DONE
-        if args.scenario is None or args.output is None:
-            raise UsageError("synth needs a scenario and -o DIR; `alltrace synth --list` names the scenarios")
-        changes: dict[str, Any] = {n: getattr(args, n) for n in _NUMBERS if getattr(args, n) is not None}
-        changes.update(_field(text) for text in args.set)
-        scenario = scenario_named(args.scenario).override(**changes)
-        if args.fault:
-            scenario = scenario.override(faults=(*scenario.faults, *args.fault))
-        truth = write_run(scenario, args.output, args.form, args.logs)
-        print(f"{args.output}: {counted(len(truth.reports), 'report')} and truth.json", file=sys.stderr)  # noqa: T201
+def run(args: argparse.Namespace) -> int:
+    """List the scenarios, or write one."""
+    from alltrace.synth import SCENARIOS, write_run
+    from alltrace.synth.faults.parse import describe_faults
+    from alltrace.synth.scenarios import scenario_named
+
+    if args.list_faults:
+        print("\n".join(describe_faults()))  # noqa: T201
         return EXIT_DONE
+    if args.list:
+        for name, scenario in SCENARIOS.items():
+            print(f"{name:<16}{scenario.about}")  # noqa: T201
+        return EXIT_DONE
+    if args.scenario is None or args.output is None:
+        raise UsageError("synth needs a scenario and -o DIR; `alltrace synth --list` names the scenarios")
+    changes: dict[str, Any] = {n: getattr(args, n) for n in _NUMBERS if getattr(args, n) is not None}
+    changes.update(_field(text) for text in args.set)
+    scenario = scenario_named(args.scenario).override(**changes)
+    if args.fault:
+        scenario = scenario.override(faults=(*scenario.faults, *args.fault))
+    truth = write_run(scenario, args.output, args.form, args.logs)
+    print(f"{args.output}: {counted(len(truth.reports), 'report')} and truth.json", file=sys.stderr)  # noqa: T201
+    return EXIT_DONE
 
 
 def _field(text: str) -> tuple[str, Any]:
@@ -94,6 +91,3 @@ def _field(text: str) -> tuple[str, Any]:
         except ValueError:
             continue
     return name, value
-
-
-COMMAND = SynthCommand()

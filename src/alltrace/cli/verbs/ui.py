@@ -1,4 +1,4 @@
-"""The verb `ui`."""
+"""The verb `ui`: shows one run, or two side by side, in a browser."""
 
 from __future__ import annotations
 
@@ -13,59 +13,56 @@ if TYPE_CHECKING:
     import argparse
 
 _MOST_PORT = 65535
+EXAMPLE = "alltrace ui ./reports/ --no-browser"
 
 
-class UiCommand:
-    """Shows one run, or two side by side, in a browser."""
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The runs, and where to listen."""
+    parser.add_argument("run", metavar="RUN", help="a run directory, a report or a folder of reports")
+    parser.add_argument("other", nargs="?", metavar="RUN_B", help="another run to compare it with")
+    parser.add_argument(
+        "--ncu",
+        nargs="+",
+        action="extend",
+        default=[],
+        type=Path,
+        metavar="REPORT",
+        help="reports of Nsight Compute (.ncu-rep, or a page that ncu printed) whose roofline the page shows, weighed by RUN",
+    )
+    group = parser.add_argument_group("the server")
+    group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any that is free")
+    group.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="the address to listen on; default: 127.0.0.1, which other machines cannot reach. The token is needed on any",
+    )
+    group.add_argument("--no-browser", action="store_true", help="only print the address of the page")
+    add_import_options(parser)
 
-    example = "alltrace ui ./reports/ --no-browser"
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """The runs, and where to listen."""
-        parser.add_argument("run", metavar="RUN", help="a run directory, a report or a folder of reports")
-        parser.add_argument("other", nargs="?", metavar="RUN_B", help="another run to compare it with")
-        parser.add_argument(
-            "--ncu",
-            nargs="+",
-            action="extend",
-            default=[],
-            type=Path,
-            metavar="REPORT",
-            help="reports of Nsight Compute (.ncu-rep, or a page that ncu printed) whose roofline the page shows, weighed by RUN",
+def run(args: argparse.Namespace) -> int:
+    """Serve until interrupted."""
+    from alltrace.cli.kernel_reports import read_reports
+    from alltrace.ui.kernels import KernelReports
+    from alltrace.ui.serve import serve
+
+    reports, notes = read_reports(args.ncu)
+    kernels = KernelReports([each for report in reports for each in report], notes) if reports else None
+    paths = [_run_of(text, args) for text in (args.run, args.other) if text is not None]
+    try:
+        serve(
+            paths,
+            host=args.host,
+            port=args.port,
+            browser=not args.no_browser,
+            jobs=args.jobs,
+            tell=_tell,
+            kernels=kernels,
         )
-        group = parser.add_argument_group("the server")
-        group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any that is free")
-        group.add_argument(
-            "--host",
-            default="127.0.0.1",
-            metavar="ADDRESS",
-            help="the address to listen on; default: 127.0.0.1, which other machines cannot reach. The token is needed on any",
-        )
-        group.add_argument("--no-browser", action="store_true", help="only print the address of the page")
-        add_import_options(parser)
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Serve until interrupted."""
-        from alltrace.cli.kernel_reports import read_reports
-        from alltrace.ui.kernels import KernelReports
-        from alltrace.ui.serve import serve
-
-        reports, notes = read_reports(args.ncu)
-        kernels = KernelReports([each for report in reports for each in report], notes) if reports else None
-        paths = [_run_of(text, args) for text in (args.run, args.other) if text is not None]
-        try:
-            serve(
-                paths,
-                host=args.host,
-                port=args.port,
-                browser=not args.no_browser,
-                jobs=args.jobs,
-                tell=_tell,
-                kernels=kernels,
-            )
-        except KeyboardInterrupt:  # how a server is stopped
-            print(file=sys.stderr)  # noqa: T201
-        return EXIT_DONE
+    except KeyboardInterrupt:  # how a server is stopped
+        print(file=sys.stderr)  # noqa: T201
+    return EXIT_DONE
 
 
 def _run_of(text: str, args: argparse.Namespace) -> Path:
@@ -92,6 +89,3 @@ def _port(text: str) -> int:
 
 def _tell(address: str) -> None:
     print(address, flush=True)  # noqa: T201
-
-
-COMMAND = UiCommand()

@@ -16,11 +16,8 @@ from alltrace.trace.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.readers.paraver.parsing import Lines
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _MOST_FAULTS = 20
 

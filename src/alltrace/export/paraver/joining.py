@@ -6,18 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tracks import call_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
 
-    from numpy.typing import NDArray
-
-    Int64 = NDArray[np.int64]
+    from alltrace.export.sorted_rows import RowSorter
+    from alltrace.trace.arrays import Int64
 
 _WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
 _REMAINDERS = 1 << 22  # correlations count up, so this many are told apart
@@ -30,19 +25,12 @@ class CallJoin:
     nested calls of one correlation the outermost is taken.
 
     Args:
-        path: Where to sort, as `Sorter` takes it.
+        rows: Where to sort, of five columns.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._rows = RowSorter(path, 5)
+    def __init__(self, rows: RowSorter) -> None:
+        self._rows = rows
         self._wanted = np.zeros(_REMAINDERS, np.bool_)  # which remainders of keys some work or wait has
-
-    def __enter__(self) -> Self:
-        self._rows.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._rows.__exit__(kind, error, trace)
 
     def calls(self, processes: Int64, correlations: Int64, starts: Int64, ends: Int64, tracks: Int64) -> None:
         """Add n calls; the work and the waits were added before."""

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
+
     Form = tuple[str | int, ...]
 
-__all__ = ["AGAIN", "HIGH", "LAST_HIGH", "LATER", "LOW", "NEXT", "OBJECT", "PLACES", "SMALL", "VALUE", "Lines"]
+__all__ = ["AGAIN", "HIGH", "LAST_HIGH", "LATER", "LOW", "NEXT", "OBJECT", "VALUE", "Lines"]
 
 PLACES = 8
 """Places among what has one time."""
@@ -31,8 +32,8 @@ PLACES = 8
 SMALL = 1 << 32
 """What a value must be below to have room in a line's first row."""
 
-_STATE, _EVENT, _COMMUNICATION, _OBJECT = range(4)
-_HEADS = ("1:", "2:", "3:", "")
+STATE_LINE, EVENT_LINE, COMMUNICATION_LINE = range(3)
+_HEADS = ("1:", "2:", "3:", "")  # the last one is that of an object within a line
 _MOST_SHAPES = 1 << 15
 _LINE_BYTES = 22 + 1  # a head, and one of "-" or a line end
 _NUMBER_BYTES = 20
@@ -56,26 +57,16 @@ class Lines:
         self._texts: list[str] = []
         self._longest = 0
 
-    def state(self, *form: str | int) -> int:
-        """The shape of a state, as `event`."""
-        return self._shape(_STATE, form)
-
-    def event(self, *form: str | int) -> int:
-        """The shape of an event.
+    def shape(self, variant: int, *form: str | int) -> int:
+        """The number of a shape.
 
         Args:
+            variant: `STATE_LINE`, `EVENT_LINE` or `COMMUNICATION_LINE`.
             form: What stands after the object and the time: text, or a kind of number. `VALUE` is the value of the line's row,
                 `LATER` the sum of the time and that value, `OBJECT` the object that it names. `NEXT` is the number of the next
                 row that the line goes on with; `LOW` and `HIGH` are the sum of the time and 32 bits of that number, and
                 `LAST_HIGH`, which is `HIGH`, has the row after it be the next. `AGAIN` is the line's beginning.
         """
-        return self._shape(_EVENT, form)
-
-    def communication(self, *form: str | int) -> int:
-        """The shape of a communication, as `event`."""
-        return self._shape(_COMMUNICATION, form)
-
-    def _shape(self, variant: int, form: Form) -> int:
         known = self._shapes.get((variant, form))
         if known is not None:
             return known

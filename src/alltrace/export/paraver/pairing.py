@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 
-@dataclass
-class Ends:
+class Ends(NamedTuple):
     """n sends, or n receives.
 
     Attributes:
-        keys: int64 array (k, n): what a send and its receive have in common: source, destination, and a tag or communicator.
-        tasks: int64 array of n tasks, 0-based.
-        tracks: int64 array of n tracks.
+        keys: int64 array (3, n): what a send and its receive have in common: source, destination, and a tag or communicator.
+        objects: int64 array of n objects.
         starts: int64 array of n starts, ns.
         ends: int64 array of n ends, ns.
         sizes: int64 array of n sizes, bytes.
     """
 
     keys: Int64
-    tasks: Int64
-    tracks: Int64
+    objects: Int64
     starts: Int64
     ends: Int64
     sizes: Int64
 
-    @staticmethod
-    def joined(parts: Sequence[Ends], keys: int) -> Ends:
-        """All of `parts`, which have that many keys."""
-        empty = np.empty(0, np.int64)
-        names = ("tasks", "tracks", "starts", "ends", "sizes")
-        rest: Any = [np.concatenate([empty, *(getattr(p, n) for p in parts)]) for n in names]
-        return Ends(np.concatenate([np.empty((keys, 0), np.int64), *(p.keys for p in parts)], axis=1), *rest)
+
+def joined(parts: Iterable[Ends]) -> Ends:
+    """All of `parts`."""
+    none = Ends(np.empty((3, 0), np.int64), *[np.empty(0, np.int64)] * 4)
+    return Ends(*(np.concatenate(columns, axis=-1) for columns in zip(none, *parts, strict=True)))
 
 
 def pair(sends: Ends, receives: Ends) -> tuple[Int64, Int64]:
@@ -60,9 +52,6 @@ def pair(sends: Ends, receives: Ends) -> tuple[Int64, Int64]:
 def _turns(codes: Int64, times: Int64) -> Int64:
     """The place of each row among those of its code, in the order of time."""
     order = np.lexsort((times, codes))
-    sorted_ = codes[order]
-    new = np.append(True, sorted_[1:] != sorted_[:-1]) if len(codes) else np.empty(0, bool)
-    first = np.maximum.accumulate(np.where(new, np.arange(len(codes)), 0)) if len(codes) else np.empty(0, np.int64)
     turns = np.empty(len(codes), np.int64)
-    turns[order] = np.arange(len(codes)) - first
+    turns[order] = np.arange(len(codes)) - np.searchsorted(codes[order], codes[order])
     return turns

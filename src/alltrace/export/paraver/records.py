@@ -11,17 +11,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.core.paraver import overlapping
-from alltrace.export.paraver.lines import AGAIN, HIGH, LAST_HIGH, LATER, LOW, NEXT, OBJECT, PLACES, SMALL, VALUE, Lines
+from alltrace.export.paraver.lines import (
+    AGAIN,
+    COMMUNICATION_LINE,
+    EVENT_LINE,
+    HIGH,
+    LAST_HIGH,
+    LATER,
+    LOW,
+    NEXT,
+    OBJECT,
+    PLACES,
+    SMALL,
+    STATE_LINE,
+    VALUE,
+    Lines,
+)
 from alltrace.readers.paraver import labels as ev
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from alltrace.export.sorted_rows import RowSorter
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 END_FIRST, INSTANT, STATE, BEGIN, COMMUNICATION = 0, 1, 3, 4, 5
 _MIXED = -1
@@ -167,7 +179,7 @@ class RecordWriter:
         lengths = ends - starts
         small = _small(lengths)
         kind = LATER if small else NEXT
-        shapes = np.array([self._lines.state(":", kind, f":{s}\n") for s in states], np.int64) << _SHAPE_SHIFT
+        shapes = np.array([self._lines.shape(STATE_LINE, ":", kind, f":{s}\n") for s in states], np.int64) << _SHAPE_SHIFT
         words = objects << _OBJECT_SHIFT | shapes[kinds]
         self._add(words, starts, STATE, lengths if small else 0, () if small else (ends,))
         self.counts["states"] += len(starts)
@@ -195,7 +207,7 @@ class RecordWriter:
             else:
                 form += [":", NEXT]
                 rest.append(values)
-        shape = self._lines.communication(*form, "\n") << _SHAPE_SHIFT
+        shape = self._lines.shape(COMMUNICATION_LINE, *form, "\n") << _SHAPE_SHIFT
         self._add(senders << _OBJECT_SHIFT | shape, issued, COMMUNICATION, receivers, rest)
 
     def _events(
@@ -217,7 +229,7 @@ class RecordWriter:
 
     def _words(self, objects: Int64, forms: Sequence[Sequence[Any]], kinds: Int64 | None) -> Int64:
         """The words of events, without values."""
-        shapes = np.array([self._lines.event(*form) for form in forms], np.int64) << _SHAPE_SHIFT
+        shapes = np.array([self._lines.shape(EVENT_LINE, *form) for form in forms], np.int64) << _SHAPE_SHIFT
         words: Int64 = objects << _OBJECT_SHIFT
         words |= shapes[0] if kinds is None else shapes[kinds]
         return words

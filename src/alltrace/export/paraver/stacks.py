@@ -11,9 +11,7 @@ from alltrace.core.paraver import innermost
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _DEPTH = 32
 

@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.core.paraver import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, strongest
-from alltrace.export.sorted_rows import RowSorter
 from alltrace.readers.paraver import labels as ev
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
 
-    from numpy.typing import NDArray
+    from alltrace.export.sorted_rows import RowSorter
+    from alltrace.trace.arrays import Int64
 
-    Int64 = NDArray[np.int64]
     Columns = tuple[Int64, Int64, Int64, Int64]
 
 STRONGEST_FIRST = (
@@ -39,18 +35,11 @@ class StateBuilder:
     """Takes the intervals of one task in any order and tells the state of each thread, and what waits waited for.
 
     Args:
-        path: Where to sort, as `Sorter` takes it.
+        points: Where to sort, of three columns.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._points = RowSorter(path, 3)
-
-    def __enter__(self) -> Self:
-        self._points.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._points.__exit__(kind, error, trace)
+    def __init__(self, points: RowSorter) -> None:
+        self._points = points
 
     def add(self, tracks: Int64, starts: Int64, ends: Int64, states: Int64) -> None:
         """Add n intervals with their states; those of negative state and those without length count for nothing."""

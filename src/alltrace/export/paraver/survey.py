@@ -16,12 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.export.selection import Selection
     from alltrace.readers.paraver.labels import EventType, Profile
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 NAMED = ("api", "kernels", "ranges", "marks", "mpi", "openacc", "openmp", "osrt", "ucx", "syscalls")
 _VERSION = re.compile(r"_v[0-9]{4}$")  # as nsys stats cuts it, which keeps five digits
@@ -54,10 +51,10 @@ class Survey:
     """The names in a selection.
 
     Attributes:
-        values: For each table of `NAMED` from ids of names to values; `ranges` has those of start/end ranges and marks too.
+        values: For each table of `NAMED` from ids of names to values; `ranges` has those of start/end ranges and marks too,
+            `collectives` those of operations.
         domains: From ids of NVTX domains to their place among the domains.
         metrics: From ids of metrics of GPUs to their place; `nic` those of network adapters.
-        operations: From ids of collectives' operations to values.
         events: What the .pcf tells.
         end_ns: The last end, ns from the zero of the selection.
     """
@@ -85,7 +82,7 @@ class Survey:
         ):
             self._name_values(table, ids[table], {number: label})
         self._plain(profile, details)
-        self.operations = self._operations()
+        self._operations()
         self.metrics = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
         self.nic = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
         self.end_ns = self._end()
@@ -159,15 +156,12 @@ class Survey:
             self.events.append(ev.EventType({n: f"Kernel {label}" for n, (_, label) in ev.GEOMETRY.items()}))
             self.events.append(ev.EventType({ev.CORRELATION: "Correlation id"}))
 
-    def _operations(self) -> Values:
+    def _operations(self) -> None:
         ids = self._ids("collectives", "op")
-        names = self._labels(ids)
-        values = self._number({ev.NCCL_OP: ""}, names, None, 1)
+        self._name_values("collectives", ids, {ev.NCCL_OP: "NCCL operation"})
         if len(ids):
-            self.events.append(ev.EventType({ev.NCCL_OP: "NCCL operation"}, {0: ev.END, **{v: n for n, v in values.items()}}))
             sizes = {ev.NCCL_BYTES: "NCCL size (bytes)", ev.NCCL_COUNT: "NCCL elements", ev.NCCL_SEQUENCE: "NCCL sequence number"}
             self.events.append(ev.EventType(sizes))
-        return Values(ids, np.array([values[n] for n in names], np.int64))
 
     def _metrics(self, table: str, first: int, what: str, precision: int) -> Values:
         ids = self._ids(table, "metric")

@@ -17,14 +17,11 @@ from alltrace.readers.paraver import labels as ev
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.export.paraver.records import RecordWriter
     from alltrace.export.paraver.survey import Survey
     from alltrace.export.selection import Selection
     from alltrace.readers.paraver.labels import Profile
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _COMMUNICATION = ("collective", "p2p")
 _HOST_TYPES = {"openmp": ev.OPENMP, "osrt": ev.OSRT, "ucx": ev.UCX, "syscalls": ev.SYSCALL}
@@ -40,7 +37,6 @@ class Task:
     Args:
         selection: What is exported.
         tracks: The rank's tracks.
-        number: The task, 0-based.
         objects: The objects of the tracks, by number.
         survey: The values of names.
         profile: The numbers of types.
@@ -54,7 +50,6 @@ class Task:
         self,
         selection: Selection,
         tracks: Tracks,
-        number: int,
         objects: Int64,
         survey: Survey,
         profile: Profile,
@@ -64,7 +59,7 @@ class Task:
         details: bool = False,
         demangled: bool = False,
     ) -> None:
-        self._selection, self._tracks, self._number, self._objects = selection, tracks, number, objects
+        self._selection, self._tracks, self._objects = selection, tracks, objects
         self._survey, self._profile, self._writer = survey, profile, writer
         self._details, self._kernel_name = details, "name" if demangled else "short_name"
         self._folder = folder
@@ -79,8 +74,10 @@ class Task:
         self._marks()
         self._collectives()
         self._metrics()
-        with StateBuilder(self._folder / "states") as self._states:
-            with CallJoin(self._folder / "calls") as self._joined:
+        with RowSorter(self._folder / "states", 3) as points:
+            self._states = StateBuilder(points)
+            with RowSorter(self._folder / "calls", 5) as rows:
+                self._joined = CallJoin(rows)
                 self._kernels()
                 self._copies()
                 self._graphs()
@@ -195,7 +192,7 @@ class Task:
             sizes = {c: np.maximum(numbers(part.rows, c), 0) for c in ("bytes", "recv_bytes")}
             for chosen, more in ((~grouped, ()), (grouped, ((ev.MPI_SENT, "bytes"), (ev.MPI_RECEIVED, "recv_bytes")))):
                 rows = np.flatnonzero(chosen)
-                some = Intervals("mpi", None, part.tracks[rows], part.starts[rows], part.ends[rows], part.open[rows])
+                some = Intervals(None, part.tracks[rows], part.starts[rows], part.ends[rows])
                 extra = [(n, sizes[c][rows]) for n, c in more]
                 self._host_intervals(some, types, values[rows], states[rows], extra, codes[rows] % len(types))
             peers, tags = numbers(part.rows, "peer"), numbers(part.rows, "tag", 0)
@@ -204,9 +201,8 @@ class Task:
                 rows = np.flatnonzero(moves & messages & (peers >= 0))
                 mine = np.full(len(rows), rank, np.int64)
                 keys = np.stack((mine, peers[rows], tags[rows]) if sends else (peers[rows], mine, tags[rows]))
-                task = np.full(len(rows), self._number, np.int64)
-                ends = Ends(keys, task, part.tracks[rows], part.starts[rows], part.ends[rows], sizes["bytes"][rows])
-                self.mpi.append((sends, ends))
+                objects = self._of(part.tracks[rows])
+                self.mpi.append((sends, Ends(keys, objects, part.starts[rows], part.ends[rows], sizes["bytes"][rows])))
 
     def _host(self) -> None:
         for table, number in _HOST_TYPES.items():
@@ -253,7 +249,7 @@ class Task:
             zero = self._selection.zero_ns
             payload = ((ev.NCCL_BYTES, "bytes"), (ev.NCCL_COUNT, "count"), (ev.NCCL_SEQUENCE, "sequence"))
             more = [(n, numbers(batch, c, 0)[rows]) for n, c in payload]
-            values = self._survey.operations.of(numbers(batch, "op"))[rows]
+            values = self._survey.values["collectives"].of(numbers(batch, "op"))[rows]
             start = starts[rows] - zero
             end = np.maximum(ends[rows] - zero, start)
             self._writer.intervals(self._of(tracks[rows]), start, end, ev.NCCL_OP, values, more)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.export.atomic_output import Draft, Output
-from alltrace.export.paraver.pairing import Ends, pair
+from alltrace.export.atomic_output import Draft
+from alltrace.export.paraver.pairing import Ends, joined, pair
 from alltrace.export.paraver.pcf import pcf_text
 from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.paraver.resources import resources_of
 from alltrace.export.paraver.survey import Survey
 from alltrace.export.paraver.task import Task
+from alltrace.export.parts import write_parts
 from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tracks import UNKNOWN, Tracks, numbers, tracks_of
 from alltrace.readers.paraver import labels as ev
@@ -23,11 +24,9 @@ from alltrace.trace.errors import UsageError, printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.export.selection import Selection
-
-    Int64 = NDArray[np.int64]
+    from alltrace.run.manifest import Rank
+    from alltrace.trace.arrays import Int64
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def export_paraver(
     if not path.name.endswith((".prv", ".prv.gz")) or not stem:
         raise UsageError(f"-o is {path}; expected a name that ends in .prv or .prv.gz")
     profile = ev.PROFILES[ids]
-    tracks = [_tracks(selection, r.rank, fold_streams) for r in selection.ranks]
+    tracks = [_tracks(selection, r, fold_streams) for r in selection.ranks]
     resources = resources_of(tracks)
     survey = Survey(selection, profile, demangled=demangled, details=details, base=base_pcf)
     with Draft(path) as draft, RowSorter(draft.folder / "records", 2) as sorter:
@@ -91,22 +90,17 @@ def export_paraver(
         first = np.cumsum([0, *(len(task) for task in named)])
         objects = [np.arange(*first[n : n + 2]) for n in range(len(tracks))]
         messages: list[tuple[bool, Ends]] = []
-        for number, own in enumerate(tracks):
-            task = Task(
-                selection, own, number, objects[number], survey, profile, writer, draft.folder, details=details, demangled=demangled
-            )
+        for own, mine in zip(tracks, objects, strict=True):
+            task = Task(selection, own, mine, survey, profile, writer, draft.folder, details=details, demangled=demangled)
             task.write()
             messages += task.mpi
-        _messages(writer, objects, messages)
+        _communications(writer, messages, None)
         _nccl_messages(selection, writer, objects, tracks)
         beside = {suffix: path.with_name(stem + suffix) for suffix in (".row", ".pcf")}
         draft.file(beside[".row"]).write_text(resources.row_text(), encoding="utf-8")
         draft.file(beside[".pcf"]).write_text(pcf_text(survey.events), encoding="utf-8")
-        with Output(draft.file(path), gzip=path.name.endswith(".gz")) as out:
-            out.write(resources.header(survey.end_ns, time.strftime("%d/%m/%Y at %H:%M")).encode())
-            out.write(_about(selection).encode())
-            for block in writer.text():
-                out.write(block)
+        head = resources.header(survey.end_ns, time.strftime("%d/%m/%Y at %H:%M")) + _about(selection)
+        write_parts(draft, path, writer.text(), head=head.encode())
         files = [path, *beside.values()]
         if cfgs:
             from alltrace.export.paraver.cfgs import write_cfgs
@@ -116,12 +110,10 @@ def export_paraver(
         return Written(tuple(files), len(tracks), threads, **writer.counts)
 
 
-def _tracks(selection: Selection, rank: int, fold_streams: bool) -> Tracks:
-    record = next(r for r in selection.ranks if r.rank == rank)
-    found = tracks_of(selection, record, fold_streams=fold_streams)
-    if "nic_metrics" in selection.tables and selection.run.has(record, "nic_metrics"):
-        return Tracks(record, found.threads, found.streams, [UNKNOWN, *found.metered], found.ordinals, found.names, found.folded)
-    return found
+def _tracks(selection: Selection, rank: Rank, fold_streams: bool) -> Tracks:
+    found = tracks_of(selection, rank, fold_streams=fold_streams)
+    has_adapters = "nic_metrics" in selection.tables and selection.run.has(rank, "nic_metrics")
+    return replace(found, metered=[UNKNOWN, *found.metered]) if has_adapters else found
 
 
 def _about(selection: Selection) -> str:
@@ -137,21 +129,15 @@ def _about(selection: Selection) -> str:
     return "\n".join([*lines, ""])
 
 
-def _messages(writer: RecordWriter, objects: list[Int64], found: list[tuple[bool, Ends]]) -> None:
-    """MPI messages: from the start of the send to the end of the receive."""
-    sends, receives = (Ends.joined([e for s, e in found if s is wanted], 3) for wanted in (True, False))
-    _communications(writer, objects, sends, receives, None)
-
-
-def _communications(writer: RecordWriter, objects: list[Int64], sends: Ends, receives: Ends, tag: int | None) -> None:
+def _communications(writer: RecordWriter, messages: list[tuple[bool, Ends]], tag: int | None) -> None:
+    """Messages, each a send or a receive: from the start of the send to the end of the receive; without a tag by that of MPI."""
+    sends, receives = (joined(e for s, e in messages if s is wanted) for wanted in (True, False))
     at, to = pair(sends, receives)
     if not len(at):
         return
-    first = np.cumsum([0, *(len(o) for o in objects)])
-    senders, receivers = (first[e.tasks[r]] + e.tracks[r] for e, r in ((sends, at), (receives, to)))
     sent, received = sends.starts[at], receives.ends[to]
     tags = sends.keys[2][at] if tag is None else tag
-    writer.communications(senders, (sent, sent), receivers, (received, received), sends.sizes[at], tags)
+    writer.communications(sends.objects[at], (sent, sent), receives.objects[to], (received, received), sends.sizes[at], tags)
 
 
 def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int64], tracks: list[Tracks]) -> None:
@@ -172,15 +158,16 @@ def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int
             texts = selection.run.texts(pa.array(ops)).to_pylist()
             moves = np.array([t in ("Send", "Recv") for t in texts])[inverse] & (found[6] >= 0) & (found[2] >= 0)
             rows.append((number, found[:, moves], [texts[i] for i in inverse[moves].tolist()]))
-    sides: dict[str, list[Ends]] = {"Send": [], "Recv": []}
+    messages: list[tuple[bool, Ends]] = []
     for number, found, words in rows:
         task = np.full(found.shape[1], number, np.int64)
         own = tracks[number]
         places = own.of_streams(found[2], found[3])
         peers = np.array([world.get((c, p), -1) for c, p in found[[4, 6]].T.tolist()], np.int64)
-        for op, ends in sides.items():
+        for sends, op in ((True, "Send"), (False, "Recv")):
             at = np.flatnonzero(np.array([w == op for w in words], bool) & (places >= 0) & (peers >= 0))
-            pairs = (task[at], peers[at]) if op == "Send" else (peers[at], task[at])
+            pairs = (task[at], peers[at]) if sends else (peers[at], task[at])
             start, end = (found[i][at] - selection.zero_ns for i in (0, 1))
-            ends.append(Ends(np.stack((*pairs, found[4][at])), task[at], places[at], start, end, np.maximum(found[8][at], 0)))
-    _communications(writer, objects, Ends.joined(sides["Send"], 3), Ends.joined(sides["Recv"], 3), ev.TAG_NCCL)
+            keys, sizes = np.stack((*pairs, found[4][at])), np.maximum(found[8][at], 0)
+            messages.append((sends, Ends(keys, objects[number][places[at]], start, end, sizes)))
+    _communications(writer, messages, ev.TAG_NCCL)
