@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +121,6 @@ def _lists(column: Any) -> list[NDArray[Any] | None]:
 
 def heat_table(ranks: list[int], shares: Mapping[str, NDArray[np.uint16]], scales: Mapping[str, list[float]]) -> pa.Table:
     """The heat map's numbers: a row per rank and a column per metric, each a list of all bins."""
-    import json
-
     columns: dict[str, Any] = {"rank": pa.array(ranks, pa.int32())}
     for name, values in shares.items():
         columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1), pa.uint16()), values.shape[1])
@@ -130,8 +129,6 @@ def heat_table(ranks: list[int], shares: Mapping[str, NDArray[np.uint16]], scale
 
 def heat_arrays(table: pa.Table) -> tuple[dict[str, NDArray[np.uint16]], dict[str, list[float]]]:
     """What `heat_table` made: arrays of (ranks, bins) by metric, and the least and most value that 0 and 65534 stand for."""
-    import json
-
     arrays = {}
     for name in table.column_names[1:]:
         column = table.column(name).combine_chunks()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.tiles.busy import binned_parts
+from alltrace.tiles.cancel import WANTED
 from alltrace.tiles.files import NO_DATA
 from alltrace.tiles.grid import MOST_SPAN_NS, TILE_BINS
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY
@@ -28,9 +29,7 @@ MOST_RANKS = 64
 _FULL = 65534
 
 
-def fine_heat(
-    view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token | None = None
-) -> NDArray[np.uint16]:
+def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token = WANTED) -> NDArray[np.uint16]:
     """One tile of the heat map at a level finer than the grid's.
 
     Args:
@@ -61,8 +60,7 @@ def fine_heat(
     widths = np.maximum(np.diff(edges), 1).astype(np.float64)
     found = np.full((len(ranks), bins), NO_DATA, np.uint16)
     for row, rank in enumerate(ranks):
-        if token is not None:
-            token.check()
+        token.check()
         view.events.rank(rank)
         if rank in view.broken:
             continue
