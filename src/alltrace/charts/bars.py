@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,16 +30,12 @@ def bars(columns: Columns, chart: Chart) -> Drawing:
     """Bars for each value of `x`, side by side or stacked."""
     if chart.group is not None:
         return _pivoted(columns, chart)
-    values, _, unit = columns.scaled(chart.y)
+    values, unit = columns.scaled(chart.y)
     keep = np.flatnonzero(np.logical_or.reduce([np.isfinite(v) for v in values]))
     values = [v[keep] for v in values]
     names = [label(columns.column(y)) for y in chart.y]
-    across, at, notes = _places(columns, chart, keep)
-    if across.labels is None:
-        at, values, notes = _neighbours(at, values, mean=True)
-    elif len(at) > MOST_THINGS:
-        notes = [f"the first {MOST_THINGS} of {len(at)}"]
-        at, values, across = at[:MOST_THINGS], [v[:MOST_THINGS] for v in values], _cut(across)
+    across, at = _places(columns, chart, keep)
+    across, at, values, notes = _readable(across, at, values)
     return _of_series(columns, chart, across, at, dict(zip(names, values, strict=True)), unit, notes)
 
 
@@ -60,7 +57,7 @@ def histogram(columns: Columns, chart: Chart) -> Drawing:
 
 def boxes(columns: Columns, chart: Chart) -> Drawing:
     """A box for each value of `x`: whiskers to the least and the greatest, the box between the quartiles, a line at the median."""
-    values, _, unit = columns.scaled(chart.y)
+    values, unit = columns.scaled(chart.y)
     keep = np.flatnonzero(np.isfinite(values[2]))
     shown = keep[:MOST_THINGS]
     least, first, median, third, greatest = (v[shown] for v in values)
@@ -81,14 +78,14 @@ def boxes(columns: Columns, chart: Chart) -> Drawing:
     return Drawing("", Axis(label(columns.column(chart.x)), tuple(names)), up, (series,), lying=_lie(names), notes=notes)
 
 
-def _places(columns: Columns, chart: Chart, keep: NDArray[Any]) -> tuple[Axis, NDArray[Any], list[str]]:
+def _places(columns: Columns, chart: Chart, keep: NDArray[Any]) -> tuple[Axis, NDArray[Any]]:
     """The axis across, and where each kept row stands on it."""
     name = label(columns.column(chart.x))
     if columns.whole(chart.x):
         at = columns.numbers(chart.x)[keep]
         if 1 < len(np.unique(at)) == len(at) and np.isfinite(at).all():
-            return Axis(name, whole=True), at, []
-    return Axis(name, tuple(_named(columns, chart, keep))), np.arange(len(keep), dtype=np.float64), []
+            return Axis(name, whole=True), at
+    return Axis(name, tuple(_named(columns, chart, keep))), np.arange(len(keep), dtype=np.float64)
 
 
 def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:
@@ -107,23 +104,23 @@ def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:
     return told
 
 
-def _cut(across: Axis) -> Axis:
-    return Axis(across.title, (across.labels or ())[:MOST_THINGS], across.log, across.whole, across.unit)
-
-
-def _neighbours(
-    at: NDArray[Any], values: Sequence[NDArray[Any]], *, mean: bool
-) -> tuple[NDArray[Any], list[NDArray[Any]], list[str]]:
-    """Bars in order; neighbours are put together where there are more than a picture has room for."""
+def _readable(
+    across: Axis, at: NDArray[Any], values: Sequence[NDArray[Any]]
+) -> tuple[Axis, NDArray[Any], list[NDArray[Any]], list[str]]:
+    """What a picture has room for: the first things, numbers in order with neighbours put together; and what was done."""
+    if across.labels is not None:
+        notes = [f"the first {MOST_THINGS} of {len(at)}"] if len(at) > MOST_THINGS else []
+        across = replace(across, labels=across.labels[:MOST_THINGS])
+        return across, at[:MOST_THINGS], [v[:MOST_THINGS] for v in values], notes
     order = np.argsort(at, kind="stable")
     at, values = at[order], [v[order] for v in values]
     if len(at) <= MOST_BARS:
-        return at, values, []
+        return across, at, values, []
     together = -(-len(at) // MOST_BARS)
     first = np.arange(0, len(at), together)
-    sizes = np.diff(np.append(first, len(at))) if mean else 1
+    sizes = np.diff(np.append(first, len(at)))
     folded = [np.add.reduceat(np.nan_to_num(v), first) / sizes for v in values]
-    return at[first], folded, [f"a bar is the mean of {together} neighbours"]
+    return across, at[first], folded, [f"a bar is the mean of {together} neighbours"]
 
 
 def _pivoted(columns: Columns, chart: Chart) -> Drawing:
@@ -143,15 +140,8 @@ def _pivoted(columns: Columns, chart: Chart) -> Drawing:
         across, places = Axis(label(columns.column(chart.x)), tuple(order)), np.arange(len(order), dtype=np.float64)
     found = _sums(columns, chart, at, len(places), keep)
     divisor, unit = scale(columns.column(chart.y[0]).unit, [float(v.max(initial=0)) for v in found.values()])
-    found = {n: v / divisor for n, v in found.items()}
-    notes: list[str] = []
-    if across.labels is None:
-        places, values, notes = _neighbours(places, list(found.values()), mean=True)
-        found = dict(zip(found, values, strict=True))
-    elif len(places) > MOST_THINGS:
-        notes = [f"the first {MOST_THINGS} of {len(places)}"]
-        places, across, found = places[:MOST_THINGS], _cut(across), {n: v[:MOST_THINGS] for n, v in found.items()}
-    return _of_series(columns, chart, across, places, found, unit, notes)
+    across, places, values, notes = _readable(across, places, [v / divisor for v in found.values()])
+    return _of_series(columns, chart, across, places, dict(zip(found, values, strict=True)), unit, notes)
 
 
 def _sums(columns: Columns, chart: Chart, at: NDArray[Any], places: int, keep: NDArray[Any]) -> dict[str, NDArray[Any]]:
