@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,6 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if isinstance(value, bytes):
         return value[:1024].hex()
-    if isinstance(value, dt.date | dt.time | dt.timedelta):
-        return str(value)
     return str(value)
 
 

@@ -64,17 +64,15 @@ class Session:
         self._aligned: Aligned | None = None
         self._kept: dict[str, Any] = {}
         self._ready = threading.Event()
-        self.partial = False
         self.run = self._opened()
 
     def _opened(self) -> Run:
         from alltrace.run.manifest import read_manifest
         from alltrace.run.partial import PartialRun
 
-        if not read_manifest(self.path).complete:
-            self.partial = True
+        self.partial = not read_manifest(self.path).complete
+        if self.partial:
             return PartialRun(self.path)
-        self.partial = False
         return Run(self.path)
 
     def start(self) -> None:
@@ -172,9 +170,9 @@ class Session:
             raise GoneError(f"{self.path} was removed while it was looked at; import the reports again and open it anew")
 
 
-def understandable(session: Session | None, error: AlltraceError | OSError) -> AlltraceError:
+def understandable(session: Session, error: AlltraceError | OSError) -> AlltraceError:
     """The error to tell: that the run was removed, where that is why a file of it cannot be read."""
-    if session is not None and isinstance(error, InputError | OSError):
+    if isinstance(error, InputError | OSError):
         try:
             session.check_there()
         except GoneError as gone:
