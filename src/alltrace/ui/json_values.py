@@ -31,9 +31,9 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def plain_answer(answer: Answer, most_rows: int = MOST_ROWS) -> dict[str, Any]:
+def plain_answer(answer: Answer) -> dict[str, Any]:
     """An answer: `columns` (`name`, `unit`, `doc`), `rows` (a list of values each), `total_rows`, `notes`, its further lists."""
-    table = answer.table.slice(0, most_rows)
+    table = answer.table.slice(0, MOST_ROWS)
     columns = [c.to_pylist() for c in table.columns]
     return {
         "columns": [{"name": c.name, "unit": c.unit, "doc": c.doc} for c in answer.columns],

@@ -7,7 +7,7 @@ import { exact } from "./units.js";
 
 /** @typedef {import("./types.js").Run} Run */
 /** @typedef {import("./types.js").Span} Span */
-/** @typedef {{values: Uint16Array, rows: number, bins: number, picture: HTMLCanvasElement|null, drawn: string}} HeatTile */
+/** @typedef {{values: Uint16Array, bins: number, picture: HTMLCanvasElement|null, drawn: string}} HeatTile */
 /** @typedef {{name: string, ranks: number[]}} Group */
 
 const TILE = 512;
