@@ -28,6 +28,7 @@ from alltrace.tiles.files import (
     FACTS,
     HEAT,
     NO_DATA,
+    as_shares,
     heat_table,
     is_of,
     rank_file,
@@ -185,16 +186,12 @@ def _build_rank(task: _Task, advance: Callable[[int], None]) -> None:
     grid = Grid(**task.grid)
     rank = run.rank(task.rank)
     tracks = [
-        *_summary_rows(summary_of(rank, grid), grid),
+        *(TrackTiles(f"{SUMMARY}/{n}", 0, 0, grid.span_ns, grid.level, 0, (v,)) for n, v in summary_of(rank, grid).items()),
         *_metric_rows(run, rank, grid),
         *tracks_of(rank, grid, grid.start_ns + grid.span_ns),
     ]
     write_rank(Path(task.place) / rank_file(task.rank), tracks, task.signature)
     advance(1)
-
-
-def _summary_rows(summary: Mapping[str, Any], grid: Grid) -> list[Any]:
-    return [TrackTiles(f"{SUMMARY}/{n}", 0, 0, grid.span_ns, grid.level, 0, (v,)) for n, v in summary.items()]
 
 
 def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
@@ -246,7 +243,7 @@ def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, 
             busy = parts["compute"] + parts["exposed_communication"] + parts["exposed_copy"]
             named = (busy, parts["compute"], parts["communication"], parts["exposed_communication"], parts["copy"])
             for name, values in zip(shares, named, strict=False):
-                shares[name][row] = _as_share(values / whole)
+                shares[name][row] = as_shares(values / whole)
         for key, track in tracks.items():
             if key.startswith(_HEAT_PREFIX):
                 metric = int(key[len(_HEAT_PREFIX) :])
@@ -255,15 +252,11 @@ def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, 
     waits = waits_of(run)
     for row, rank in enumerate(records):
         if rank in waits:
-            shares["waiting"][row] = _as_share(bin_coverage_ns(waits[rank], edges) / width)
+            shares["waiting"][row] = as_shares(bin_coverage_ns(waits[rank], edges) / width)
     if not waits:
         del shares["waiting"]
     scaled, scales = _scaled(run, metrics)
     return shares | scaled, scales
-
-
-def _as_share(values: Any) -> Any:
-    return np.rint(np.clip(values, 0, 1) * 65534).astype(np.uint16)
 
 
 def _scaled(run: Run, metrics: Mapping[int, NDArray[np.float32]]) -> tuple[Shares, dict[str, list[float]]]:
@@ -275,6 +268,6 @@ def _scaled(run: Run, metrics: Mapping[int, NDArray[np.float32]]) -> tuple[Share
         low, high = (min(float(values[known].min()), 0.0), float(values[known].max())) if known.any() else (0.0, 1.0)
         share = np.where(known, (values - low) / max(high - low, 1e-30), 0)
         name = f"metric: {text or metric}"
-        shares[name] = np.where(known, _as_share(share), NO_DATA).astype(np.uint16)
+        shares[name] = np.where(known, as_shares(share), NO_DATA).astype(np.uint16)
         scales[name] = [low, high]
     return shares, scales

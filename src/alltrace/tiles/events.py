@@ -84,7 +84,7 @@ class Events:
 
 
 class Bounded:
-    """A cache that forgets what was asked for longest ago once it holds more bytes than it may; for many threads."""
+    """A cache that forgets what was asked for longest ago once it holds more bytes, or pieces, than it may; for many threads."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -116,14 +116,17 @@ class EventReader:
     Args:
         run: The run.
         cache_bytes: What decoded pieces may take in memory.
+
+    Attributes:
+        words: Texts that are shown as names but are none of the run's, by id: directions of copies, graphs; those that were met,
+            and other threads may add to them.
     """
 
     def __init__(self, run: Run, cache_bytes: int = CACHE_BYTES) -> None:
         self.run = run
         self._cache = Bounded(cache_bytes)
-        self._words: dict[int, str] = {}
-        self._stored: OrderedDict[int, StoredRank] = OrderedDict()
-        self._lock = threading.Lock()
+        self.words: dict[int, str] = {}
+        self._stored = Bounded(_MOST_RANKS_OPEN)
         self._open_end = run.span_ns[1]
 
     def rank(self, rank: int) -> StoredRank:
@@ -132,13 +135,7 @@ class EventReader:
         Raises:
             UsageError: The run has no such rank.
         """
-        with self._lock:
-            if rank not in self._stored:
-                self._stored[rank] = self.run.rank(rank)
-                if len(self._stored) > _MOST_RANKS_OPEN:
-                    self._stored.popitem(last=False)
-            self._stored.move_to_end(rank)
-            return self._stored[rank]
+        return self._stored.get(rank, partial(self.run.rank, rank), lambda _: 1)
 
     def window(self, rank: int, table: str, start: int, end: int, token: Token = WANTED) -> Iterator[Events]:
         """The events of one table in [start, end), aligned ns, in pieces of one track each."""
@@ -184,17 +181,8 @@ class EventReader:
         return {
             int(i): text
             for i, known in zip(wanted.tolist(), found, strict=True)
-            if (text := known if known is not None else self._words.get(i)) is not None
+            if (text := known if known is not None else self.words.get(i)) is not None
         }
-
-    def words(self) -> dict[int, str]:
-        """Texts that are shown as names but are none of the run's, as far as they were met: directions of copies, graphs."""
-        return dict(self._words)
-
-    @property
-    def words_met(self) -> int:
-        """How many `words` there are by now."""
-        return len(self._words)
 
     def _decoded(self, stored: StoredRank, source: Source, piece: Piece) -> list[Events]:
         found = stored.piece(source.table, piece.group, columns_for(source, names=True))
@@ -215,12 +203,12 @@ class EventReader:
             from alltrace.trace.names import intern
 
             ids, words = intern(table.column(source.name))
-            self._words.update(zip(words.column("id").to_pylist(), words.column("value").to_pylist(), strict=True))
+            self.words.update(zip(words.column("id").to_pylist(), words.column("value").to_pylist(), strict=True))
             found: NDArray[Any] = ids.fill_null(-1).to_numpy(zero_copy_only=False)
             return found
         names = integers(table, source.name)
         if source.table == "graphs":
-            self._words.update((int(n), f"graph {n}") for n in np.unique(names))
+            self.words.update((int(n), f"graph {n}") for n in np.unique(names))
         if source.table == "kernels":
             names = np.where(names == -1, integers(table, "name"), names)
         return names

@@ -58,10 +58,7 @@ class Grid:
 
 def level_for(span_ns: int, bins: int) -> int:
     """The finest level at which a span has no more than `bins` bins."""
-    level = 0
-    while level < MOST_LEVEL and (max(span_ns, 1) - 1 >> level) + 1 > bins:
-        level += 1
-    return level
+    return min(((max(span_ns, 1) - 1) // bins).bit_length(), MOST_LEVEL)
 
 
 def power_of_two(number: float, least: int, most: int) -> int:

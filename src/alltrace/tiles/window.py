@@ -256,8 +256,8 @@ class NamesLike:
         """Their ids by now: int64 array."""
         import pyarrow as pa
 
-        if self._reader.words_met != self._met:
-            words = self._reader.words()
+        if len(self._reader.words) != self._met:
+            words = dict(self._reader.words)
             hit = self._hit(pa.array(list(words.values()), pa.string())).to_pylist()
             own = np.array([i for i, ok in zip(words, hit, strict=True) if ok], np.int64)
             self._met, self._ids = len(words), np.concatenate([self._own, own])
@@ -306,7 +306,7 @@ def longest_named(reader: EventReader, rank: int, name: str) -> tuple[int, int] 
     """Start and end, ns from the run's first event, of the longest event of that name on a rank; None where there is none."""
     names = reader.run.name_table()
     ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
-    ids = np.concatenate([ids, np.array([i for i, text in reader.words().items() if text == name], np.int64)])
+    ids = np.concatenate([ids, np.array([i for i, text in dict(reader.words).items() if text == name], np.int64)])
     best: tuple[int, int, int] | None = None
     if not len(ids):
         return None
