@@ -35,10 +35,10 @@ def test_a_view_just_coarser_than_the_bins_reads_what_lies_below_it(tmp_path):
     view = View(run, pyramid(run, jobs=1))
     view.tiles([(0, SUMMARY), (1, SUMMARY)], view.grid.level + 5, 0, 1)
     assert view.prefetcher.done(20)
-    assert view.events.cached_bytes == 0, "too coarse to tell where somebody will zoom"
+    assert view.events._cache.nbytes == 0, "too coarse to tell where somebody will zoom"
     view.tiles([(0, SUMMARY), (1, SUMMARY)], view.grid.level + 1, 0, 1)
     assert view.prefetcher.done(20)
-    held = view.events.cached_bytes
+    held = view.events._cache.nbytes
     assert held > 0
     view.tiles([(0, SUMMARY), (1, SUMMARY)], view.grid.level - 2, 0, 1)
-    assert view.events.cached_bytes == held, "nothing was left to read"
+    assert view.events._cache.nbytes == held, "nothing was left to read"

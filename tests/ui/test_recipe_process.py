@@ -48,7 +48,7 @@ def test_a_question_that_nobody_waits_for_is_ended_with_all_that_it_wrote(tmp_pa
     make_run(tmp_path / "run", {0: rank_rows()})
     session = Session(tmp_path / "run", tmp_path / "scratch", 1)
     monkeypatch.setattr("alltrace.ui.recipe_process.LARGE_ROWS", 0)
-    monkeypatch.setattr("alltrace.ui.recipe_process._ask_there", _write_and_go_on)
+    monkeypatch.setattr("alltrace.ui.recipe_process._ask", _write_and_go_on)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     token = Token()

@@ -45,7 +45,7 @@ def test_ranks_that_come_later_are_seen(tmp_path):
     assert client.get("/api/run").json()["run"]["ranks"] == 1
     (folder / "ranks/.staging-2").rename(folder / "ranks/rank=2")
     client.get("/api/run")
-    assert client.sessions[0].wait(30)
+    assert client.sessions[0]._ready.wait(30)
     assert [r["rank"] for r in client.get("/api/run").json()["ranks"]] == [0, 2]
 
 
@@ -78,7 +78,7 @@ def test_what_nobody_expects_does_not_leave_the_page_waiting(tmp_path, monkeypat
     monkeypatch.setattr("alltrace.tiles.build.pyramid", fails)
     client = client_of([tmp_path / "run"], tmp_path / "scratch", ready=False)
     client.sessions[0].start()
-    assert client.sessions[0].wait(30)
+    assert client.sessions[0]._ready.wait(30)
     assert said in client.get("/api/run").json()["state"]["error"]
     assert said in client.get("/api/by-rank").json()["error"]
 

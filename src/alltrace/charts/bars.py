@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,17 +30,19 @@ def bars(columns: Columns, chart: Chart) -> Drawing:
     """Bars for each value of `x`, side by side or stacked."""
     if chart.group is not None:
         return _pivoted(columns, chart)
-    values, _, unit = columns.scaled(chart.y)
+    values, unit = columns.scaled(chart.y)
     keep = np.flatnonzero(np.logical_or.reduce([np.isfinite(v) for v in values]))
     values = [v[keep] for v in values]
     names = [label(columns.column(y)) for y in chart.y]
-    across, at, notes = _places(columns, chart, keep)
-    if across.labels is None:
-        at, values, notes = _neighbours(at, values, mean=True)
-    elif len(at) > MOST_THINGS:
-        notes = [f"the first {MOST_THINGS} of {len(at)}"]
-        at, values, across = at[:MOST_THINGS], [v[:MOST_THINGS] for v in values], _cut(across)
-    return _of_series(columns, chart, across, at, dict(zip(names, values, strict=True)), unit, notes)
+    at = columns.numbers(chart.x)[keep]
+    if columns.whole(chart.x) and 1 < len(np.unique(at)) == len(at) and np.isfinite(at).all():
+        across = Axis(label(columns.column(chart.x)), whole=True)
+    else:
+        across, at = (
+            Axis(label(columns.column(chart.x)), tuple(_named(columns, chart, keep))),
+            np.arange(len(keep), dtype=np.float64),
+        )
+    return _of_series(columns, chart, across, at, dict(zip(names, values, strict=True)), unit)
 
 
 def histogram(columns: Columns, chart: Chart) -> Drawing:
@@ -55,12 +58,12 @@ def histogram(columns: Columns, chart: Chart) -> Drawing:
     what = label(begin).removeprefix("from").strip() or ("size" if begin.unit in ("bytes", "B", "MB") else begin.unit or "")
     across = Axis(f"{what}, from", names)
     found = _sums(columns, chart, at, len(edges), np.isfinite(begins))
-    return _of_series(columns, chart, across, np.arange(len(edges)), found, columns.column(chart.y[0]).unit or "", [], stacked=True)
+    return _of_series(columns, chart, across, np.arange(len(edges)), found, columns.column(chart.y[0]).unit or "", classes=True)
 
 
 def boxes(columns: Columns, chart: Chart) -> Drawing:
     """A box for each value of `x`: whiskers to the least and the greatest, the box between the quartiles, a line at the median."""
-    values, _, unit = columns.scaled(chart.y)
+    values, unit = columns.scaled(chart.y)
     keep = np.flatnonzero(np.isfinite(values[2]))
     shown = keep[:MOST_THINGS]
     least, first, median, third, greatest = (v[shown] for v in values)
@@ -81,16 +84,6 @@ def boxes(columns: Columns, chart: Chart) -> Drawing:
     return Drawing("", Axis(label(columns.column(chart.x)), tuple(names)), up, (series,), lying=_lie(names), notes=notes)
 
 
-def _places(columns: Columns, chart: Chart, keep: NDArray[Any]) -> tuple[Axis, NDArray[Any], list[str]]:
-    """The axis across, and where each kept row stands on it."""
-    name = label(columns.column(chart.x))
-    if columns.whole(chart.x):
-        at = columns.numbers(chart.x)[keep]
-        if 1 < len(np.unique(at)) == len(at) and np.isfinite(at).all():
-            return Axis(name, whole=True), at, []
-    return Axis(name, tuple(_named(columns, chart, keep))), np.arange(len(keep), dtype=np.float64), []
-
-
 def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:
     """The names of the kept rows, told apart by `detail` or by number where they are equal."""
     names = columns.texts(chart.x)
@@ -107,23 +100,23 @@ def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:
     return told
 
 
-def _cut(across: Axis) -> Axis:
-    return Axis(across.title, (across.labels or ())[:MOST_THINGS], across.log, across.whole, across.unit)
-
-
-def _neighbours(
-    at: NDArray[Any], values: Sequence[NDArray[Any]], *, mean: bool
-) -> tuple[NDArray[Any], list[NDArray[Any]], list[str]]:
-    """Bars in order; neighbours are put together where there are more than a picture has room for."""
+def _readable(
+    across: Axis, at: NDArray[Any], found: dict[str, NDArray[Any]]
+) -> tuple[Axis, NDArray[Any], dict[str, NDArray[Any]], list[str]]:
+    """What a picture has room for: the first things, numbers in order with neighbours put together; and what was done."""
+    if across.labels is not None:
+        notes = [f"the first {MOST_THINGS} of {len(at)}"] if len(at) > MOST_THINGS else []
+        across = replace(across, labels=across.labels[:MOST_THINGS])
+        return across, at[:MOST_THINGS], {n: v[:MOST_THINGS] for n, v in found.items()}, notes
     order = np.argsort(at, kind="stable")
-    at, values = at[order], [v[order] for v in values]
+    at, found = at[order], {n: v[order] for n, v in found.items()}
     if len(at) <= MOST_BARS:
-        return at, values, []
+        return across, at, found, []
     together = -(-len(at) // MOST_BARS)
     first = np.arange(0, len(at), together)
-    sizes = np.diff(np.append(first, len(at))) if mean else 1
-    folded = [np.add.reduceat(np.nan_to_num(v), first) / sizes for v in values]
-    return at[first], folded, [f"a bar is the mean of {together} neighbours"]
+    sizes = np.diff(np.append(first, len(at)))
+    folded = {n: np.add.reduceat(np.nan_to_num(v), first) / sizes for n, v in found.items()}
+    return across, at[first], folded, [f"a bar is the mean of {together} neighbours"]
 
 
 def _pivoted(columns: Columns, chart: Chart) -> Drawing:
@@ -143,15 +136,7 @@ def _pivoted(columns: Columns, chart: Chart) -> Drawing:
         across, places = Axis(label(columns.column(chart.x)), tuple(order)), np.arange(len(order), dtype=np.float64)
     found = _sums(columns, chart, at, len(places), keep)
     divisor, unit = scale(columns.column(chart.y[0]).unit, [float(v.max(initial=0)) for v in found.values()])
-    found = {n: v / divisor for n, v in found.items()}
-    notes: list[str] = []
-    if across.labels is None:
-        places, values, notes = _neighbours(places, list(found.values()), mean=True)
-        found = dict(zip(found, values, strict=True))
-    elif len(places) > MOST_THINGS:
-        notes = [f"the first {MOST_THINGS} of {len(places)}"]
-        places, across, found = places[:MOST_THINGS], _cut(across), {n: v[:MOST_THINGS] for n, v in found.items()}
-    return _of_series(columns, chart, across, places, found, unit, notes)
+    return _of_series(columns, chart, across, places, {n: v / divisor for n, v in found.items()}, unit)
 
 
 def _sums(columns: Columns, chart: Chart, at: NDArray[Any], places: int, keep: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -179,12 +164,14 @@ def _of_series(
     at: NDArray[Any],
     found: dict[str, NDArray[Any]],
     unit: str,
-    notes: Sequence[str],
     *,
-    stacked: bool = False,
+    classes: bool = False,
 ) -> Drawing:
-    """The drawing of one series of bars for each name."""
-    mark = "stacked" if stacked or chart.kind == "stacked_bars" else "bars"
+    """The drawing of one series of bars for each name; of a histogram all classes are shown, on top of each other."""
+    notes: list[str] = []
+    if not classes:
+        across, at, found, notes = _readable(across, at, found)
+    mark = "stacked" if classes or chart.kind == "stacked_bars" else "bars"
     one = len(found) == 1
     x = tuple(float(a) for a in at.tolist())
     series = tuple(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from alltrace.charts.words import natural, scale, text, title
 
 if TYPE_CHECKING:
@@ -36,22 +39,15 @@ class Columns:
 
     def numeric(self, name: str) -> bool:
         """Whether its cells are numbers."""
-        import pyarrow as pa
-
         kind = self.answer.table.schema.field(name).type
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
     def whole(self, name: str) -> bool:
         """Whether its cells are whole numbers without a unit, such as ranks."""
-        import pyarrow as pa
-
         return bool(pa.types.is_integer(self.answer.table.schema.field(name).type)) and self.column(name).unit is None
 
     def numbers(self, name: str) -> NDArray[Any]:
         """The cells as float64, NaN where there is none."""
-        import numpy as np
-        import pyarrow as pa
-
         found = self.answer.table.column(name)
         if pa.types.is_dictionary(found.type):
             found = found.cast(found.type.value_type)
@@ -73,8 +69,6 @@ class Columns:
 
     def coded(self, name: str) -> tuple[NDArray[Any], list[str]]:
         """For each cell the number of its text among the distinct ones, and these, in the order of people."""
-        import numpy as np
-
         if self.whole(name) and not self.answer.table.column(name).null_count:
             values, codes = np.unique(self.answer.table.column(name).to_numpy(), return_inverse=True)
             return codes, [str(v) for v in values.tolist()]
@@ -83,14 +77,12 @@ class Columns:
         index = {n: i for i, n in enumerate(names)}
         return np.array([index[t] for t in texts], np.int64), names
 
-    def scaled(self, names: tuple[str, ...]) -> tuple[list[NDArray[Any]], float, str]:
-        """Columns of one unit in a unit that can be read: their numbers in it, the divisor, and the unit."""
-        import numpy as np
-
+    def scaled(self, names: tuple[str, ...]) -> tuple[list[NDArray[Any]], str]:
+        """Columns of one unit in a unit that can be read: their numbers in it, and the unit."""
         numbers = [self.numbers(n) for n in names]
         largest = [float(np.nanmax(np.abs(n))) for n in numbers if np.isfinite(n).any()]
         divisor, unit = scale(self.column(names[0]).unit, largest)
-        return [n / divisor for n in numbers], divisor, unit
+        return [n / divisor for n in numbers], unit
 
     def title(self, names: tuple[str, ...], unit: str) -> str:
         """What stands at the axis of these columns: the one's label, or what all are measured in."""

@@ -14,7 +14,7 @@ from alltrace.trace.errors import UsageError, printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from alltrace.charts.drawing import Drawing, Series
+    from alltrace.charts.drawing import Drawing, Heat, Series
 
 FORMATS = ("png", "svg")
 _FEW_DECADES = 100
@@ -102,7 +102,7 @@ def _paint(drawing: Drawing, made: Any, axes: Any) -> None:
         axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", transform=axes.transAxes, color=_INK)
         axes.set_axis_off()
     elif drawing.heat is not None:
-        _paint_heat(drawing, made, axes)
+        _paint_heat(drawing.heat, made, axes)
     else:
         for number, series in enumerate(drawing.series):
             _paint_series(series, number, drawing, made, axes)
@@ -193,12 +193,9 @@ def _paint_boxes(series: Series, drawing: Drawing, axes: Any) -> None:
     )
 
 
-def _paint_heat(drawing: Drawing, made: Any, axes: Any) -> None:
+def _paint_heat(heat: Heat, made: Any, axes: Any) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
-    heat = drawing.heat
-    if heat is None:
-        return
     colors = LinearSegmentedColormap.from_list("heat", list(HEAT_COLORS))
     rows = [r - 0.5 for r in range(len(heat.rows) + 1)]
     drawn = axes.pcolormesh(heat.edges, rows, heat.values, cmap=colors, vmin=heat.low, vmax=heat.high, rasterized=True)

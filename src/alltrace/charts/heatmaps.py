@@ -19,8 +19,8 @@ MOST_CELLS = 1000
 
 def heatmap(columns: Columns, chart: Chart) -> Drawing:
     """The first of `y` as colours, time across, a row for each value of `group`."""
-    (x,), _, x_unit = columns.scaled((chart.x,))
-    (y,), _, unit = columns.scaled(chart.y[:1])
+    (x,), x_unit = columns.scaled((chart.x,))
+    (y,), unit = columns.scaled(chart.y[:1])
     group = chart.group or chart.x
     row, rows = columns.coded(group)
     known = np.isfinite(x)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from alltrace.charts.drawing import Axis, Drawing, Series
+    from alltrace.charts.drawing import Axis, Drawing, Heat, Series
 
 HEAT_COLORS = ("#f2f6fa", "#bcd5ea", "#74aad4", "#2f77b5", "#14406b")
 SHADES = ("#2f77b5", "#5f9fb0", "#9cb069", "#dba730", "#c4302b")
@@ -25,7 +25,7 @@ def figure(drawing: Drawing) -> dict[str, Any]:
     Returns:
         `data`, a list of traces, and `layout`, as `plotly.graph_objects.Figure` and `Plotly.newPlot` take them. Texts are escaped.
     """
-    traces = [_heat(drawing)] if drawing.heat is not None else _traces(drawing)
+    traces = [_heat(drawing.heat)] if drawing.heat is not None else _traces(drawing)
     x, y = _axis(drawing.x), _axis(drawing.y)
     if drawing.lying:
         x, y = y, x | {"autorange": "reversed"}
@@ -38,7 +38,7 @@ def figure(drawing: Drawing) -> dict[str, Any]:
         "yaxis": y | {"automargin": True},
         "margin": {"l": 60, "r": 20, "t": 50 if drawing.title else 20, "b": 50},
         "hovermode": "closest",
-        "showlegend": sum(bool(s.name) for s in drawing.series) > 1 or any(s.name for s in drawing.series),
+        "showlegend": any(s.name for s in drawing.series),
         "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -104,7 +104,7 @@ def _traces(drawing: Drawing) -> list[dict[str, Any]]:
         elif series.mark in ("bars", "stacked"):
             traces.append(_bars(series, drawing))
         else:
-            traces.append(_points(series, drawing))
+            traces.append(_points(series, drawing.shade))
     return traces
 
 
@@ -148,25 +148,18 @@ def _box(series: Series, drawing: Drawing) -> dict[str, Any]:
     }
 
 
-def _points(series: Series, drawing: Drawing) -> dict[str, Any]:
-    made = _named(series) | {
-        "type": "scatter",
-        "mode": "markers" if series.mark == "points" else "lines",
-        "x": _numbers(series.x),
-        "y": _numbers(series.y),
-        "line": {"color": series.color, "width": 1.8},
-        "marker": {"color": series.color, "size": 6, "opacity": 0.75},
-    }
+def _points(series: Series, shade: str) -> dict[str, Any]:
+    mode = "markers" if series.mark == "points" else "lines"
+    made = _named(series) | {"type": "scatter", "mode": mode, "x": _numbers(series.x), "y": _numbers(series.y)}
     if series.mark != "points":
-        made.pop("marker")
-        return made
-    made.pop("line")
+        return made | {"line": {"color": series.color, "width": 1.8}}
+    made["marker"] = {"color": series.color, "size": 6, "opacity": 0.75}
     if series.shade:
         made["marker"] |= {
             "color": list(series.shade),
             "colorscale": _scale(SHADES),
             "showscale": True,
-            "colorbar": {"title": {"text": escaped(drawing.shade)}, "thickness": 12},
+            "colorbar": {"title": {"text": escaped(shade)}, "thickness": 12},
         }
     if series.notes:
         made |= {"text": [escaped(n) for n in series.notes], "hoverinfo": "x+y+text+name"}
@@ -181,10 +174,7 @@ def _band(series: Series) -> list[dict[str, Any]]:
     return [lower, upper]
 
 
-def _heat(drawing: Drawing) -> dict[str, Any]:
-    heat = drawing.heat
-    if heat is None:
-        return {}
+def _heat(heat: Heat) -> dict[str, Any]:
     centers = [(a + b) / 2 for a, b in zip(heat.edges, heat.edges[1:], strict=False)]
     return {
         "type": "heatmap",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.charts.drawing import Axis, Drawing, Series
 from alltrace.charts.words import color, label, natural, scale, sizes, text
@@ -49,12 +51,7 @@ def scatter(columns: Columns, chart: Chart) -> Drawing:
     if shade is not None:
         points = Series("", "points", _numbers(x[at]), _numbers(y[at]), color("", 0), shade=_numbers(shade[at]), notes=tuple(words))
         return Drawing("", across, up, (points,), shade=label(columns.column(chart.group or chart.x)), notes=notes)
-    series = []
-    for i, name in enumerate(names):
-        mine = np.flatnonzero(of[at] == i)
-        told = tuple(words[j] for j in mine.tolist()) if words else ()
-        series.append(Series(name, "points", _numbers(x[at[mine]]), _numbers(y[at[mine]]), color(name, i), notes=told))
-    return Drawing("", across, up, tuple(_unnamed(s for s in series if s.x)), notes=notes)
+    return Drawing("", across, up, tuple(_unnamed(_clouds(x[at], y[at], of[at], names, words))), notes=notes)
 
 
 def _axis(columns: Columns, names: tuple[str, ...], *, log: bool) -> tuple[list[NDArray[Any]], Axis]:
@@ -63,9 +60,9 @@ def _axis(columns: Columns, names: tuple[str, ...], *, log: bool) -> tuple[list[
         values = [columns.numbers(n) for n in names]
         ticks = sizes(np.concatenate(values).tolist())
         return values, Axis(columns.title(names, ""), log=True, unit="bytes", ticks=ticks)
-    scaled, _, unit = columns.scaled(names)
+    scaled, unit = columns.scaled(names)
     whole = len(names) == 1 and columns.whole(names[0])
-    return list(scaled), Axis(columns.title(names, unit), log=log, whole=whole, unit=unit)
+    return scaled, Axis(columns.title(names, unit), log=log, whole=whole, unit=unit)
 
 
 def roofline(columns: Columns, chart: Chart) -> Drawing:
@@ -78,14 +75,22 @@ def roofline(columns: Columns, chart: Chart) -> Drawing:
     keep = np.flatnonzero((x > 0) & (y > 0))
     of, names, _ = _groups(columns, chart)
     words = _notes(columns, chart, keep)
-    series = _ceilings(columns, x[keep], y[keep])
-    for i, name in enumerate(names):
-        mine = np.flatnonzero(of[keep] == i)
-        told = tuple(words[j] for j in mine.tolist()) if words else ()
-        series.append(Series(name, "points", _numbers(x[keep[mine]]), _numbers(y[keep[mine]]), color(name, i), notes=told))
+    x, y = x[keep], y[keep]
+    series = _ceilings(columns, x, y) + _clouds(x, y, of[keep], names, words)
     units = [columns.column(c).unit or "" for c in (chart.x, chart.y[0])]
     across = Axis(columns.title((chart.x,), units[0]), log=True, unit=units[0])
-    return Drawing("", across, Axis(columns.title(chart.y[:1], units[1]), log=True, unit=units[1]), tuple(s for s in series if s.x))
+    return Drawing("", across, Axis(columns.title(chart.y[:1], units[1]), log=True, unit=units[1]), tuple(series))
+
+
+def _clouds(x: NDArray[Any], y: NDArray[Any], of: NDArray[Any], names: list[str], words: list[str]) -> list[Series]:
+    """The points of each group that has any."""
+    series = []
+    for i, name in enumerate(names):
+        mine = np.flatnonzero(of == i)
+        told = tuple(words[j] for j in mine.tolist()) if words else ()
+        if len(mine):
+            series.append(Series(name, "points", _numbers(x[mine]), _numbers(y[mine]), color(name, i), notes=told))
+    return series
 
 
 def _ceilings(columns: Columns, x: NDArray[Any], y: NDArray[Any]) -> list[Series]:
@@ -195,8 +200,6 @@ def _notes(columns: Columns, chart: Chart, at: NDArray[Any]) -> list[str]:
     """What is shown beside each point: `detail`."""
     if chart.detail is None:
         return []
-    import pyarrow as pa
-
     shown = columns.answer.table.column(chart.detail).take(pa.array(at)).to_pylist()
     return [text(v) for v in shown]
 
@@ -205,7 +208,6 @@ def _numbers(values: NDArray[Any]) -> tuple[float, ...]:
     return tuple(float(v) for v in values.tolist())
 
 
-def _unnamed(series: Any) -> list[Series]:
+def _unnamed(series: list[Series]) -> list[Series]:
     """The series; an only one needs no name."""
-    found = list(series)
-    return [Series(**{**vars(found[0]), "name": ""})] if len(found) == 1 else found
+    return [replace(series[0], name="")] if len(series) == 1 else series

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.charts.bars import bars, boxes, histogram
 from alltrace.charts.columns import Columns
 from alltrace.charts.drawing import Axis, Drawing
+from alltrace.charts.heatmaps import heatmap
+from alltrace.charts.points import lines, roofline, scatter
 from alltrace.charts.words import text
 from alltrace.trace.errors import UsageError
 
@@ -16,6 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from alltrace.recipes.base import Answer, Chart
+
+_KINDS: dict[str, Callable[[Columns, Chart], Drawing]] = {
+    "bars": bars,
+    "stacked_bars": bars,
+    "histogram": histogram,
+    "box": boxes,
+    "lines": lines,
+    "scatter": scatter,
+    "roofline": roofline,
+    "heatmap": heatmap,
+}
 
 
 def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing:
@@ -32,9 +47,6 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
     Raises:
         UsageError: The answer has no picture, or lacks a column of it.
     """
-    from alltrace.charts import bars, points
-    from alltrace.charts import heatmaps as fields
-
     asked = chart or answer.chart
     if asked is None:
         raise UsageError("this answer is a table without a picture; ask for it without one")
@@ -45,25 +57,13 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
         raise UsageError(f"the picture needs the column {text(missing[0])!r}, which this answer does not have")
     if asked.where is not None:
         columns = Columns(answer._replace(table=_rows(answer.table, *asked.where)))
-    kinds: dict[str, Callable[[Columns, Chart], Drawing]] = {
-        "bars": bars.bars,
-        "stacked_bars": bars.bars,
-        "histogram": bars.histogram,
-        "box": bars.boxes,
-        "lines": points.lines,
-        "scatter": points.scatter,
-        "roofline": points.roofline,
-        "heatmap": fields.heatmap,
-    }
     if not len(columns):
         return Drawing(asked.title or title, Axis(""), Axis(""))
-    drawn = kinds[asked.kind](columns, asked)
+    drawn = _KINDS[asked.kind](columns, asked)
     return replace(drawn, title=asked.title or title)
 
 
 def _rows(table: Any, name: str, value: str | None) -> Any:
     """The rows with this value in a column, or with none."""
-    import pyarrow as pa
-
     column = table.column(name)
     return table.filter(pc.is_null(column) if value is None else pc.equal(column.cast(pa.string()), value))

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import AnswerColumn
 
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")),
     "us": ((1e6, "s"), (1e3, "ms"), (1.0, "µs")),
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
-    "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")),
-    "B": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")),
+    "bytes": _SIZES,
+    "B": _SIZES,
     "MB": ((1e6, "TB"), (1e3, "GB"), (1.0, "MB"), (1e-3, "kB")),
     "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")),
     "bytes/s": ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s")),
@@ -126,8 +127,7 @@ def text(value: object) -> str:
         return "none"
     if isinstance(value, (list, tuple)):
         return text(", ".join(map(str, value)))
-    shown = printable(str(value))
-    return shortened(shown, _LONGEST)
+    return shortened(printable(str(value)), _LONGEST)
 
 
 def shortened(shown: str, longest: int) -> str:

@@ -43,7 +43,7 @@ def _findings(section: Section) -> list[str]:
         for row in rows:
             share = "" if row["lost_share"] is None else f" ({100 * row['lost_share']:.1f} %)"
             cells = (
-                *(row["kind"], row["severity"], f"{amount(row['lost_ns'], 'ns')}{share}", _words(row["where"])),
+                *(row["kind"], row["severity"], f"{amount(row['lost_ns'], 'ns')}{share}", amount(row["where"], None)),
                 *(ranks(row["ranks"] or []), sentence(row["advice"])),
             )
             lines.append("| " + " | ".join(literal(c) for c in cells) + " |")
@@ -85,11 +85,6 @@ def _folded(section: Section) -> list[str]:
 
 def _notes(section: Section) -> list[str]:
     return [*(f"- {literal(n)}" for n in section.notes), ""] if section.notes else []
-
-
-def _words(value: object) -> str:
-    """A text of an answer; nothing for None."""
-    return "" if value is None else amount(str(value), None)
 
 
 def literal(text: str) -> str:

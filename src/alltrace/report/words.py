@@ -39,22 +39,6 @@ _HOSTS = 4
 _GROUPED = 10_000
 _PLACES = frozenset({"start_ns", "end_ns"})
 
-__all__ = [
-    "FACTORS",
-    "NAMING",
-    "about",
-    "cell",
-    "definitions",
-    "described",
-    "docs_url",
-    "evidence",
-    "facts",
-    "heading",
-    "hosts",
-    "ranks",
-    "sentence",
-]
-
 
 def cell(value: Any, column: AnswerColumn) -> str:
     """A cell of a table."""

@@ -16,19 +16,37 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from alltrace.engine.local import default_jobs, run_tasks
 from alltrace.run.manifest import plain, write_json
 from alltrace.run.overlay import signature as run_signature
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
+from alltrace.tiles.files import (
+    FACTS,
+    HEAT,
+    NO_DATA,
+    as_shares,
+    heat_table,
+    is_of,
+    rank_file,
+    read_rank,
+    write_rank,
+    write_table,
+)
 from alltrace.tiles.grid import Grid, grid_of
+from alltrace.tiles.rank_tiles import SUMMARY_PARTS, TrackTiles, binned, summary_of, tracks_of
+from alltrace.tiles.tracks import SUMMARY, integers
+from alltrace.tiles.waits import waits_of
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.intervals import bin_coverage_ns, by_track
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from alltrace.run.store import StoredRank
@@ -77,14 +95,14 @@ def pyramid(
         InputError: No rank can be read, or the pyramid cannot be written.
     """
     made_from = signature(run)
-    for place in [folder] if folder is not None else _places(run, made_from):
+    home = folder or run.path / TILES
+    cache = existing_folder() if folder is None else None
+    for place in [home, *([cache / TILES / made_from] if cache is not None else [])]:
         found = _find(place, made_from)
         if found is not None:
             return found
-    if folder is not None:
-        place = folder
-    else:
-        place = run.path / TILES if os.access(run.path, os.W_OK) else own_folder(default_folder()) / TILES / made_from
+    writable = folder is not None or os.access(run.path, os.W_OK)
+    place = home if writable else own_folder(default_folder()) / TILES / made_from
     try:
         (place / "ranks").mkdir(parents=True, exist_ok=True)
         with _locked(place):
@@ -105,17 +123,7 @@ def signature(run: Run) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _places(run: Run, made_from: str) -> Iterator[Path]:
-    """Where the pyramid of `run` may be: with the run, or in the cache."""
-    yield run.path / TILES
-    cache = existing_folder()
-    if cache is not None:
-        yield cache / TILES / made_from
-
-
 def _find(place: Path, made_from: str) -> Pyramid | None:
-    from alltrace.tiles.files import FACTS, HEAT
-
     try:
         facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
         if facts["signature"] != made_from or not (place / HEAT).is_file():
@@ -135,8 +143,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Callable[[int], None] | None) -> Pyramid:
-    from alltrace.tiles.files import FACTS, HEAT, heat_table, is_of, rank_file, write_table
-
     (place / FACTS).unlink(missing_ok=True)
     rows = sum(sum(r.rows.values()) for r in run.ranks)
     grid = grid_of(run.span_ns, len(run.ranks), rows)
@@ -175,15 +181,12 @@ class _Task:
 
 
 def _build_rank(task: _Task, advance: Callable[[int], None]) -> None:
-    from alltrace.tiles.files import rank_file, write_rank
-    from alltrace.tiles.rank_tiles import summary_of, tracks_of
-
     path = Path(task.run)
     run = PartialRun(path) if task.partial else Run(path, align=None if task.align is None else Path(task.align))
     grid = Grid(**task.grid)
     rank = run.rank(task.rank)
     tracks = [
-        *_summary_rows(summary_of(rank, grid), grid),
+        *(TrackTiles(f"{SUMMARY}/{n}", 0, 0, grid.span_ns, grid.level, 0, (v,)) for n, v in summary_of(rank, grid).items()),
         *_metric_rows(run, rank, grid),
         *tracks_of(rank, grid, grid.start_ns + grid.span_ns),
     ]
@@ -191,21 +194,8 @@ def _build_rank(task: _Task, advance: Callable[[int], None]) -> None:
     advance(1)
 
 
-def _summary_rows(summary: Mapping[str, Any], grid: Grid) -> list[Any]:
-    from alltrace.tiles.rank_tiles import TrackTiles
-    from alltrace.tiles.tracks import SUMMARY
-
-    return [TrackTiles(f"{SUMMARY}/{n}", 0, 0, grid.span_ns, grid.level, 0, (v,)) for n, v in summary.items()]
-
-
 def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
     """The mean of each metric of the rank's devices, on the grid of the heat map."""
-    import numpy as np
-
-    from alltrace.tiles.rank_tiles import TrackTiles, binned
-    from alltrace.tiles.tracks import integers
-    from alltrace.trace.intervals import by_track
-
     if not run.is_sampled(rank.record):
         return []
     columns = ["time", "device", "metric", "value"]
@@ -235,14 +225,6 @@ def _of_others(run: Run, rank: StoredRank) -> list[int]:
 
 def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, dict[str, list[float]]]:
     """The heat map: for each metric an array of (ranks, bins), the share of each bin in 65,534ths; and the scales of metrics."""
-    import numpy as np
-
-    from alltrace.tiles.files import NO_DATA, rank_file, read_rank
-    from alltrace.tiles.rank_tiles import SUMMARY_PARTS
-    from alltrace.tiles.tracks import SUMMARY
-    from alltrace.tiles.waits import waits_of
-    from alltrace.trace.intervals import bin_coverage_ns
-
     records = [r.rank for r in run.ranks]
     edges = grid.edges(0, grid.bins(grid.level), grid.level)
     # the last bin counts as far as the run goes
@@ -261,7 +243,7 @@ def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, 
             busy = parts["compute"] + parts["exposed_communication"] + parts["exposed_copy"]
             named = (busy, parts["compute"], parts["communication"], parts["exposed_communication"], parts["copy"])
             for name, values in zip(shares, named, strict=False):
-                shares[name][row] = _as_share(values / whole)
+                shares[name][row] = as_shares(values / whole)
         for key, track in tracks.items():
             if key.startswith(_HEAT_PREFIX):
                 metric = int(key[len(_HEAT_PREFIX) :])
@@ -270,46 +252,22 @@ def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, 
     waits = waits_of(run)
     for row, rank in enumerate(records):
         if rank in waits:
-            shares["waiting"][row] = _as_share(bin_coverage_ns(waits[rank], edges) / width)
+            shares["waiting"][row] = as_shares(bin_coverage_ns(waits[rank], edges) / width)
     if not waits:
         del shares["waiting"]
-    return shares | _scaled(run, metrics), _scales(run, metrics)
+    scaled, scales = _scaled(run, metrics)
+    return shares | scaled, scales
 
 
-def _as_share(values: Any) -> Any:
-    import numpy as np
-
-    return np.rint(np.clip(values, 0, 1) * 65534).astype(np.uint16)
-
-
-def _metric_names(run: Run, metrics: Mapping[int, Any]) -> dict[int, str]:
-    import pyarrow as pa
-
-    texts = run.texts(pa.array(list(metrics), pa.int64())).to_pylist()
-    return {m: f"metric: {t or m}" for m, t in zip(metrics, texts, strict=True)}
-
-
-def _bounds(values: Any) -> list[float]:
-    import numpy as np
-
-    known = values[np.isfinite(values)]
-    return [0.0, 1.0] if not len(known) else [min(float(known.min()), 0.0), float(known.max())]
-
-
-def _scales(run: Run, metrics: Mapping[int, Any]) -> dict[str, list[float]]:
-    names = _metric_names(run, metrics) if metrics else {}
-    return {names[m]: _bounds(v) for m, v in metrics.items()}
-
-
-def _scaled(run: Run, metrics: Mapping[int, Any]) -> Shares:
-    import numpy as np
-
-    from alltrace.tiles.files import NO_DATA
-
-    scaled = {}
-    for metric, name in (_metric_names(run, metrics) if metrics else {}).items():
-        low, high = _bounds(metrics[metric])
-        known = np.isfinite(metrics[metric])
-        share = np.where(known, (metrics[metric] - low) / max(high - low, 1e-30), 0)
-        scaled[name] = np.where(known, _as_share(share), NO_DATA).astype(np.uint16)
-    return scaled
+def _scaled(run: Run, metrics: Mapping[int, NDArray[np.float32]]) -> tuple[Shares, dict[str, list[float]]]:
+    """The shares of metrics by name, and the values that none and all stand for."""
+    texts = run.texts(pa.array(list(metrics), pa.int64())).to_pylist() if metrics else []
+    shares, scales = {}, {}
+    for (metric, values), text in zip(metrics.items(), texts, strict=True):
+        known = np.isfinite(values)
+        low, high = (min(float(values[known].min()), 0.0), float(values[known].max())) if known.any() else (0.0, 1.0)
+        share = np.where(known, (values - low) / max(high - low, 1e-30), 0)
+        name = f"metric: {text or metric}"
+        shares[name] = np.where(known, as_shares(share), NO_DATA).astype(np.uint16)
+        scales[name] = [low, high]
+    return shares, scales

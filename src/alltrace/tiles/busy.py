@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     Work = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
-RUN_BYTES = 700
-"""What a `Run` takes beside its arrays' numbers."""
+_RUN_BYTES = 700  # what a `Run` takes beside its arrays' numbers
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Run:
     def nbytes(self) -> int:
         """What it takes in memory."""
         shared = 0 if self.reach is self.end else self.reach.nbytes
-        return self.start.nbytes + self.end.nbytes + self.code.nbytes + shared + RUN_BYTES
+        return self.start.nbytes + self.end.nbytes + self.code.nbytes + shared + _RUN_BYTES
 
     def within(self, start: int, end: int) -> Work:
         """Starts, ends (aligned) and codes of all rows that overlap [start, end), and perhaps of some beside it."""

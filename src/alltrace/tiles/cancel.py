@@ -29,3 +29,7 @@ class Token:
         """
         if self._gone.is_set():
             raise CancelledError("the answer is no longer wanted")
+
+
+WANTED = Token()
+"""Of work that nobody can give up."""

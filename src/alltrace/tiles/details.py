@@ -39,14 +39,15 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
     stored = reader.rank(rank)
     zero = reader.run.span_ns[0]
     values = _row(stored, table, row)
+    columns = _plain(stored, table, values, zero)
     found: dict[str, Any] = {
         "rank": rank,
         "host": stored.host,
         "table": table,
         "row": row,
         "track": _track(table, values),
-        "name": _called(table, _plain(stored, table, values, zero)),
-        "columns": _plain(stored, table, values, zero),
+        "name": _called(table, columns),
+        "columns": columns,
     }
     thread, moment = values.get("thread"), values.get("start")
     if table in _GPU_TABLES:
@@ -142,16 +143,9 @@ def _launched_by(stored: StoredRank, values: dict[str, Any], zero: int) -> list[
             same &= integers(rows, "process") == (-1 if values.get("process") is None else values["process"])
             for at in np.flatnonzero(same).tolist()[:64]:
                 facts = rows.slice(at, 1).to_pylist()[0]
-                end = facts["start"] if facts["end"] is None else facts["end"]
-                found.append(
-                    {
-                        "table": table,
-                        "row": piece.first_row + at,
-                        "track": _track(table, facts),
-                        "start": facts["start"] - zero,
-                        "end": end - zero,
-                    }
-                )
+                start, end = facts["start"], facts["start"] if facts["end"] is None else facts["end"]
+                place = {"table": table, "row": piece.first_row + at, "track": _track(table, facts)}
+                found.append(place | {"start": start - zero, "end": end - zero})
     return found[:64]
 
 
@@ -209,15 +203,15 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
     import duckdb
 
     from alltrace.run.clock import clock_map
+    from alltrace.run.sql_views import as_pattern
 
-    path = str(overlay.folder / "members.parquet")
     connection = duckdb.connect(":memory:")
     try:
         found = connection.execute(
             "WITH mine AS (SELECT instance FROM read_parquet($path) WHERE rank = $rank AND row = $row LIMIT 1) "
             'SELECT m.instance, communicator, rank, row, "start", "end" FROM read_parquet($path) m JOIN mine USING (instance) '
             f"ORDER BY rank LIMIT {MOST_MEMBERS}",
-            {"path": _literal(path), "rank": rank, "row": row},
+            {"path": as_pattern(str(overlay.folder / "members.parquet")), "rank": rank, "row": row},
         ).fetchall()
     except duckdb.Error:  # the alignment was removed meanwhile
         return None
@@ -252,12 +246,6 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         "end": max(m["end"] for m in members),
         "members": members,
     }
-
-
-def _literal(path: str) -> str:
-    from alltrace.run.sql_views import as_pattern
-
-    return as_pattern(path)
 
 
 def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: bool) -> dict[str, Any] | None:

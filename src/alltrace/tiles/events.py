@@ -5,27 +5,36 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from alltrace.core import tiles as core
 from alltrace.tiles.busy import Run as BusyRun
 from alltrace.tiles.busy import runs_of
-from alltrace.tiles.lanes import lanes_of
+from alltrace.tiles.cancel import WANTED
 from alltrace.tiles.tracks import SAMPLES, SOURCES, Source, codes_of, columns_for, integers, intervals, key_of, tables_of
 from alltrace.trace.intervals import by_track
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import Run, StoredRank
+    from alltrace.run.store import Piece, Run, StoredRank
     from alltrace.tiles.busy import Work
     from alltrace.tiles.cancel import Token
 
+    Sampled = tuple[str, NDArray[Any], NDArray[Any]]
+
+_Kept = TypeVar("_Kept")
+
 CACHE_BYTES = 160 << 20
 """What decoded pieces may take in memory."""
+
+MOST_LANES = 24
+"""What overlaps more deeply than this shares the last lane."""
 
 _MOST_RANKS_OPEN = 128  # the metadata of a rank's files takes half a megabyte
 _EVENTS_BYTES = 1000  # what Events take beside their arrays' numbers
@@ -61,7 +70,7 @@ class Events:
     @property
     def nbytes(self) -> int:
         """What it takes in memory."""
-        return sum(a.nbytes for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
+        return _EVENTS_BYTES + sum(a.nbytes for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
 
     def within(self, start: int, end: int) -> Events:
         """Those that overlap [start, end), or lie in it without length."""
@@ -75,7 +84,7 @@ class Events:
 
 
 class Bounded:
-    """A cache that forgets what was asked for longest ago once it holds more bytes than it may; for many threads."""
+    """A cache that forgets what was asked for longest ago once it holds more bytes, or pieces, than it may; for many threads."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -83,17 +92,18 @@ class Bounded:
         self._lock = threading.Lock()
         self.nbytes = 0
 
-    def get(self, key: Any, make: Callable[[], tuple[Any, int]]) -> Any:
-        """What is kept under `key`, or else made, with its size in bytes."""
+    def get(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
+        """What is kept under `key`, or else made; `nbytes` tells what that takes."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
-                return self._held[key][0]
-        value, size = make()
+                found: _Kept = self._held[key][0]
+                return found
+        value = make()
         with self._lock:
             if key not in self._held:
-                self._held[key] = (value, size)
-                self.nbytes += size
+                self._held[key] = (value, nbytes(value))
+                self.nbytes += self._held[key][1]
             while self.nbytes > self._most and len(self._held) > 1:
                 _, (_, gone) = self._held.popitem(last=False)
                 self.nbytes -= gone
@@ -106,20 +116,18 @@ class EventReader:
     Args:
         run: The run.
         cache_bytes: What decoded pieces may take in memory.
+
+    Attributes:
+        words: Texts that are shown as names but are none of the run's, by id: directions of copies, graphs; those that were met,
+            and other threads may add to them.
     """
 
     def __init__(self, run: Run, cache_bytes: int = CACHE_BYTES) -> None:
         self.run = run
         self._cache = Bounded(cache_bytes)
-        self._words: dict[int, str] = {}
-        self._stored: OrderedDict[int, StoredRank] = OrderedDict()
-        self._lock = threading.Lock()
+        self.words: dict[int, str] = {}
+        self._stored = Bounded(_MOST_RANKS_OPEN)
         self._open_end = run.span_ns[1]
-
-    @property
-    def cached_bytes(self) -> int:
-        """What decoded pieces take now."""
-        return self._cache.nbytes
 
     def rank(self, rank: int) -> StoredRank:
         """The tables of one rank; the metadata of their files is kept.
@@ -127,58 +135,39 @@ class EventReader:
         Raises:
             UsageError: The run has no such rank.
         """
-        with self._lock:
-            if rank not in self._stored:
-                self._stored[rank] = self.run.rank(rank)
-                if len(self._stored) > _MOST_RANKS_OPEN:
-                    self._stored.popitem(last=False)
-            self._stored.move_to_end(rank)
-            return self._stored[rank]
+        return self._stored.get(rank, partial(self.run.rank, rank), lambda _: 1)
 
-    def window(self, rank: int, table: str, start: int, end: int, token: Token | None = None) -> Iterator[Events]:
+    def window(self, rank: int, table: str, start: int, end: int, token: Token = WANTED) -> Iterator[Events]:
         """The events of one table in [start, end), aligned ns, in pieces of one track each."""
-        stored = self.rank(rank)
-        for piece in stored.pieces(table):
-            if (piece.start_ns is not None and piece.start_ns >= end) or (piece.end_ns is not None and piece.end_ns < start):
-                continue
-            if token is not None:
-                token.check()
-            for events in self._piece(stored, table, piece.group, piece.first_row):
+        stored, source = self.rank(rank), SOURCES[table]
+        for piece in _pieces_in(stored, table, start, end):
+            token.check()
+            make = partial(self._decoded, stored, source, piece)
+            for events in self._cache.get((rank, table, piece.group), make, _nbytes):
                 found = events.within(start, end)
                 if len(found):
                     yield found
 
-    def busy(self, rank: int, start: int, end: int, token: Token | None = None) -> dict[int, list[Work]]:
+    def busy(self, rank: int, start: int, end: int, token: Token = WANTED) -> dict[int, list[Work]]:
         """What each device of a rank did in [start, end), aligned ns: by device, parts of starts, ends and codes."""
         stored = self.rank(rank)
         found: dict[int, list[Work]] = {}
         for table in tables_of("gpu"):
-            for piece in stored.pieces(table):
-                if (piece.start_ns is not None and piece.start_ns >= end) or (piece.end_ns is not None and piece.end_ns < start):
-                    continue
-                if token is not None:
-                    token.check()
-                for run in self._runs(stored, table, piece.group):
+            for piece in _pieces_in(stored, table, start, end):
+                token.check()
+                make = partial(_runs, stored, table, piece)
+                for run in self._cache.get((rank, table, piece.group, "busy"), make, _nbytes):
                     work = run.within(start, end)
                     if len(work[0]):
                         found.setdefault(run.device, []).append(work)
         return found
 
-    def _runs(self, stored: StoredRank, table: str, group: int) -> list[BusyRun]:
-        def make() -> tuple[list[BusyRun], int]:
-            found = list(runs_of(stored, table, group))
-            return found, sum(r.nbytes for r in found)
-
-        runs: list[BusyRun] = self._cache.get((stored.rank, table, group, "busy"), make)
-        return runs
-
-    def samples(self, rank: int, table: str, start: int, end: int) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+    def samples(self, rank: int, table: str, start: int, end: int) -> Iterator[Sampled]:
         """The samples of one table in [start, end): of each track its key, times and values."""
         stored = self.rank(rank)
-        for piece in stored.pieces(table):
-            if (piece.start_ns is not None and piece.start_ns >= end) or (piece.end_ns is not None and piece.end_ns < start):
-                continue
-            for key, times, values in self._sampled(stored, table, piece.group):
+        for piece in _pieces_in(stored, table, start, end):
+            make = partial(_sampled, stored, table, piece)
+            for key, times, values in self._cache.get((rank, table, piece.group), make, _samples_nbytes):
                 inside = (times >= start) & (times < end)
                 if inside.any():
                     yield key, times[inside], values[inside]
@@ -192,64 +181,77 @@ class EventReader:
         return {
             int(i): text
             for i, known in zip(wanted.tolist(), found, strict=True)
-            if (text := known if known is not None else self._words.get(i)) is not None
+            if (text := known if known is not None else self.words.get(i)) is not None
         }
 
-    def words(self) -> dict[int, str]:
-        """Texts that are shown as names but are none of the run's, as far as they were met: directions of copies, graphs."""
-        return dict(self._words)
-
-    @property
-    def words_met(self) -> int:
-        """How many `words` there are by now."""
-        return len(self._words)
-
-    def _piece(self, stored: StoredRank, table: str, group: int, first_row: int) -> list[Events]:
-        def make() -> tuple[list[Events], int]:
-            found = list(self._decoded(stored, SOURCES[table], group, first_row))
-            return found, sum(e.nbytes + _EVENTS_BYTES for e in found)
-
-        pieces: list[Events] = self._cache.get((stored.rank, table, group), make)
-        return pieces
-
-    def _decoded(self, stored: StoredRank, source: Source, group: int, first_row: int) -> Iterator[Events]:
-        found = stored.piece(source.table, group, columns_for(source, names=True))
+    def _decoded(self, stored: StoredRank, source: Source, piece: Piece) -> list[Events]:
+        found = stored.piece(source.table, piece.group, columns_for(source, names=True))
         starts, ends = intervals(found, self._open_end if source.table == "ranges" else None)
         names, codes = self._names(source, found), codes_of(source, found)
-        numbers = np.arange(first_row, first_row + len(starts))
+        numbers = np.arange(piece.first_row, piece.first_row + len(starts))
+        decoded = []
         for values, rows in by_track(*(integers(found, c) for c in source.track)):
             start, end, name, code, row = (a[rows] for a in (starts, ends, names, codes, numbers))
             if not (start[1:] > start[:-1]).all():
                 order = np.lexsort((-end, start))
                 start, end, name, code, row = (a[order] for a in (start, end, name, code, row))
-            yield Events(source.table, key_of(source.group, values), start, end, name, code, lanes_of(start, end), row)
+            decoded.append(Events(source.table, key_of(source.group, values), start, end, name, code, lanes_of(start, end), row))
+        return decoded
 
     def _names(self, source: Source, table: Any) -> NDArray[Any]:
         if source.table == "copies":
             from alltrace.trace.names import intern
 
             ids, words = intern(table.column(source.name))
-            self._words.update(zip(words.column("id").to_pylist(), words.column("value").to_pylist(), strict=True))
+            self.words.update(zip(words.column("id").to_pylist(), words.column("value").to_pylist(), strict=True))
             found: NDArray[Any] = ids.fill_null(-1).to_numpy(zero_copy_only=False)
             return found
         names = integers(table, source.name)
         if source.table == "graphs":
-            self._words.update((int(n), f"graph {n}") for n in np.unique(names))
+            self.words.update((int(n), f"graph {n}") for n in np.unique(names))
         if source.table == "kernels":
             names = np.where(names == -1, integers(table, "name"), names)
         return names
 
-    def _sampled(self, stored: StoredRank, table: str, group: int) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
-        samples = SAMPLES[table]
 
-        def make() -> tuple[list[Any], int]:
-            found = stored.piece(table, group, [samples.time, *samples.track, "value"])
-            times, values = integers(found, samples.time), found.column("value").to_numpy().astype(np.float64, copy=False)
-            parts = [
-                (key_of(samples.group, track), times[rows], values[rows])
-                for track, rows in by_track(*(integers(found, c) for c in samples.track))
-            ]
-            return parts, sum(t.nbytes + v.nbytes + _EVENTS_BYTES for _, t, v in parts)
+def lanes_of(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
+    """The line of its track that each interval is drawn on, the first that is free, so that none covers another: int8 array.
 
-        pieces: list[tuple[str, NDArray[Any], NDArray[Any]]] = self._cache.get((stored.rank, table, group), make)
-        return pieces
+    Nested intervals so lie below those that enclose them.
+
+    Args:
+        starts: int64 array of n ascending starts.
+        ends: int64 array of n ends.
+    """
+    found = np.empty(len(starts), np.int8)
+    core.assign_lanes(starts, ends, np.full(MOST_LANES, np.iinfo(np.int64).min, np.int64), found)
+    return found
+
+
+def _pieces_in(stored: StoredRank, table: str, start: int, end: int) -> Iterator[Piece]:
+    """The pieces of a table that may have rows in [start, end), aligned ns."""
+    for piece in stored.pieces(table):
+        if (piece.start_ns is None or piece.start_ns < end) and (piece.end_ns is None or piece.end_ns >= start):
+            yield piece
+
+
+def _runs(stored: StoredRank, table: str, piece: Piece) -> list[BusyRun]:
+    return list(runs_of(stored, table, piece.group))
+
+
+def _sampled(stored: StoredRank, table: str, piece: Piece) -> list[Sampled]:
+    samples = SAMPLES[table]
+    found = stored.piece(table, piece.group, [samples.time, *samples.track, "value"])
+    times, values = integers(found, samples.time), found.column("value").to_numpy().astype(np.float64, copy=False)
+    return [
+        (key_of(samples.group, track), times[rows], values[rows])
+        for track, rows in by_track(*(integers(found, c) for c in samples.track))
+    ]
+
+
+def _nbytes(parts: Sequence[Events | BusyRun]) -> int:
+    return sum(p.nbytes for p in parts)
+
+
+def _samples_nbytes(parts: Sequence[Sampled]) -> int:
+    return sum(t.nbytes + v.nbytes + _EVENTS_BYTES for _, t, v in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ SCALES = b"alltrace.scales"
 NO_DATA = 65535
 """In the heat map: the rank has nothing to tell of this moment."""
 
+_FACTS = ["key", "rows", "first_ns", "last_ns", "level", "first_bin"]
 _BUSY = ("busy", "communication", "copy")
 _SAMPLED = ("mean", "least", "most")
 _RANK_SCHEMA = pa.schema(
@@ -50,7 +52,7 @@ def write_rank(path: Path, tracks: Iterable[TrackTiles], signature: str) -> None
     """Write the tracks of a rank, so that the file is there whole or not at all."""
     rows = []
     for track in tracks:
-        row: dict[str, Any] = {n: getattr(track, n) for n in ("key", "rows", "first_ns", "last_ns", "level", "first_bin")}
+        row: dict[str, Any] = {n: getattr(track, n) for n in _FACTS}
         sampled = len(track.values) == len(_SAMPLED) and track.values[0].dtype == np.float32
         row |= dict(zip(_SAMPLED if sampled else _BUSY, track.values, strict=False))
         rows.append(row)
@@ -97,15 +99,9 @@ def is_of(path: Path, signature: str) -> bool:
 def read_rank(path: Path) -> dict[str, TrackTiles]:
     """The tracks of a rank by key."""
     table = read_table(path)
-    plain = {n: table.column(n).to_pylist() for n in ("key", "rows", "first_ns", "last_ns", "level", "first_bin")}
-    lists = {n: _lists(table.column(n)) for n in (*_BUSY, *_SAMPLED)}
-    tracks = {}
-    for i, key in enumerate(plain["key"]):
-        names = _SAMPLED if lists["mean"][i] is not None else _BUSY
-        values = tuple(v for n in names if (v := lists[n][i]) is not None)
-        facts = {n: plain[n][i] for n in ("rows", "first_ns", "last_ns", "level", "first_bin")}
-        tracks[key] = TrackTiles(key=key, values=values, **facts)
-    return tracks
+    lists = zip(*(_lists(table.column(n)) for n in (*_BUSY, *_SAMPLED)), strict=True)
+    facts = table.select(_FACTS).to_pylist()
+    return {f["key"]: TrackTiles(**f, values=tuple(v for v in own if v is not None)) for f, own in zip(facts, lists, strict=True)}
 
 
 def _lists(column: Any) -> list[NDArray[Any] | None]:
@@ -118,10 +114,13 @@ def _lists(column: Any) -> list[NDArray[Any] | None]:
     return found
 
 
+def as_shares(values: NDArray[np.float64]) -> NDArray[np.uint16]:
+    """Shares of 0 to 1 as the heat map has them, in 65,534ths."""
+    return np.rint(np.clip(values, 0, 1) * 65534).astype(np.uint16)
+
+
 def heat_table(ranks: list[int], shares: Mapping[str, NDArray[np.uint16]], scales: Mapping[str, list[float]]) -> pa.Table:
     """The heat map's numbers: a row per rank and a column per metric, each a list of all bins."""
-    import json
-
     columns: dict[str, Any] = {"rank": pa.array(ranks, pa.int32())}
     for name, values in shares.items():
         columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1), pa.uint16()), values.shape[1])
@@ -130,8 +129,6 @@ def heat_table(ranks: list[int], shares: Mapping[str, NDArray[np.uint16]], scale
 
 def heat_arrays(table: pa.Table) -> tuple[dict[str, NDArray[np.uint16]], dict[str, list[float]]]:
     """What `heat_table` made: arrays of (ranks, bins) by metric, and the least and most value that 0 and 65534 stand for."""
-    import json
-
     arrays = {}
     for name in table.column_names[1:]:
         column = table.column(name).combine_chunks()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.tiles.busy import binned_parts
-from alltrace.tiles.files import NO_DATA
+from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.files import NO_DATA, as_shares
 from alltrace.tiles.grid import MOST_SPAN_NS, TILE_BINS
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY
 from alltrace.trace.errors import UsageError
@@ -25,12 +26,8 @@ if TYPE_CHECKING:
 MOST_RANKS = 64
 """Of so many ranks a tile may be asked at once."""
 
-_FULL = 65534
 
-
-def fine_heat(
-    view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token | None = None
-) -> NDArray[np.uint16]:
+def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token = WANTED) -> NDArray[np.uint16]:
     """One tile of the heat map at a level finer than the grid's.
 
     Args:
@@ -61,20 +58,19 @@ def fine_heat(
     widths = np.maximum(np.diff(edges), 1).astype(np.float64)
     found = np.full((len(ranks), bins), NO_DATA, np.uint16)
     for row, rank in enumerate(ranks):
-        if token is not None:
-            token.check()
+        token.check()
         view.events.rank(rank)
         if rank in view.broken:
             continue
         if metric == "waiting":
             waits = view.waits.get(rank)
             if waits is not None:
-                found[row] = _as_shares(bin_coverage_ns(waits, edges) / widths)
+                found[row] = as_shares(bin_coverage_ns(waits, edges) / widths)
         elif devices := view.devices(rank):
             did = view.events.busy(rank, start, min(end, last), token).values()
             covered = sum((_covered(parts, metric, start, level, bins) for parts in did), np.zeros(bins))
             share = covered / (widths * devices)
-            found[row] = _as_shares(1 - share if metric == "idle" else share)
+            found[row] = as_shares(1 - share if metric == "idle" else share)
     return found
 
 
@@ -86,7 +82,3 @@ def _covered(parts: Sequence[Work], metric: str, start: int, level: int, bins: i
         return bin_coverage_ns(merge(starts, ends), start + (np.arange(bins + 1) << level))
     sums = binned_parts(parts, start, level, bins)
     return {"compute": sums[0], "exposed": sums[1]}.get(metric, sums.sum(axis=0))
-
-
-def _as_shares(values: Any) -> Any:
-    return np.rint(np.clip(values, 0, 1) * _FULL).astype(np.uint16)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -42,8 +44,6 @@ class Grid:
 
     def edges(self, first: int, count: int, level: int) -> NDArray[Any]:
         """The edges of `count` bins of `level` from bin `first` on: int64 array of count + 1, aligned ns, within the run's end."""
-        import numpy as np
-
         last = (MOST_SPAN_NS >> level) + 1  # bins from here on begin behind all time
         steps = np.minimum(np.arange(count + 1) + min(first, last), last).astype(np.uint64) << np.uint64(level)
         found: NDArray[Any] = np.minimum(steps, MOST_SPAN_NS).astype(np.int64) + self.start_ns
@@ -58,10 +58,7 @@ class Grid:
 
 def level_for(span_ns: int, bins: int) -> int:
     """The finest level at which a span has no more than `bins` bins."""
-    level = 0
-    while level < MOST_LEVEL and (max(span_ns, 1) - 1 >> level) + 1 > bins:
-        level += 1
-    return level
+    return min(((max(span_ns, 1) - 1) // bins).bit_length(), MOST_LEVEL)
 
 
 def power_of_two(number: float, least: int, most: int) -> int:

@@ -5,7 +5,7 @@ Only the finest level is kept; a coarser bin is the sum of two finer ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,16 +118,12 @@ def _interval_tracks(rank: RankTables, grid: Grid, sources: list[Source], open_e
     codes = np.concatenate([p[3] for p in parts])
     for values, rows in by_track(*keys):
         start, end, code = starts[rows], ends[rows], codes[rows]
-        key = key_of(sources[0].group, values)
-        first, last = int(start.min()) - grid.start_ns, int(end.max()) - grid.start_ns
-        if len(start) < FEW_ROWS:
-            yield TrackTiles(key, len(start), first, last, -1, 0, ())
-            continue
-        level, first_bin, edges = _own_bins(grid, len(start), first, last)
-        sets = [merge(start[code == c], end[code == c]) for c in (COMMUNICATION_CODE, COPY)]
-        other = (code != COMMUNICATION_CODE) & (code != COPY)
-        busy = [merge(start[other], end[other]), *sets]
-        yield TrackTiles(key, len(start), first, last, level, first_bin, tuple(bin_coverage_ns(m, edges) for m in busy))
+        track, edges = _placed(grid, key_of(sources[0].group, values), len(start), int(start.min()), int(end.max()))
+        if len(edges):
+            other = (code != COMMUNICATION_CODE) & (code != COPY)
+            sets = (merge(start[own], end[own]) for own in (other, code == COMMUNICATION_CODE, code == COPY))
+            track = replace(track, values=tuple(bin_coverage_ns(m, edges) for m in sets))
+        yield track
 
 
 def _sample_tracks(rank: RankTables, grid: Grid, samples: Samples) -> Iterator[TrackTiles]:
@@ -137,21 +133,19 @@ def _sample_tracks(rank: RankTables, grid: Grid, samples: Samples) -> Iterator[T
     times, worth = integers(table, samples.time), table.column("value").to_numpy().astype(np.float64, copy=False)
     for values, rows in by_track(*(integers(table, c) for c in samples.track)):
         time, value = times[rows], worth[rows]
-        key = key_of(samples.group, values)
-        first, last = int(time.min()) - grid.start_ns, int(time.max()) + 1 - grid.start_ns
-        if len(time) < FEW_ROWS:
-            yield TrackTiles(key, len(time), first, last, -1, 0, ())
-            continue
-        level, first_bin, edges = _own_bins(grid, len(time), first, last)
-        yield TrackTiles(key, len(time), first, last, level, first_bin, binned(time, value, edges))
+        track, edges = _placed(grid, key_of(samples.group, values), len(time), int(time.min()), int(time.max()) + 1)
+        yield replace(track, values=binned(time, value, edges)) if len(edges) else track
 
 
-def _own_bins(grid: Grid, rows: int, first: int, last: int) -> tuple[int, int, Int64]:
-    """The level of a track's bins, one for about 32 rows; the first bin; the edges."""
+def _placed(grid: Grid, key: str, rows: int, start: int, end: int) -> tuple[TrackTiles, Int64]:
+    """A track without its values, and the edges of its bins, one for about 32 rows; a track of few rows has none."""
+    first, last = start - grid.start_ns, end - grid.start_ns
+    if rows < FEW_ROWS:
+        return TrackTiles(key, rows, first, last, -1, 0, ()), np.empty(0, np.int64)
     level = level_for(last - first, power_of_two(rows / 32, 32, 1 << 20))
     first_bin = max(first, 0) >> level
     count = (max(last - 1, first, 0) >> level) - first_bin + 1
-    return level, first_bin, grid.edges(first_bin, count, level)
+    return TrackTiles(key, rows, first, last, level, first_bin, ()), grid.edges(first_bin, count, level)
 
 
 def binned(times: Int64, values: NDArray[np.float64], edges: Int64) -> tuple[NDArray[np.float32], ...]:

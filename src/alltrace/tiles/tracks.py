@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.trace.errors import UsageError
@@ -86,10 +88,8 @@ SAMPLES: dict[str, Samples] = {
 
 _ALL: tuple[Source | Samples, ...] = (*SOURCES.values(), *SAMPLES.values())
 
-GROUPS: tuple[str, ...] = tuple(
-    dict.fromkeys([SUMMARY, *(s.group for s in SOURCES.values()), *(s.group for s in SAMPLES.values())])
-)
-"""The groups of tracks, in the order in which they are shown."""
+GROUPS = frozenset(s.group for s in _ALL)
+"""The groups of tracks."""
 
 
 def tables_of(group: str) -> list[str]:
@@ -121,9 +121,6 @@ def parse_key(key: str) -> tuple[str, tuple[int, ...]]:
 
 def integers(table: Any, column: str) -> NDArray[Any]:
     """A column of an Arrow table as int64, -1 where it is null."""
-    import numpy as np
-    import pyarrow as pa
-
     values = table.column(column)
     if values.null_count:
         values = pc.fill_null(values, pa.scalar(-1, values.type))
@@ -133,8 +130,6 @@ def integers(table: Any, column: str) -> NDArray[Any]:
 
 def intervals(table: Any, open_end: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
     """`start` and `end` of rows as int64; a missing end is `open_end` or the start, and no end lies before its start."""
-    import numpy as np
-
     starts_column, ends_column = table.column("start"), table.column("end")
     if "api_start" in table.column_names:  # a communication operation of which only the call is known
         starts_column = pc.coalesce(starts_column, table.column("api_start"))
@@ -148,8 +143,6 @@ def intervals(table: Any, open_end: int | None = None) -> tuple[NDArray[Any], ND
 
 def codes_of(source: Source, table: Any) -> NDArray[Any]:
     """The class of each row, as in `CLASSES`: int8 array."""
-    import numpy as np
-
     if source.table != "kernels":
         return np.full(table.num_rows, source.code, np.int8)
     kinds = table.column("kind").combine_chunks()

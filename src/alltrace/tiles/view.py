@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.tiles.busy import binned_parts
+from alltrace.tiles.cancel import WANTED
 from alltrace.tiles.events import Bounded, EventReader
 from alltrace.tiles.files import HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
 from alltrace.tiles.grid import MOST_LEVEL, TILE_BINS
@@ -63,16 +64,6 @@ class Tile:
     classes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class TrackFacts:
-    """A track of a rank: `key`, its rows, and when they are, ns from the run's first event."""
-
-    key: str
-    rows: int
-    first_ns: int
-    last_ns: int
-
-
 @dataclass
 class _Asked:
     level: int
@@ -80,8 +71,8 @@ class _Asked:
     count: int
     start: int
     end: int
-    token: Token | None
-    seen: dict[Any, Any] = field(default_factory=dict)
+    token: Token
+    seen: dict[tuple[int, str], dict[str, list[Events]]] = field(default_factory=dict)
     soon: dict[tuple[int, str], None] = field(default_factory=dict)
 
 
@@ -109,9 +100,8 @@ class View:
     @property
     def metrics(self) -> list[str]:
         """What the heat map can show."""
-        names = list(self._heat)
-        at = names.index("busy") + 1 if "busy" in names else 0
-        return [*names[:at], IDLE, *names[at:]] if "busy" in names else names
+        busy, *others = self._heat
+        return [busy, IDLE, *others]
 
     def heat(self, metric: str, level: int, index: int) -> NDArray[np.uint16]:
         """One tile of the heat map: uint16 array (ranks, bins), the share of each bin in 65,534ths, 65,535 for no data.
@@ -129,28 +119,19 @@ class View:
         if not self.grid.level <= level <= MOST_LEVEL or index < 0:
             raise UsageError(f"there is no tile {index} of level {level}; expected level {self.grid.level} to {MOST_LEVEL}")
         values = self._level("busy" if metric == IDLE else metric, level)[:, index * TILE_BINS : (index + 1) * TILE_BINS]
-        if metric == IDLE:
-            return np.where(values == NO_DATA, NO_DATA, 65534 - values).astype(np.uint16)
-        return np.ascontiguousarray(values)
+        return _idle(values) if metric == IDLE else np.ascontiguousarray(values)
 
     def whole(self, metric: str) -> NDArray[np.uint16]:
         """The heat map of a metric at its finest level, all of it (see `heat`)."""
-        if metric == IDLE:
-            busy = self._heat["busy"]
-            return np.where(busy == NO_DATA, NO_DATA, 65534 - busy).astype(np.uint16)
-        return self._heat[metric]
+        return _idle(self._heat["busy"]) if metric == IDLE else self._heat[metric]
 
     def _level(self, metric: str, level: int) -> NDArray[np.uint16]:
+        finest = self._heat[metric]
         if level == self.grid.level:
-            return self._heat[metric]
-
-        def make() -> tuple[NDArray[np.uint16], int]:
-            found = _coarser(self._heat[metric], level - self.grid.level, self.grid.span_ns, self.grid.level)
-            return found, found.nbytes
-
+            return finest
+        make = partial(_coarser, finest, level - self.grid.level, self.grid.span_ns, self.grid.level)
         with self._coarsening:  # the page asks for all tiles of a level at once
-            values: NDArray[np.uint16] = self._levels.get((metric, level), make)
-        return values
+            return self._levels.get((metric, level), make, lambda found: found.nbytes)
 
     def devices(self, rank: int) -> int:
         """How many devices of a rank did anything; 0 for one that cannot be read."""
@@ -166,30 +147,23 @@ class View:
         """When each rank waits for others at matched operations, aligned ns; empty without an alignment."""
         return waits_of(self.run)
 
-    def tracks(self, rank: int) -> list[TrackFacts]:
+    def tracks(self, rank: int) -> list[TrackTiles]:
         """The tracks of a rank, its summary first.
 
         Raises:
             UsageError: The run has no such rank.
         """
-        tracks = self._tracks(rank)
-        plain = [TrackFacts(t.key, t.rows, t.first_ns, t.last_ns) for t in tracks.values() if "/" in t.key and _is_track(t.key)]
-        return [TrackFacts(SUMMARY, 0, 0, self.grid.span_ns), *plain]
+        plain = [t for t in self._tracks(rank).values() if t.key.partition("/")[0] in GROUPS]
+        return [TrackTiles(SUMMARY, 0, 0, self.grid.span_ns, self.grid.level, 0, ()), *plain]
 
     def _tracks(self, rank: int) -> dict[str, TrackTiles]:
         self.events.rank(rank)
         if rank in self.broken:
             return {}
-
-        def make() -> tuple[dict[str, TrackTiles], int]:
-            found = read_rank(self._folder / rank_file(rank))
-            return found, sum(1000 + sum(v.nbytes for v in t.values) for t in found.values())
-
-        tracks: dict[str, TrackTiles] = self._files.get(rank, make)
-        return tracks
+        return self._files.get(rank, partial(read_rank, self._folder / rank_file(rank)), _tracks_nbytes)
 
     def tiles(
-        self, tracks: Sequence[tuple[int, str]], level: int, first: int, count: int, token: Token | None = None
+        self, tracks: Sequence[tuple[int, str]], level: int, first: int, count: int, token: Token = WANTED
     ) -> tuple[list[Tile], dict[int, str]]:
         """The tiles `first` to `first + count - 1` of tracks, at one level, and the text of the names on them.
 
@@ -211,8 +185,7 @@ class View:
         found: list[Tile] = []
         with self.prefetcher.paused():
             for rank, key in tracks:
-                if token is not None:
-                    token.check()
+                token.check()
                 found += self._of_track(asked, rank, key)
         self.prefetcher.want(partial(self._read_ahead, rank, group, start, end) for rank, group in asked.soon)
         named = [t.arrays["name"] for t in found if t.kind == "items" and t.arrays is not NO_ITEMS]
@@ -256,8 +229,7 @@ class View:
                 for events in self.events.window(rank, table, asked.start, asked.end, asked.token):
                     by_key.setdefault(events.key, []).append(events)
             asked.seen[rank, group] = by_key
-        found: dict[str, list[Events]] = asked.seen[rank, group]
-        return found
+        return asked.seen[rank, group]
 
     def _summary(self, asked: _Asked, rank: int, tracks: Mapping[str, TrackTiles], name: str) -> list[Tile]:
         parts = ("compute", "exposed_communication", "exposed_copy")
@@ -274,7 +246,8 @@ class View:
 
     def _sampled(self, asked: _Asked, rank: int, track: TrackTiles, name: str) -> list[Tile]:
         if 0 <= track.level <= asked.level:
-            arrays = [_samples_at_level(track, v, asked, r) for v, r in zip(track.values, _REDUCE, strict=True)]
+            mean, least, most = track.values
+            arrays = [_samples_at_level(track, v, asked, r) for v, r in ((mean, np.add), (least, np.minimum), (most, np.maximum))]
         else:
             edges = self.grid.edges(asked.first * TILE_BINS, asked.count * TILE_BINS, asked.level)
             group, _ = parse_key(track.key)
@@ -291,15 +264,17 @@ class View:
         ]
 
 
-_REDUCE = (np.nanmean, np.nanmin, np.nanmax)
+def _idle(busy: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    return np.where(busy == NO_DATA, NO_DATA, 65534 - busy).astype(np.uint16)
 
 
-def _is_track(key: str) -> bool:
-    return key.partition("/")[0] in GROUPS[1:]
+def _tracks_nbytes(tracks: Mapping[str, TrackTiles]) -> int:
+    return sum(1000 + sum(v.nbytes for v in t.values) for t in tracks.values())
 
 
 def _part(values: NDArray[Any], n: int) -> NDArray[Any]:
-    return np.ascontiguousarray(values[n * TILE_BINS : (n + 1) * TILE_BINS])
+    """What tile `n` has of values by bin, the last axis."""
+    return np.ascontiguousarray(values[..., n * TILE_BINS : (n + 1) * TILE_BINS])
 
 
 def _coarser(values: NDArray[np.uint16], steps: int, span_ns: int, level: int) -> NDArray[np.uint16]:
@@ -323,46 +298,45 @@ def _coarser(values: NDArray[np.uint16], steps: int, span_ns: int, level: int) -
 def _at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked) -> NDArray[np.int64]:
     """The ns of a track in the bins that are asked, from its own finer or equal bins."""
     out = np.zeros(asked.count * TILE_BINS, np.int64)
-    first, last, shift = _own_range(track, len(values), asked)
-    if last > first:
-        bins = (np.arange(first, last) + track.first_bin >> shift) - asked.first * TILE_BINS
-        firsts = np.flatnonzero(np.concatenate(([True], bins[1:] != bins[:-1])))
-        out[bins[firsts]] = np.add.reduceat(values[first:last], firsts)
+    own = _own_range(track, len(values), asked)
+    if own.start < own.stop:
+        bins, firsts = _bins_of(track, np.arange(own.start, own.stop), asked)
+        out[bins] = np.add.reduceat(values[own], firsts)
     return out
 
 
-def _samples_at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked, reduce: Any) -> NDArray[np.float32]:
+def _samples_at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked, reduce: np.ufunc) -> NDArray[np.float32]:
+    """The samples of a track likewise: their least, most, or with `np.add` their mean; NaN where there is none."""
     out = np.full(asked.count * TILE_BINS, np.nan, np.float32)
-    first, last, shift = _own_range(track, len(values), asked)
-    known = np.flatnonzero(np.isfinite(values[first:last])) + first
+    own = _own_range(track, len(values), asked)
+    known = np.flatnonzero(np.isfinite(values[own])) + own.start
     if len(known):
-        bins = (known + track.first_bin >> shift) - asked.first * TILE_BINS
-        firsts = np.flatnonzero(np.concatenate(([True], bins[1:] != bins[:-1])))
-        if reduce is np.nanmean:
-            out[bins[firsts]] = np.add.reduceat(values[known], firsts) / np.diff(np.append(firsts, len(known)))
-        else:
-            out[bins[firsts]] = (np.minimum if reduce is np.nanmin else np.maximum).reduceat(values[known], firsts)
+        bins, firsts = _bins_of(track, known, asked)
+        found = reduce.reduceat(values[known], firsts)
+        out[bins] = found / np.diff(np.append(firsts, len(known))) if reduce is np.add else found
     return out
 
 
-def _own_range(track: TrackTiles, bins: int, asked: _Asked) -> tuple[int, int, int]:
-    """Which of a track's own bins lie in what is asked, and how many levels finer they are."""
+def _own_range(track: TrackTiles, bins: int, asked: _Asked) -> slice:
+    """Which of a track's own bins lie in what is asked."""
     shift = asked.level - track.level
     low = min(asked.first * TILE_BINS << shift, 1 << 62)
     high = min((asked.first + asked.count) * TILE_BINS << shift, 1 << 62)
-    return min(max(low - track.first_bin, 0), bins), min(max(high - track.first_bin, 0), bins), shift
+    return slice(min(max(low - track.first_bin, 0), bins), min(max(high - track.first_bin, 0), bins))
+
+
+def _bins_of(track: TrackTiles, own: NDArray[np.intp], asked: _Asked) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The bins of what is asked that a track's `own` bins lie in, and which of `own` is the first in each."""
+    bins = (own + track.first_bin >> asked.level - track.level) - asked.first * TILE_BINS
+    firsts = np.flatnonzero(np.concatenate(([True], bins[1:] != bins[:-1])))
+    return bins[firsts], firsts
 
 
 def _bins(asked: _Asked, name: str, values: Sequence[NDArray[Any]], classes: tuple[str, ...], devices: int) -> list[Tile]:
     """Tiles of shares in 255ths; what is not nothing is 1 at least, so that it is seen."""
     width = float(1 << asked.level) * devices
     shares = np.stack([np.where(v > 0, np.clip(np.rint(v / width * 255), 1, 255), 0).astype(np.uint8) for v in values])
-    return [
-        Tile(
-            name, asked.first + n, "bins", {"share": np.ascontiguousarray(shares[:, n * TILE_BINS : (n + 1) * TILE_BINS])}, classes
-        )
-        for n in range(asked.count)
-    ]
+    return [Tile(name, asked.first + n, "bins", {"share": _part(shares, n)}, classes) for n in range(asked.count)]
 
 
 def _items(asked: _Asked, name: str, events: Sequence[Events], zero: int) -> list[Tile]:
@@ -478,6 +452,3 @@ def _name_numbers(values: NDArray[Any], known: NDArray[Any], places: NDArray[np.
     at = np.minimum(np.searchsorted(known, values), len(known) - 1)
     found: NDArray[np.int32] = np.where(known[at] == values, places[at], -1).astype(np.int32)
     return found
-
-
-__all__ = ["IDLE", "ITEM_COLUMNS", "MOST_TILES", "Tile", "TrackFacts", "View", "pack"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.trace.errors import InputError
-from alltrace.trace.intervals import merge
+from alltrace.trace.intervals import NOTHING, by_track, merge_by_track
 
 if TYPE_CHECKING:
     from alltrace.run.overlay import Overlay
@@ -44,13 +44,8 @@ def waits_of(run: Run) -> dict[int, Merged]:
         return {}
     if found is None:
         return {}
-    order = np.argsort(found["rank"], kind="stable")
-    ranks = found["rank"][order]
-    sets = {}
-    for rank in (r.rank for r in run.ranks):
-        own = order[np.searchsorted(ranks, rank, "left") : np.searchsorted(ranks, rank, "right")]
-        sets[rank] = merge(found["start"][own], found["start"][own] + found["wait_ns"][own])
-    return sets
+    sets = merge_by_track(found["rank"], found["start"], found["start"] + found["wait_ns"])
+    return {r.rank: sets.get(r.rank, NOTHING) for r in run.ranks}
 
 
 def worst_wait(run: Run, rank: int) -> tuple[int, int] | None:
@@ -107,12 +102,10 @@ def matched(run: Run) -> dict[str, Any] | None:
     names = ("instance", "rank", "start", "end")
     by_instance = np.lexsort([members.column(c).to_numpy() for c in ("rank", "instance")])  # they are stored by rank
     instance, rank, start, end = (members.column(c).to_numpy()[by_instance].astype(np.int64) for c in names)
-    order = np.argsort(rank, kind="stable")
-    sorted_ranks = rank[order]
-    for record in run.ranks:
-        low, high = (int(np.searchsorted(sorted_ranks, record.rank, side)) for side in ("left", "right"))
-        own, clock = order[low:high], clock_map(run.manifest, record)
-        start[own], end[own] = clock.apply(start[own]), clock.apply(end[own])
+    clocks = {r.rank: clock_map(run.manifest, r) for r in run.ranks}
+    for (number,), own in by_track(rank):
+        if number in clocks:
+            start[own], end[own] = clocks[number].apply(start[own]), clocks[number].apply(end[own])
     if not len(instance):
         return {"instance": instance, "rank": rank, "start": start, "end": end, "last_rank": rank, "wait_ns": start}
     firsts = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))

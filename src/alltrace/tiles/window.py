@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
+from alltrace.tiles.cancel import WANTED
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import classify_ns, merge
@@ -68,9 +69,9 @@ def summary(
     ranks: Sequence[int],
     start_ns: int,
     end_ns: int,
-    token: Token | None = None,
+    token: Token = WANTED,
     *,
-    gpus: Callable[[int], Sequence[int]] | None = None,
+    gpus: Callable[[int], Sequence[int]] = lambda _: (),
 ) -> dict[str, Any]:
     """The breakdown, kernels and operations in [start_ns, end_ns), ns from the run's first event.
 
@@ -80,7 +81,7 @@ def summary(
         start_ns: From.
         end_ns: To.
         token: Asked whether the answer is still wanted.
-        gpus: The devices of a rank, which have a row even where they did nothing; None for those that did something.
+        gpus: The devices of a rank that have a row even where they did nothing.
 
     Returns:
         `breakdown` (a row per rank and device: the exact ns of compute, exposed communication, exposed copies and idle, which sum
@@ -100,11 +101,10 @@ def summary(
     kernels, operations = Totals(), Totals()
     done = 0
     for rank in list(ranks)[:MOST_RANKS]:
-        if token is not None:
-            token.check()
+        token.check()
         if done and time.monotonic() > deadline:
             break
-        devices: dict[str, list[Events]] = {str(d): [] for d in (gpus(rank) if gpus is not None else ())}
+        devices: dict[str, list[Events]] = {str(d): [] for d in gpus(rank)}
         for table in ("kernels", "copies", "graphs"):
             for events in reader.window(rank, table, start, end, token):
                 devices.setdefault(events.key.split("/")[2], []).append(events)
@@ -152,7 +152,7 @@ def events_between(
     track: str | None = None,
     pattern: str | None = None,
     least_ns: int = 0,
-    token: Token | None = None,
+    token: Token = WANTED,
 ) -> dict[str, Any]:
     """The events of some ranks and tables that overlap [start_ns, end_ns), as columns, ordered by start.
 
@@ -175,7 +175,7 @@ def events_between(
         UsageError: There is no such table or rank, or the expression is none.
     """
     zero = reader.run.span_ns[0]
-    wanted = None if not pattern else _Wanted(reader, pattern)
+    wanted = None if not pattern else NamesLike(reader, pattern)
     found: list[tuple[int, str, Events]] = []
     count, complete = 0, len(ranks) <= MOST_RANKS
     for table in tables:
@@ -222,19 +222,18 @@ def _as_columns(reader: EventReader, found: list[tuple[int, str, Events]], zero:
     }
 
 
-def names_like(reader: EventReader, pattern: str) -> Any:
-    """The ids of the names that a regular expression finds, as an int64 array; of `EventReader.words` those that were met.
+class NamesLike:
+    """The names that a regular expression finds, while events are read: of `EventReader.words` those that were met.
 
     The expressions are RE2's, whose time is linear in the text, so that none can hold the server up.
+
+    Args:
+        reader: The run's events.
+        pattern: The expression.
 
     Raises:
         UsageError: It is no regular expression.
     """
-    return _Wanted(reader, pattern).ids()
-
-
-class _Wanted:
-    """The ids of names that an expression finds, as `names_like`, while events are read: words are known once they were met."""
 
     def __init__(self, reader: EventReader, pattern: str) -> None:
         if len(pattern) > 1000:
@@ -254,11 +253,11 @@ class _Wanted:
             raise UsageError(f"{self._pattern!r} is no regular expression: {why}") from error
 
     def ids(self) -> Any:
-        """The ids, with those of words that were met by now."""
+        """Their ids by now: int64 array."""
         import pyarrow as pa
 
-        if self._reader.words_met != self._met:
-            words = self._reader.words()
+        if len(self._reader.words) != self._met:
+            words = dict(self._reader.words)
             hit = self._hit(pa.array(list(words.values()), pa.string())).to_pylist()
             own = np.array([i for i, ok in zip(words, hit, strict=True) if ok], np.int64)
             self._met, self._ids = len(words), np.concatenate([self._own, own])
@@ -271,13 +270,13 @@ def search(
     ranks: Sequence[int],
     *,
     most: int = 500,
-    token: Token | None = None,
+    token: Token = WANTED,
 ) -> dict[str, Any]:
     """Where names that a regular expression finds occur: `names` (the texts), `events` (as `events_between`), `complete`.
 
     Ranks are looked at in turn until there are `most` events.
     """
-    wanted = _Wanted(reader, pattern)
+    wanted = NamesLike(reader, pattern)
     hits: list[tuple[int, str, Events]] = []
     count = 0
     done = 0
@@ -307,7 +306,7 @@ def longest_named(reader: EventReader, rank: int, name: str) -> tuple[int, int] 
     """Start and end, ns from the run's first event, of the longest event of that name on a rank; None where there is none."""
     names = reader.run.name_table()
     ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
-    ids = np.concatenate([ids, np.array([i for i, text in reader.words().items() if text == name], np.int64)])
+    ids = np.concatenate([ids, np.array([i for i, text in dict(reader.words).items() if text == name], np.int64)])
     best: tuple[int, int, int] | None = None
     if not len(ids):
         return None

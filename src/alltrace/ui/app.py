@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mimetypes
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from alltrace.ui.session import Session
 
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+_TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html", "svg": "image/svg+xml"}
 
 
 def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -> Guard:
@@ -65,13 +64,9 @@ def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -
 
 
 def _pages() -> dict[str, tuple[bytes, str]]:
-    found = {}
-    for entry in files("alltrace.ui").joinpath("static").iterdir():
-        suffix = "." + entry.name.rpartition(".")[2]
-        if suffix in _TYPES:
-            kind = _TYPES.get(suffix) or mimetypes.guess_type(entry.name)[0] or "text/plain"
-            found[entry.name] = (entry.read_bytes(), f"{kind}; charset=utf-8")
-    return found
+    entries = files("alltrace.ui").joinpath("static").iterdir()
+    kinds = ((e, _TYPES.get(e.name.rpartition(".")[2])) for e in entries)
+    return {e.name: (e.read_bytes(), f"{kind}; charset=utf-8") for e, kind in kinds if kind is not None}
 
 
 def _plotly() -> bytes | None:

@@ -39,14 +39,7 @@ def run_facts(session: Session) -> dict[str, Any]:
             for r in run.ranks
         ],
         "clocks": [
-            {
-                "host": c.host,
-                "offset_ns": c.offset_ns,
-                "drift_ppm": c.drift_ppm,
-                "residual_ns": c.residual_ns,
-                "evidence": c.evidence,
-            }
-            for c in run.manifest.clocks
+            {n: getattr(c, n) for n in ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence")} for c in run.manifest.clocks
         ],
         "missing_ranks": list(run.manifest.missing_ranks),
         "notes": list(run.manifest.notes),
@@ -82,12 +75,9 @@ def facts_as_json(session: Session) -> bytes:
 
 def _steps(session: Session, zero: int) -> list[dict[str, Any]]:
     """The steps, each from its first start on any rank to its last end."""
-    if session.aligned is None:
+    if session.aligned is None or not session.aligned.steps.num_rows:
         return []
-
     table = session.aligned.steps
-    if not table.num_rows:
-        return []
     ends = pc.max_element_wise(table.column("end"), table.column("device_end"))
     grouped = (
         table.select(["step", "start", "kind"])
@@ -108,11 +98,8 @@ def _steps(session: Session, zero: int) -> list[dict[str, Any]]:
 
 def findings(session: Session) -> dict[str, Any]:
     """What `diagnose` found; beside each row the `place` to look at: ranks and a range of time, where one is known."""
-    found_out = answer(session, Question("diagnose", jobs=session.jobs))
-    found = plain_answer(found_out)
-    rows = found_out.table.to_pylist()
-    found["places"] = [_place(session, row) for row in rows]
-    return found
+    found = answer(session, Question("diagnose", jobs=session.jobs))
+    return plain_answer(found) | {"places": [_place(session, row) for row in found.table.to_pylist()]}
 
 
 def _place(session: Session, row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -131,12 +118,9 @@ def _place(session: Session, row: Mapping[str, Any]) -> dict[str, Any] | None:
     elif row.get("where"):
         span = longest_named(session.view.events, ranks[0], str(row["where"]))
     if span is None:
-        whole = session.view.grid.span_ns
-        span = (0, whole)
-    else:
-        room = max((span[1] - span[0]) // 2, 1000)
-        span = (max(span[0] - room, 0), span[1] + room)
-    return {"ranks": ranks[:16], "start": span[0], "end": span[1]}
+        return {"ranks": ranks[:16], "start": 0, "end": session.view.grid.span_ns}
+    room = max((span[1] - span[0]) // 2, 1000)
+    return {"ranks": ranks[:16], "start": max(span[0] - room, 0), "end": span[1] + room}
 
 
 def by_rank(session: Session) -> dict[str, Any]:
@@ -150,8 +134,7 @@ def by_rank(session: Session) -> dict[str, Any]:
     waits = waited_and_caused(session.run)
     columns: dict[str, list[Any]] = {"rank": [r.rank for r in session.run.ranks]}
     if waits:
-        columns["waited_ns"] = [waits.get(r, (0, 0))[0] for r in columns["rank"]]
-        columns["caused_ns"] = [waits.get(r, (0, 0))[1] for r in columns["rank"]]
+        columns |= {name: [waits[r][i] for r in columns["rank"]] for i, name in enumerate(("waited_ns", "caused_ns"))}
     for metric in view.metrics:
         values = view.whole(metric)
         known = values != NO_DATA

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +28,12 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if isinstance(value, bytes):
         return value[:1024].hex()
-    if isinstance(value, dt.date | dt.time | dt.timedelta):
-        return str(value)
     return str(value)
 
 
-def plain_answer(answer: Answer, most_rows: int = MOST_ROWS) -> dict[str, Any]:
+def plain_answer(answer: Answer) -> dict[str, Any]:
     """An answer: `columns` (`name`, `unit`, `doc`), `rows` (a list of values each), `total_rows`, `notes`, its further lists."""
-    table = answer.table.slice(0, most_rows)
+    table = answer.table.slice(0, MOST_ROWS)
     columns = [c.to_pylist() for c in table.columns]
     return {
         "columns": [{"name": c.name, "unit": c.unit, "doc": c.doc} for c in answer.columns],

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from alltrace.engine.pool import end_with_parent
+from alltrace.run.store import Run
+from alltrace.tiles.cancel import WANTED
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:
@@ -37,8 +39,13 @@ class Question:
     skip_warmup: bool = False
     jobs: int | None = None
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is asked of any recipe."""
+        return {"ranks": self.ranks, "steps": self.steps, "skip_warmup": self.skip_warmup, "jobs": self.jobs}
 
-def answer(session: Session, question: Question, token: Token | None = None) -> Answer:
+
+def answer(session: Session, question: Question, token: Token = WANTED) -> Answer:
     """The answer to a question.
 
     Args:
@@ -51,13 +58,10 @@ def answer(session: Session, question: Question, token: Token | None = None) -> 
         AlltraceError: The run cannot be read, or memory ran out.
         CancelledError: The answer is no longer wanted.
     """
-    run = session.run
-    if session.partial or _rows(session) < LARGE_ROWS:
-        return _ask(run, question)
-    return _there(token, _ask_there, _source(session), question)
+    return _asked(_ask, [session], question, token)
 
 
-def comparison(first: Session, second: Session, question: Question, token: Token | None = None) -> Answer:
+def comparison(first: Session, second: Session, question: Question, token: Token = WANTED) -> Answer:
     """What differs between two runs, see `alltrace.recipes.questions.diff.compare`; the question's name is not looked at.
 
     Args:
@@ -71,34 +75,28 @@ def comparison(first: Session, second: Session, question: Question, token: Token
         AlltraceError: A run cannot be read, or memory ran out.
         CancelledError: The answer is no longer wanted.
     """
-    if first.partial or second.partial or _rows(first) + _rows(second) < LARGE_ROWS:
-        return _compare(first.run, second.run, question)
-    return _there(token, _compare_there, _source(first), _source(second), question)
+    return _asked(_compare, [first, second], question, token)
 
 
-def _rows(session: Session) -> int:
-    return sum(sum(r.rows.values()) for r in session.run.ranks)
-
-
-def _source(session: Session) -> tuple[Path, Path | None]:
-    """A run's folder and that of its alignment, from which another process opens it."""
-    overlay = session.run.overlay
-    return session.path, None if overlay is None else overlay.folder
-
-
-def _there(token: Token | None, function: Callable[..., Answer], *arguments: Any) -> Answer:
+def _asked(function: Callable[[list[Run], Question], Answer], sessions: list[Session], question: Question, token: Token) -> Answer:
+    """The function of the sessions' runs, in a process of its own where they are large and whole."""
+    rows = sum(sum(r.rows.values()) for s in sessions for r in s.run.ranks)
+    if rows < LARGE_ROWS or any(s.partial for s in sessions):
+        return function([s.run for s in sessions], question)
     from concurrent.futures import wait
 
     from loky import ProcessPoolExecutor
     from loky.process_executor import BrokenProcessPool, ShutdownExecutorError
 
+    overlays = [s.run.overlay for s in sessions]
+    folders = [(s.path, None if o is None else o.folder) for s, o in zip(sessions, overlays, strict=True)]
     # the process may be ended at any time, and what it has on disk then goes with this folder
     with tempfile.TemporaryDirectory(prefix="alltrace-ui-", ignore_cleanup_errors=True) as scratch:
         pool = ProcessPoolExecutor(1, initializer=_start, initargs=(scratch, os.getpid()))
         _pools.add(pool)
         try:
-            asked = pool.submit(function, *arguments)
-            while token is not None and wait([asked], _LOOK_SECONDS).not_done:
+            asked = pool.submit(_there, function, folders, question)
+            while wait([asked], _LOOK_SECONDS).not_done:
                 token.check()
             found: Answer = asked.result()
             return found
@@ -122,43 +120,20 @@ def _start(scratch: str, server: int) -> None:
     end_with_parent(server)
 
 
-def _ask(run: Any, question: Question) -> Answer:
+def _there(
+    function: Callable[[list[Run], Question], Answer], folders: list[tuple[Path, Path | None]], question: Question
+) -> Answer:
+    """The function in another process, of runs opened from their folders and those of their alignments."""
+    return function([Run(path, align=align) for path, align in folders], question)
+
+
+def _ask(runs: list[Run], question: Question) -> Answer:
     from alltrace.recipes.execution.ask import ask
 
-    return ask(
-        run,
-        question.name,
-        question.options,
-        ranks=question.ranks,
-        steps=question.steps,
-        skip_warmup=question.skip_warmup,
-        jobs=question.jobs,
-    )
+    return ask(runs[0], question.name, question.options, **question.about)
 
 
-def _compare(first: Any, second: Any, question: Question) -> Answer:
+def _compare(runs: list[Run], question: Question) -> Answer:
     from alltrace.recipes.questions.diff import compare
 
-    return compare(
-        first,
-        second,
-        **question.options,
-        ranks=question.ranks,
-        steps=question.steps,
-        skip_warmup=question.skip_warmup,
-        jobs=question.jobs,
-    )
-
-
-def _opened(source: tuple[Path, Path | None]) -> Any:
-    from alltrace.run.store import Run
-
-    return Run(source[0], align=source[1])
-
-
-def _ask_there(source: tuple[Path, Path | None], question: Question) -> Answer:
-    return _ask(_opened(source), question)
-
-
-def _compare_there(first: tuple[Path, Path | None], second: tuple[Path, Path | None], question: Question) -> Answer:
-    return _compare(_opened(first), _opened(second), question)
+    return compare(runs[0], runs[1], **question.options, **question.about)

@@ -44,7 +44,7 @@ class Asked:
             raise UsageError("the request is no JSON object")
         return cls(values)
 
-    def number(self, name: str, default: int | None = None, least: int = -_MOST_NUMBER, most: int = _MOST_NUMBER) -> int:
+    def number(self, name: str, default: int | None = None, least: int = -_MOST_NUMBER) -> int:
         """A whole number.
 
         Raises:
@@ -55,17 +55,17 @@ class Asked:
             value = int(value)
         if isinstance(value, str) and value.removeprefix("-").isdigit() and value.isascii() and len(value) < 20:
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise UsageError(f"{name} is {_shown(value)}; expected a whole number from {least} to {most}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST_NUMBER:
+            raise UsageError(f"{name} is {_shown(value)}; expected a whole number from {least} to {_MOST_NUMBER}")
         return value
 
-    def text(self, name: str, default: str | None = None, most: int = 10_000) -> str:
+    def text(self, name: str, most: int = 10_000) -> str:
         """A text of `most` characters at most.
 
         Raises:
             UsageError: It is missing, none, or longer.
         """
-        value = self._values.get(name, default)
+        value = self._values.get(name)
         if not isinstance(value, str) or len(value) > most:
             raise UsageError(f"{name} is {_shown(value)}; expected text of up to {most} characters")
         return value
@@ -78,28 +78,28 @@ class Asked:
         """Whether `name` is true."""
         return self._values.get(name) in (True, "true", "1")
 
-    def texts(self, name: str, most: int = 10_000) -> list[str]:
-        """A list of texts.
+    def texts(self, name: str) -> list[str]:
+        """A list of 10,000 texts at most.
 
         Raises:
             UsageError: It is something else.
         """
         value = self._values.get(name)
-        if not isinstance(value, list) or len(value) > most or not all(isinstance(v, str) and len(v) < 1000 for v in value):
+        if not isinstance(value, list) or len(value) > 10_000 or not all(isinstance(v, str) and len(v) < 1000 for v in value):
             raise UsageError(f"{name} is {_shown(value)}; expected a list of texts")
         return value
 
-    def ranks(self, name: str = "ranks") -> list[int] | None:
-        """A list of ranks, distinct; None where it is missing or null.
+    def ranks(self) -> list[int] | None:
+        """The list `ranks`, distinct; None where it is missing or null.
 
         Raises:
             UsageError: It is something else.
         """
-        value = self._values.get(name)
+        value = self._values.get("ranks")
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(v, int) and not isinstance(v, bool) for v in value):
-            raise UsageError(f"{name} is {_shown(value)}; expected a list of ranks")
+            raise UsageError(f"ranks is {_shown(value)}; expected a list of ranks")
         return sorted(set(value))
 
     def options(self, name: str) -> dict[str, Any]:

@@ -12,8 +12,9 @@ import ipaddress
 import secrets
 import socket
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
 
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse
 
 if TYPE_CHECKING:
@@ -70,47 +71,36 @@ class Guard:
 
         async def protected(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {k for k, _ in message["headers"]}
-                message["headers"] = [
-                    *message["headers"],
-                    *((k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in own),
-                ]
+                own = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    own.setdefault(name, value)
             await send(message)
 
-        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
-        if not host_allowed(headers.get("host", ""), self._host):
-            await _refusal(421, "this server is not known by that name")(scope, receive, protected)
+        request = Request(scope)
+        if not host_allowed(request.headers.get("host", ""), self._host):
+            refused = JSONResponse({"error": "this server is not known by that name"}, 421)
+            await refused(scope, receive, protected)
             return
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        given = request.query_params.get("token", "")
         if given and self._is_token(given):
             if scope["path"] == "/":
                 response = RedirectResponse("/", 303)
                 response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
                 await response(scope, receive, protected)
                 return
-        elif not self._is_token(self._cookie_of(headers)) and not self._is_token(_bearer(headers)):
-            await _refusal(403, "the token is missing or wrong; open the address that the command printed")(
-                scope, receive, protected
-            )
+        elif not self._is_token(request.cookies.get(self._cookie, "")) and not self._is_token(_bearer(request)):
+            refused = JSONResponse({"error": "the token is missing or wrong; open the address that the command printed"}, 403)
+            await refused(scope, receive, protected)
             return
         await self._app(scope, receive, protected)
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
 
-    def _cookie_of(self, headers: dict[str, str]) -> str:
-        # by hand: other servers of this host have their cookies here too, and http.cookies drops all at one that it does not like
-        pairs = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
-        return next((value for name, _, value in pairs if name == self._cookie), "")
 
-
-def _bearer(headers: dict[str, str]) -> str:
-    kind, _, value = headers.get("authorization", "").partition(" ")
+def _bearer(request: Request) -> str:
+    kind, _, value = request.headers.get("authorization", "").partition(" ")
     return value if kind.lower() in ("token", "bearer") else ""
-
-
-def _refusal(status: int, why: str) -> JSONResponse:
-    return JSONResponse({"error": why}, status)
 
 
 def host_allowed(header: str, listening: str) -> bool:

@@ -40,6 +40,7 @@ class Session:
         kernels: Reports of Nsight Compute, or None.
         jobs: The most processes.
         partial: Whether the import has not come to its end.
+        aligned: The alignment; None before it is made, and of a run that is still being imported.
     """
 
     def __init__(
@@ -61,20 +62,18 @@ class Session:
         self._doing = "opening"
         self._error: str | None = None
         self._view: View | None = None
-        self._aligned: Aligned | None = None
+        self.aligned: Aligned | None = None
         self._kept: dict[str, Any] = {}
         self._ready = threading.Event()
-        self.partial = False
         self.run = self._opened()
 
     def _opened(self) -> Run:
         from alltrace.run.manifest import read_manifest
         from alltrace.run.partial import PartialRun
 
-        if not read_manifest(self.path).complete:
-            self.partial = True
+        self.partial = not read_manifest(self.path).complete
+        if self.partial:
             return PartialRun(self.path)
-        self.partial = False
         return Run(self.path)
 
     def start(self) -> None:
@@ -89,7 +88,7 @@ class Session:
         try:
             if not self.partial:
                 self._doing = "aligning clocks"
-                self._aligned = aligned(self.run, jobs=self.jobs, progress=self._advance)
+                self.aligned = aligned(self.run, jobs=self.jobs, progress=self._advance)
             self._done, self._doing = 0, "drawing levels of detail"
             folder = self._scratch / "tiles" if self.partial else None
             view = View(self.run, pyramid(self.run, folder=folder, jobs=self.jobs, progress=self._advance))
@@ -115,12 +114,8 @@ class Session:
             if {r.rank for r in self.run.ranks} == before and self.partial:
                 return
             self._ready.clear()
-            self._view, self._aligned, self._error, self._kept = None, None, None, {}
+            self._view, self.aligned, self._error, self._kept = None, None, None, {}
         self.start()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until all is made or has failed; whether it did in that time."""
-        return self._ready.wait(seconds)
 
     def _advance(self, ranks: int) -> None:
         self._done += ranks
@@ -151,11 +146,6 @@ class Session:
             raise NotReadyError(f"{self._doing}: {self._done} of {len(self.run.ranks)} ranks are done")
         return self._view
 
-    @property
-    def aligned(self) -> Aligned | None:
-        """The alignment; None before it is made, and of a run that is still being imported."""
-        return self._aligned
-
     def kept(self, name: str, make: Any) -> Any:
         """The answer kept under `name`, made by `make()` the first time; what is asked under other names does not wait for it."""
         with self._lock:
@@ -172,9 +162,9 @@ class Session:
             raise GoneError(f"{self.path} was removed while it was looked at; import the reports again and open it anew")
 
 
-def understandable(session: Session | None, error: AlltraceError | OSError) -> AlltraceError:
+def understandable(session: Session, error: AlltraceError | OSError) -> AlltraceError:
     """The error to tell: that the run was removed, where that is why a file of it cannot be read."""
-    if session is not None and isinstance(error, InputError | OSError):
+    if isinstance(error, InputError | OSError):
         try:
             session.check_there()
         except GoneError as gone:

@@ -45,13 +45,9 @@ export class Api {
    * @param {string} metric
    * @param {number} level
    * @param {number} index
-   * @returns {Promise<{rows: number, bins: number, values: Uint16Array}>}
    */
   async heat(metric, level, index) {
-    const response = await this.#fetch(`heat?${new URLSearchParams({ metric, level: `${level}`, index: `${index}` })}`, {});
-    const bins = Number(response.headers.get("x-alltrace-bins"));
-    const rows = Number(response.headers.get("x-alltrace-rows"));
-    return { rows, bins, values: new Uint16Array(await response.arrayBuffer()) };
+    return shares(await this.#fetch(`heat?${new URLSearchParams({ metric, level: `${level}`, index: `${index}` })}`, {}));
   }
 
   /**
@@ -61,11 +57,9 @@ export class Api {
    * @param {number} index
    * @param {number[]} ranks
    * @param {AbortSignal} signal
-   * @returns {Promise<{bins: number, values: Uint16Array}>}
    */
   async heatFine(metric, level, index, ranks, signal) {
-    const response = await this.#fetch("heat-fine", this.#body({ metric, level, index, ranks }, signal));
-    return { bins: Number(response.headers.get("x-alltrace-bins")), values: new Uint16Array(await response.arrayBuffer()) };
+    return shares(await this.#fetch("heat-fine", this.#body({ metric, level, index, ranks }, signal)));
   }
 
   /**
@@ -108,6 +102,9 @@ export class Api {
     return response;
   }
 }
+
+/** @param {Response} response a tile of the heat map */
+const shares = async (response) => ({ bins: Number(response.headers.get("x-alltrace-bins")), values: new Uint16Array(await response.arrayBuffer()) });
 
 /** @type {Record<string, any>} */
 const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32Array, u2: Uint16Array, u1: Uint8Array };

@@ -78,16 +78,14 @@ export function shades() {
  * @param {string} none
  */
 function scale(stops, none) {
-  const rgb = stops.map((s) => [1, 3, 5].map((i) => parseInt(s.slice(i, i + 2), 16)));
+  const rgb = stops.map(parts);
   const table = new Uint32Array(257);
   for (let i = 0; i < 256; i++) {
     const at = (i / 255) * (rgb.length - 1);
     const low = Math.min(Math.floor(at), rgb.length - 2);
-    const [r, g, b] = rgb[low].map((v, c) => Math.round(v + (rgb[low + 1][c] - v) * (at - low)));
-    table[i] = (255 << 24) | (b << 16) | (g << 8) | r;
+    table[i] = packed(rgb[low].map((v, c) => Math.round(v + (rgb[low + 1][c] - v) * (at - low))));
   }
-  const [r, g, b] = [1, 3, 5].map((i) => parseInt(none.slice(i, i + 2), 16));
-  table[256] = (255 << 24) | (b << 16) | (g << 8) | r;
+  table[256] = pixel(none);
   return table;
 }
 
@@ -110,19 +108,11 @@ export function theme() {
   return themes[name];
 }
 
-/** @type {Map<string, number>} */
-const pixels = new Map();
+/** @param {string} color `#rrggbb`, as red, green and blue */
+const parts = (color) => [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
 
-/**
- * A colour `#rrggbb` as a pixel of a picture's data.
- * @param {string} color
- */
-export function pixel(color) {
-  let found = pixels.get(color);
-  if (found === undefined) {
-    const [r, g, b] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
-    found = ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
-    pixels.set(color, found);
-  }
-  return found;
-}
+/** @param {number[]} rgb as a pixel of a picture's data */
+const packed = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
+
+/** @param {string} color `#rrggbb`, as a pixel of a picture's data */
+export const pixel = (color) => packed(parts(color));

@@ -5,41 +5,37 @@ import { classColor, pixel, sliceColor } from "./colors.js";
 /** @typedef {import("./types.js").Tile} Tile */
 /** @typedef {{left: number, width: number, start: number, scale: number}} Frame pixels where time begins and ends, ns there, pixels per ns */
 /** @typedef {{rank: number, track: string, tile: Tile, item: number, x: number, y: number, w: number, h: number}} Hit */
+/** @typedef {{text: string, soft: string, lit: Set<string>|null, mark: string}} Style `lit`: only these names are bright */
+/**
+ * Where a tile is drawn: the pixels that it may draw on, and where drawn items are added, to be found under the pointer.
+ * @typedef {{context: CanvasRenderingContext2D, frame: Frame, from: number, to: number, y: number, height: number, style: Style, hits: Hit[]}} Place
+ */
 
 export const LANE = 16;
 export const TABLES = ["kernels", "copies", "graphs", "collectives", "ranges", "api", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp"];
 
 /**
- * @param {CanvasRenderingContext2D} context
  * @param {Tile} tile
- * @param {Frame} frame
- * @param {number} from pixels that this tile may draw on: from, to
- * @param {number} to
- * @param {number} y
- * @param {number} height
- * @param {{text: string, soft: string, lit: Set<string>|null, mark: string}} style `lit`: only these names are bright
- * @param {Hit[]} hits where drawn items are added, to be found under the pointer
+ * @param {Place} place
  */
-export function drawTile(context, tile, frame, from, to, y, height, style, hits) {
+export function drawTile(tile, place) {
+  const { context, from, to, y, height } = place;
   if (to <= from) return;
   context.save();
   context.beginPath();
   context.rect(from, y, to - from, height);
   context.clip();
-  if (tile.kind === "bins") drawBins(context, tile, frame, y, height);
-  else if (tile.kind === "items") drawItems(context, tile, frame, from, to, y, height, style, hits);
-  else drawSamples(context, tile, frame, from, to, y, height, style);
+  if (tile.kind === "bins") drawBins(tile, place);
+  else if (tile.kind === "items") drawItems(tile, place);
+  else drawSamples(tile, place);
   context.restore();
 }
 
 /**
- * @param {CanvasRenderingContext2D} context
  * @param {Tile} tile
- * @param {Frame} frame
- * @param {number} y
- * @param {number} height
+ * @param {Place} place
  */
-function drawBins(context, tile, frame, y, height) {
+function drawBins(tile, { context, frame, y, height }) {
   const bins = tile.arrays.share.length / tile.classes.length;
   const width = 2 ** tile.level;
   const x0 = frame.left + (tile.index * bins * width - frame.start) * frame.scale;
@@ -83,17 +79,10 @@ function binsPicture(tile, bins, height) {
 }
 
 /**
- * @param {CanvasRenderingContext2D} context
  * @param {Tile} tile
- * @param {Frame} frame
- * @param {number} from
- * @param {number} to
- * @param {number} y
- * @param {number} height
- * @param {{text: string, soft: string, lit: Set<string>|null, mark: string}} style
- * @param {Hit[]} hits
+ * @param {Place} place
  */
-function drawItems(context, tile, frame, from, to, y, height, style, hits) {
+function drawItems(tile, { context, frame, from, to, y, height, style, hits }) {
   const { start, length, name, lane, code, count, share } = tile.arrays;
   const rank = Number(tile.track.slice(0, tile.track.indexOf("/")));
   for (let i = 0; i < start.length; i++) {
@@ -141,16 +130,10 @@ function clipped(context, text, room) {
 }
 
 /**
- * @param {CanvasRenderingContext2D} context
  * @param {Tile} tile
- * @param {Frame} frame
- * @param {number} from
- * @param {number} to
- * @param {number} y
- * @param {number} height
- * @param {{text: string, soft: string, lit: Set<string>|null, mark: string}} style
+ * @param {Place} place
  */
-function drawSamples(context, tile, frame, from, to, y, height, style) {
+function drawSamples(tile, { context, frame, from, to, y, height }) {
   const { mean, most } = tile.arrays;
   let top = 0;
   for (const v of most) if (v > top) top = v;
@@ -169,7 +152,6 @@ function drawSamples(context, tile, frame, from, to, y, height, style) {
     const high = Math.max(0, Math.min(1, value / top)) * (height - 3);
     context.fillRect(x, y + height - 1 - high, Math.max(step, 1), high);
   }
-  context.fillStyle = style.soft;
 }
 
 /**

@@ -9,16 +9,15 @@ const MOST_TILES = 12;
 export class FineHeat {
   /**
    * @param {import("./api.js").Api} api
-   * @param {import("./types.js").Run} run
+   * @param {Map<number, number>} rowOf the row of each rank
    * @param {{arrived: () => void, failed: (error: any) => void}} calls
    */
-  constructor(api, run, calls) {
+  constructor(api, rowOf, calls) {
     this.api = api;
-    this.run = run;
+    this.rowOf = rowOf;
     this.calls = calls;
     /** @type {Map<string, FineTile>} */
     this.tiles = new Map();
-    this.rowOf = new Map(run.ranks.map((r, i) => [r.rank, i]));
     this.stop = new AbortController();
     this.asking = "";
     this.failedKey = "";
@@ -75,7 +74,7 @@ export class FineHeat {
     try {
       const found = await this.api.heatFine(metric, level, index, sorted, signal);
       const key = `${metric}/${level}/${index}`;
-      const tile = this.tiles.get(key) ?? { bins: found.bins, values: new Uint16Array(this.run.ranks.length * found.bins), have: new Uint8Array(this.run.ranks.length), picture: null, drawn: "" };
+      const tile = this.tiles.get(key) ?? { bins: found.bins, values: new Uint16Array(this.rowOf.size * found.bins), have: new Uint8Array(this.rowOf.size), picture: null, drawn: "" };
       sorted.forEach((rank, i) => {
         const row = this.rowOf.get(rank) ?? 0;
         tile.values.set(found.values.subarray(i * found.bins, (i + 1) * found.bins), row * found.bins);

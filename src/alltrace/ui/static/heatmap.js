@@ -7,7 +7,7 @@ import { exact } from "./units.js";
 
 /** @typedef {import("./types.js").Run} Run */
 /** @typedef {import("./types.js").Span} Span */
-/** @typedef {{values: Uint16Array, rows: number, bins: number, picture: HTMLCanvasElement|null, drawn: string}} HeatTile */
+/** @typedef {{values: Uint16Array, bins: number, picture: HTMLCanvasElement|null, drawn: string}} HeatTile */
 /** @typedef {{name: string, ranks: number[]}} Group */
 
 const TILE = 512;
@@ -42,7 +42,7 @@ export class HeatMap {
     this.wanted = 0;
     /** @type {{x: number, y: number, to: number}|null} */
     this.drag = null;
-    this.fine = new FineHeat(api, run, { arrived: () => this.draw(), failed: (e) => calls.failed(e) });
+    this.fine = new FineHeat(api, this.rowOf, { arrived: () => this.draw(), failed: (e) => calls.failed(e) });
     this.scroll = h("div", { class: "heat-scroll" }, this.canvas);
     this.scroll.addEventListener("scroll", () => this.#finer && this.draw());
     this.element.append(this.scroll);
@@ -82,7 +82,16 @@ export class HeatMap {
 
   /** @param {number} x */
   #time(x) {
-    return this.span.start + ((x - GUTTER) / Math.max(this.width - GUTTER, 1)) * (this.span.end - this.span.start);
+    return this.span.start + (x - GUTTER) * this.perPixel;
+  }
+
+  get perPixel() {
+    return (this.span.end - this.span.start) / (this.width - GUTTER);
+  }
+
+  /** The level whose bins are as wide as a pixel. */
+  get #level() {
+    return Math.ceil(Math.log2(Math.max(this.perPixel, 1)));
   }
 
   get width() {
@@ -103,9 +112,8 @@ export class HeatMap {
     const context = fit(this.canvas, width, height);
     context.fillStyle = colors.back;
     context.fillRect(0, 0, width, height);
-    const perPixel = (this.span.end - this.span.start) / (width - GUTTER);
-    const asked = Math.ceil(Math.log2(Math.max(perPixel, 1)));
-    const level = Math.max(this.run.grid.level, asked);
+    const { perPixel } = this;
+    const level = Math.max(this.run.grid.level, this.#level);
     const tileNs = 2 ** level * TILE;
     context.save();
     context.beginPath();
@@ -114,11 +122,10 @@ export class HeatMap {
     context.imageSmoothingEnabled = high < 1;
     for (let i = Math.floor(this.span.start / tileNs); i * tileNs < Math.min(this.span.end, this.run.grid.span_ns); i++) {
       const tile = this.#tile(level, i);
-      if (!tile) continue;
       const x = GUTTER + (i * tileNs - this.span.start) / perPixel;
-      context.drawImage(this.#picture(tile), 0, 0, tile.bins, rows.length, x, 0, (tile.bins * 2 ** level) / perPixel, rows.length * high);
+      if (tile) context.drawImage(this.#picture(tile), 0, 0, tile.bins, rows.length, x, 0, (tile.bins * 2 ** level) / perPixel, rows.length * high);
     }
-    if (this.#finer) this.#paintFine(context, asked, perPixel, high);
+    if (this.#finer) this.#paintFine(context);
     context.strokeStyle = colors.soft;
     context.globalAlpha = 0.35;
     if (this.run.steps.length < (width - GUTTER) / 6) {
@@ -141,27 +148,23 @@ export class HeatMap {
 
   /** Whether the view is finer than what is kept of all ranks, and the metric can be asked of events. */
   get #finer() {
-    const perPixel = (this.span.end - this.span.start) / (this.width - GUTTER);
-    return Math.ceil(Math.log2(Math.max(perPixel, 1))) < this.run.grid.level && !this.run.metrics.find((m) => m.name === this.metric)?.scale;
+    return this.#level < this.run.grid.level && !this.run.metrics.find((m) => m.name === this.metric)?.scale;
   }
 
   /**
    * Finer tiles over the coarse ones, as far as they are there.
    * @param {CanvasRenderingContext2D} context
-   * @param {number} level
-   * @param {number} perPixel
-   * @param {number} high
    */
-  #paintFine(context, level, perPixel, high) {
+  #paintFine(context) {
+    const [level, high, perPixel] = [this.#level, this.rowHeight, this.perPixel];
     const tileNs = 2 ** level * TILE;
     const end = Math.min(this.span.end, this.run.grid.span_ns);
     if (end <= this.span.start) return;
     const [first, last] = [Math.floor(this.span.start / tileNs), Math.ceil(end / tileNs) - 1];
     for (let i = first; i <= last; i++) {
       const tile = this.fine.get(this.metric, level, i);
-      if (!tile) continue;
       const x = GUTTER + (i * tileNs - this.span.start) / perPixel;
-      context.drawImage(this.#picture(tile, tile.have), 0, 0, tile.bins, this.shown.length, x, 0, (tile.bins * 2 ** level) / perPixel, this.shown.length * high);
+      if (tile) context.drawImage(this.#picture(tile), 0, 0, tile.bins, this.shown.length, x, 0, (tile.bins * 2 ** level) / perPixel, this.shown.length * high);
     }
     const top = Math.floor(this.scroll.scrollTop / high);
     const rows = this.shown.slice(top, top + Math.ceil(this.scroll.clientHeight / high) + 1);
@@ -235,11 +238,8 @@ export class HeatMap {
     if (told) requestAnimationFrame(() => setTimeout(told));
   }
 
-  /**
-   * @param {HeatTile|import("./heatfine.js").FineTile} tile
-   * @param {Uint8Array} [have] which rows there are; the others are left open
-   */
-  #picture(tile, have) {
+  /** @param {HeatTile|import("./heatfine.js").FineTile} tile its rows that are not there yet are left open */
+  #picture(tile) {
     const want = document.documentElement.dataset.theme ?? "light";
     if (tile.picture && tile.drawn === want) return tile.picture;
     const picture = tile.picture ?? h("canvas");
@@ -253,7 +253,7 @@ export class HeatMap {
       for (const rank of this.shown) {
         const row = this.rowOf.get(rank) ?? 0;
         const from = row * tile.bins;
-        if (have && !have[row]) {
+        if ("have" in tile && !tile.have[row]) {
           pixels.fill(0, to, (to += tile.bins));
           continue;
         }
@@ -275,18 +275,12 @@ export class HeatMap {
    * @param {number} ns
    */
   value(rank, ns) {
-    const perPixel = (this.span.end - this.span.start) / (this.width - GUTTER);
-    const asked = Math.ceil(Math.log2(Math.max(perPixel, 1)));
     const row = this.rowOf.get(rank) ?? 0;
-    const at = Math.floor(ns / 2 ** asked);
-    const fine = asked < this.run.grid.level ? this.fine.get(this.metric, asked, Math.floor(at / TILE)) : undefined;
-    if (fine?.have[row]) {
-      const share = fine.values[row * fine.bins + (at % TILE)];
-      return share === undefined || share === NO_DATA ? null : share / 65534;
-    }
-    const level = Math.max(this.run.grid.level, asked);
+    let level = this.#level;
+    const fine = level < this.run.grid.level ? this.fine.get(this.metric, level, Math.floor(ns / 2 ** level / TILE)) : undefined;
+    if (!fine?.have[row]) level = Math.max(this.run.grid.level, level);
     const bin = Math.floor(ns / 2 ** level);
-    const tile = this.tiles.get(`${this.metric}/${level}/${Math.floor(bin / TILE)}`);
+    const tile = fine?.have[row] ? fine : this.tiles.get(`${this.metric}/${level}/${Math.floor(bin / TILE)}`);
     const value = tile?.values[row * tile.bins + (bin % TILE)];
     return value === undefined || value === NO_DATA ? null : value / 65534;
   }
@@ -323,7 +317,7 @@ export class HeatMap {
         this.look({ start: this.#time(Math.min(drag.x, drag.to)), end: this.#time(Math.max(drag.x, drag.to)) });
       } else {
         const rank = rankAt(at(e).y);
-        if (rank !== undefined) this.calls.opened?.(rank, this.#time(drag.x), (this.span.end - this.span.start) / (this.width - GUTTER));
+        if (rank !== undefined) this.calls.opened?.(rank, this.#time(drag.x), this.perPixel);
       }
     });
     this.canvas.addEventListener("dblclick", () => this.look({ start: 0, end: this.run.grid.span_ns }));
@@ -337,15 +331,16 @@ export class HeatMap {
       { passive: false },
     );
     this.canvas.addEventListener("keydown", (e) => {
-      const length = this.span.end - this.span.start;
       const middle = (this.span.start + this.span.end) / 2;
+      const pan = (/** @type {number} */ by) => this.look({ start: this.span.start + by, end: this.span.end + by });
+      const sixth = (this.span.end - this.span.start) / 6;
       if (e.ctrlKey || e.metaKey || e.altKey) return;
       if (e.key === "w") this.zoom(0.7, middle);
       else if (e.key === "s") this.zoom(1 / 0.7, middle);
-      else if (e.key === "a" || e.key === "ArrowLeft") this.look({ start: this.span.start - length / 6, end: this.span.end - length / 6 });
-      else if (e.key === "d" || e.key === "ArrowRight") this.look({ start: this.span.start + length / 6, end: this.span.end + length / 6 });
+      else if (e.key === "a" || e.key === "ArrowLeft") pan(-sixth);
+      else if (e.key === "d" || e.key === "ArrowRight") pan(sixth);
       else if (e.key === "Home" || e.key === "0") this.look({ start: 0, end: this.run.grid.span_ns });
-      else if (e.key === "Enter") this.calls.opened?.(this.shown[0], middle, length / (this.width - GUTTER));
+      else if (e.key === "Enter") this.calls.opened?.(this.shown[0], middle, this.perPixel);
       else return;
       e.preventDefault();
     });

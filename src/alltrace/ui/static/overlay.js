@@ -8,11 +8,10 @@ import { exact } from "./units.js";
  * What lies over the tracks: steps, the selected range, arrows, cursors.
  * @param {import("./timeline.js").Timeline} timeline
  * @param {CanvasRenderingContext2D} context
- * @param {ReturnType<typeof theme>} colors
- * @param {number} scrolled
- * @param {number} height
  */
-export function overlay(timeline, context, colors, scrolled, height) {
+export function overlay(timeline, context) {
+  const { height } = timeline;
+  const colors = theme();
   context.save();
   context.beginPath();
   context.rect(timeline.left, 0, timeline.width - timeline.left, height);
@@ -32,7 +31,7 @@ export function overlay(timeline, context, colors, scrolled, height) {
     context.fillRect(timeline.x(timeline.range.start), 0, Math.max((timeline.range.end - timeline.range.start) / timeline.perPixel, 1), height);
     context.globalAlpha = 1;
   }
-  arrows(timeline, context, colors, scrolled);
+  arrows(timeline, context);
   timeline.cursors.forEach((ns, i) => {
     const x = Math.round(timeline.x(ns)) + 0.5;
     context.strokeStyle = i ? colors.high : colors.link;
@@ -49,17 +48,14 @@ export function overlay(timeline, context, colors, scrolled, height) {
  * The frame of the chosen event, the arrow from its call, and those from who was last to all others.
  * @param {import("./timeline.js").Timeline} timeline
  * @param {CanvasRenderingContext2D} context
- * @param {ReturnType<typeof theme>} colors
- * @param {number} scrolled
  */
-function arrows(timeline, context, colors, scrolled) {
-  const found = timeline.facts;
+function arrows(timeline, context) {
+  const { facts: found, scrolled } = timeline;
   if (!found) return;
   const rowOf = (/** @type {number} */ rank, /** @type {string} */ key) => timeline.rows.find((r) => r.rank === rank && r.key === key && !r.head) ?? timeline.rows.find((r) => r.rank === rank && r.head);
   const middle = (/** @type {import("./timeline.js").Row} */ r) => r.y - scrolled + Math.min(r.height / 2, LANE / 2 + 1);
   const own = timeline.rows.filter((r) => r.rank === found.rank && r.key === found.track);
-  context.strokeStyle = colors.high;
-  context.fillStyle = colors.high;
+  context.strokeStyle = context.fillStyle = theme().high;
   context.lineWidth = 2;
   const { start, end } = found.span;
   for (const row of own) {
@@ -86,9 +82,7 @@ function arrows(timeline, context, colors, scrolled) {
   for (const m of members) {
     const there = m.certain ? rowOf(m.rank, key) : null; // what the clocks cannot tell is not drawn
     if (there && ((there.y > top && there.y < bottom) || (origin.y > top && origin.y < bottom))) arrow(context, timeline.x(last.start), middle(origin), timeline.x(found.instance.last_arrival), middle(there));
-    if (there) {
-      context.fillRect(timeline.x(m.start), middle(there) + 4, Math.max(m.wait_ns / timeline.perPixel, 0.5), 3);
-    }
+    if (there) context.fillRect(timeline.x(m.start), middle(there) + 4, Math.max(m.wait_ns / timeline.perPixel, 0.5), 3);
   }
   context.globalAlpha = 1;
 }

@@ -6,6 +6,7 @@ import { tip } from "./dom.js";
 /** @typedef {{name: string, kind: string, value: number}} Ceiling */
 /** @typedef {{precision: string, level: string, chosen: number, weighed: boolean}} Look */
 /** @typedef {{x0: number, x1: number, y0: number, y1: number}} Extent decades */
+/** @typedef {{e: Extent, X: (v: number) => number, Y: (v: number) => number, width: number, height: number}} Scales what is shown, the pixels of a value, the picture's size */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [74, 12, 12, 44];
 const SCALES = /** @type {[number, string][]} */ ([[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]);
@@ -51,9 +52,7 @@ export class RoofPicture {
     this.ceilings = [];
     /** @type {Look} */
     this.look = { precision: "", level: "", chosen: -1, weighed: false };
-    /** @type {Extent|null} */
-    this.extent = null;
-    this.zoomed = false;
+    this.extent = this.#fitted();
     this.focused = 0;
     this.watcher = new ResizeObserver(() => this.draw());
     this.watcher.observe(this.element);
@@ -81,7 +80,6 @@ export class RoofPicture {
 
   whole() {
     this.extent = this.#fitted();
-    this.zoomed = false;
     this.draw();
   }
 
@@ -117,11 +115,12 @@ export class RoofPicture {
 
   draw() {
     const { width, height } = this.#size;
-    const e = this.extent ?? this.#fitted();
+    const e = this.extent;
     const X = (/** @type {number} */ v) => LEFT + ((log(v) - e.x0) / (e.x1 - e.x0)) * (width - LEFT - RIGHT);
     const Y = (/** @type {number} */ v) => TOP + ((e.y1 - log(v)) / (e.y1 - e.y0)) * (height - TOP - BOTTOM);
-    const parts = [...this.#axes(e, X, Y, width, height), ...this.#roofs(e, X, Y, width)];
-    const marks = this.points.map((p, i) => this.#mark(p, i, X, Y));
+    const scales = { e, X, Y, width, height };
+    const parts = [...this.#axes(scales), ...this.#roofs(scales)];
+    const marks = this.points.map((p, i) => this.#mark(p, i, X(p.x), Y(p.y)));
     const clip = svg("clipPath", { id: "roof-clip" }, svg("rect", { x: LEFT, y: TOP, width: width - LEFT - RIGHT, height: height - TOP - BOTTOM }));
     const order = marks.map((m, i) => ({ m, r: this.#radius(this.points[i]) })).sort((a, b) => b.r - a.r);
     this.element.replaceChildren(
@@ -130,14 +129,8 @@ export class RoofPicture {
     );
   }
 
-  /**
-   * @param {Extent} e
-   * @param {(v: number) => number} X
-   * @param {(v: number) => number} Y
-   * @param {number} width
-   * @param {number} height
-   */
-  #axes(e, X, Y, width, height) {
+  /** @param {Scales} scales */
+  #axes({ e, X, Y, width, height }) {
     const parts = [];
     const every = (/** @type {number} */ decades, /** @type {number} */ room) => Math.max(1, Math.ceil(decades / Math.max(room / 46, 1)));
     for (let d = Math.ceil(e.x0), by = every(e.x1 - e.x0, width - LEFT); d <= e.x1; d += by) {
@@ -157,12 +150,9 @@ export class RoofPicture {
 
   /**
    * The ceilings: those of the chosen precision and level strong, the others faint.
-   * @param {Extent} e
-   * @param {(v: number) => number} X
-   * @param {(v: number) => number} Y
-   * @param {number} width
+   * @param {Scales} scales
    */
-  #roofs(e, X, Y, width) {
+  #roofs({ e, X, Y, width }) {
     const parts = [];
     const strong = (/** @type {Ceiling} */ c) => c.name === this.look.precision || c.name === this.look.level || (this.look.level === "all" && c.kind === "memory");
     const own = this.#compute.find((c) => c.name === this.look.precision);
@@ -206,11 +196,11 @@ export class RoofPicture {
   /**
    * @param {Point} p
    * @param {number} i
-   * @param {(v: number) => number} X
-   * @param {(v: number) => number} Y
+   * @param {number} x
+   * @param {number} y
    */
-  #mark(p, i, X, Y) {
-    const [x, y, r] = [X(p.x), Y(p.y), this.#radius(p)];
+  #mark(p, i, x, y) {
+    const r = this.#radius(p);
     const facts = {
       class: `roof-point roof-${p.under ?? "unknown"}${p.of === this.look.chosen ? " chosen" : ""}`,
       "data-of": p.of,
@@ -238,7 +228,7 @@ export class RoofPicture {
   /** @param {KeyboardEvent} e */
   #key(e) {
     if (e.ctrlKey || e.metaKey || e.altKey || !this.points.length) return;
-    const middle = this.extent ?? this.#fitted();
+    const middle = this.extent;
     const go = (/** @type {number} */ to) => {
       this.focused = Math.max(0, Math.min(this.points.length - 1, to));
       for (const m of this.element.querySelectorAll(".roof-point")) {
@@ -274,7 +264,7 @@ export class RoofPicture {
     e.preventDefault();
     const box = this.element.getBoundingClientRect();
     const { width, height } = this.#size;
-    const now = this.extent ?? this.#fitted();
+    const now = this.extent;
     const x = now.x0 + ((e.clientX - box.left - LEFT) / (width - LEFT - RIGHT)) * (now.x1 - now.x0);
     const y = now.y1 - ((e.clientY - box.top - TOP) / (height - TOP - BOTTOM)) * (now.y1 - now.y0);
     this.#zoom(Math.exp(Math.max(-200, Math.min(200, e.deltaY || e.deltaX)) / 500), x, y);
@@ -286,10 +276,9 @@ export class RoofPicture {
    * @param {number} y
    */
   #zoom(factor, x, y) {
-    const now = this.extent ?? this.#fitted();
+    const now = this.extent;
     const by = Math.max(0.2 / (now.x1 - now.x0), Math.min(factor, 24 / (now.x1 - now.x0)));
     this.extent = { x0: x - (x - now.x0) * by, x1: x + (now.x1 - x) * by, y0: y - (y - now.y0) * by, y1: y + (now.y1 - y) * by };
-    this.zoomed = true;
     this.draw();
   }
 }

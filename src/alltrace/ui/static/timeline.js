@@ -306,12 +306,11 @@ export class Timeline {
     const tileNs = 2 ** level * TILE_BINS;
     const [first, last] = [Math.max(0, Math.floor(this.span.start / tileNs)), Math.max(0, Math.floor(Math.min(this.span.end, this.whole - 1) / tileNs))];
     const rows = this.visible();
-    const { scrolled } = this;
     const style = { text: document.documentElement.dataset.theme === "dark" ? "#f2f5f8" : "#101820", soft: colors.soft, lit: this.lit, mark: colors.mark };
     this.hits = [];
     let grown = false;
     for (const row of rows) {
-      const y = row.y - scrolled;
+      const y = row.y - this.scrolled;
       if (row.head) {
         context.fillStyle = colors.panel;
         context.fillRect(left, y, width - left, row.height);
@@ -332,14 +331,14 @@ export class Timeline {
         let to = tile.level === level ? from + wide : from + tileNs;
         for (let k = i + 1; tile.level !== level && k <= last && this.store.best(row.id, level, k) === tile; k++) to = (k + 1) * tileNs;
         const [x0, x1] = [Math.max(left, Math.round(this.x(from))), Math.min(width, Math.round(this.x(to)))];
-        drawTile(context, tile, frame, x0, x1, y, row.height, style, this.hits);
+        drawTile(tile, { context, frame, from: x0, to: x1, y, height: row.height, style, hits: this.hits });
       }
       context.fillStyle = colors.line;
       context.globalAlpha = 0.5;
       context.fillRect(left, Math.round(y + row.height) - 0.5, width - left, 0.5);
       context.globalAlpha = 1;
     }
-    overlay(this, context, colors, scrolled, height);
+    overlay(this, context);
     this.#labelRows(rows);
     drawRuler(this.rulerCanvas, width, left, this.span, this.ctx.run.steps);
     for (const [label, ns] of /** @type {[HTMLElement, number][]} */ ([[this.from, this.span.start], [this.to, this.span.end]])) {

@@ -3,7 +3,6 @@
  * What the server answers, for the type checker.
  *
  * @typedef {{name: string, unit: string|null, doc?: string}} Column
- * @typedef {string|number|boolean|null|Object} Cell
  * @typedef {{columns: Column[], rows: any[][], total_rows: number, notes: string[], extra?: Record<string, any[]>, figure?: any}} Answer
  * @typedef {{rank: number, local_rank: number, host: string, devices: string[], rows: number, tables: string[]}} RankFacts
  * @typedef {{step: number, start: number, end: number, kind: string, mean_ns: number, longest_ns: number}} Step

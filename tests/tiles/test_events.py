@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alltrace.tiles.lanes import MOST_LANES, lanes_of
+from alltrace.tiles.events import MOST_LANES, lanes_of
 
 
 def lanes(pairs):
