@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alltrace.synth.faults import SlowRank
+from alltrace.synth.faults.compute import SlowRank
 from alltrace.synth.scenario import Environment, Layout, Links, Scenario, Work
 from alltrace.trace.errors import UsageError
 
