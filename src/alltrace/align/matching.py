@@ -15,7 +15,7 @@ import numpy as np
 
 from alltrace.align.coarse_clocks import WINDOW_NS, Timing, common_time, pair_keys
 from alltrace.align.communicator_inference import inferred
-from alltrace.align.instances import clusters, filled
+from alltrace.align.instances import clusters, filled, pair
 from alltrace.align.operations import Operations, flatten
 from alltrace.align.schema import MEMBERS, Group
 from alltrace.trace.distinct import rows_by
@@ -147,7 +147,7 @@ def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: N
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order)) - np.repeat(heads, many)
         equal = (most == least)[found]
-        told, found = told[equal], _pair(found, place)[equal]
+        told, found = told[equal], pair(found, place)[equal]
         found = np.unique(found, return_inverse=True)[1].reshape(-1)
     number[told] = found
     confidence[told] = _SURE
@@ -158,7 +158,7 @@ def by_time(operations: Operations, timing: Timing, number: NDArray[np.int64], c
     rows = np.flatnonzero((number < 0) & (operations.communicator >= 0) & (operations.paired == 0))
     if not len(rows):
         return
-    group = _pair(operations.communicator[rows], timing.component[rows])
+    group = pair(operations.communicator[rows], timing.component[rows])
     token, rank = operations.token[rows], operations.rank[rows]
     start, end, synchronising = timing.start[rows], timing.end[rows], operations.synchronising[rows]
     ranks = np.array(sorted(timing.scale_ns))
@@ -234,11 +234,6 @@ def _spacing(
     result = np.empty(len(end))
     result[order] = np.minimum(low, 4 * _OTHERS_LOOSEST_NS)[kinds]
     return result
-
-
-def _pair(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    pair: NDArray[np.int64] = first * (int(second.max(initial=0)) + 1) + second
-    return pair
 
 
 def _mutual(instance: NDArray[np.int64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -347,8 +342,7 @@ def _notes(
     if operations is None:
         return ()
     if operations.calls_only:
-        many = sum(operations.calls_only.values())
-        notes.append(f"{many} communication calls have no kernel in the reports, so they are not matched")
+        notes.append(f"{operations.calls_only} communication calls have no kernel in the reports, so they are not matched")
     if guessed:
         notes.append(
             f"communicators are inferred from times ({guessed} of them), because the reports do not name them; groups that work in "

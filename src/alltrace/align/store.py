@@ -63,12 +63,13 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         InputError: A file of the run is damaged.
     """
     if run.alignment is not None:
-        return _as_aligned(run.alignment)
+        kept: Aligned = run.alignment
+        return kept
     plain = Run(run.path)
     reason = _nothing_to_do(plain)
     if reason is not None:
-        run.alignment = Aligned(run, (reason,))
-        return _as_aligned(run.alignment)
+        run.alignment = made = Aligned(run, (reason,))
+        return made
     found = next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
     if found is None:
         found = run.path / ALIGN if os.access(run.path, os.W_OK) else own_folder(default_folder()) / _name(plain)
@@ -88,13 +89,8 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         raise InputError(found, found="the alignment was changed while it was made", advice="ask again")
     _apply(plain, overlay)
     run.adopt(overlay)
-    run.alignment = Aligned(run)
-    return _as_aligned(run.alignment)
-
-
-def _as_aligned(alignment: Any) -> Aligned:
-    found: Aligned = alignment
-    return found
+    run.alignment = made = Aligned(run)
+    return made
 
 
 def _apply(run: Run, overlay: Overlay) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.replay.rank_graph import HOST
+from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
@@ -306,8 +307,8 @@ def likes(members: Any) -> Int64:
     instance = members.column("instance").to_numpy()
     if not len(instance):
         return np.zeros(0, np.int64)
-    op = members.column("op").combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    size = members.column("bytes").combine_chunks().fill_null(-1).to_numpy(zero_copy_only=False)
+    op = coded(members.column("op"))[1]
+    size = integers(members.column("bytes"), -1)
     first = np.unique(instance, return_index=True)[1]
     table = np.stack([op[first], size[first], members.column("members").to_numpy()[first]]).astype(np.int64)
     codes = np.full(int(instance.max()) + 1, -1, np.int64)

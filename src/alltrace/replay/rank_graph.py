@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.replay.work import COMPUTE, COPY, OTHER, TRANSFER, UNKNOWN, Waits, Work, filled, read
+from alltrace.replay.work import COMPUTE, COPY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
+from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _host_meetings(rank: RankTables, matched: Int64, placed: set[int]) -> list[t
     if not len(left):
         return []
     table = rank.table("collectives", ("start", "api_start", "api_end")).take(pa.array(left))
-    start, begin, end = (filled(table.column(c)) for c in ("start", "api_start", "api_end"))
+    start, begin, end = (integers(table.column(c), UNKNOWN) for c in ("start", "api_start", "api_end"))
     found = [
         (b, max(b, e), r)
         for s, b, e, r in zip(start.tolist(), begin.tolist(), end.tolist(), left.tolist(), strict=True)
