@@ -12,8 +12,8 @@ from tests.align.collectives import Made, collected, pipeline, quality, simulate
 
 from alltrace.align import matching
 from alltrace.align.matching import match, step_anchors
-from alltrace.align.schema import MEMBERS
 from alltrace.api import open_run
+from alltrace.run.overlay import MEMBERS
 from alltrace.synth import write_run
 
 ANONYMOUS = ("communicator", "bytes", "group_size")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from alltrace.align.schema import MEMBERS, STEPS, Group
+from alltrace.align.schema import Group
+from alltrace.run.overlay import MEMBERS, STEPS
 from alltrace.run.parquet import read_parquet
 
 if TYPE_CHECKING:

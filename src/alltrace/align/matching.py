@@ -17,7 +17,8 @@ from alltrace.align.coarse_clocks import WINDOW_NS, Timing, common_time, pair_ke
 from alltrace.align.communicator_inference import inferred
 from alltrace.align.instances import clusters, filled, pair
 from alltrace.align.operations import Operations, flatten
-from alltrace.align.schema import MEMBERS, Group
+from alltrace.align.schema import Group
+from alltrace.run.overlay import MEMBERS
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:

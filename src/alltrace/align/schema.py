@@ -1,51 +1,15 @@
-"""The tables of an alignment, and its facts."""
+"""The facts of an alignment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from alltrace.trace.schema import Column, Table
-
 if TYPE_CHECKING:
     from alltrace.run.manifest import Clock, LogMatch
 
 SOURCES = ("kernels", "api", "ranges", "marks", "collectives", "mpi")
 """The event tables that an alignment is made from."""
-
-MEMBERS = Table(
-    "members",
-    "One rank's operation within a matched instance; an instance has at least two rows, of different ranks.",
-    (
-        Column("instance", "int64", None, "number of the instance, 0-based, in order of its first end"),
-        Column("communicator", "int64", None, "number of the communicator over all ranks, row of `groups` in alignment.json"),
-        Column("ordinal", "int64", None, "place of the instance among those of its communicator"),
-        Column("rank", "int32", None, "rank"),
-        Column("row", "int64", None, "row of the rank's `collectives`"),
-        Column("start", "time", "ns", "start on the device, or of the call where only that is known; time of the rank's files"),
-        Column("end", "time", "ns", "end, likewise"),
-        Column("confidence", "float64", None, "1 for an identity from the profiler; less for an inferred match"),
-    ),
-    (),
-    None,
-)
-
-STEPS = Table(
-    "steps",
-    "One training step of one rank.",
-    (
-        Column("rank", "int32", None, "rank"),
-        Column("step", "int64", None, "number of the step, equal on all ranks; from the program's name of it where it has one"),
-        Column("start", "time", "ns", "start on the host, time of the rank's files"),
-        Column("end", "time", "ns", "end on the host"),
-        Column("device_start", "time", "ns", "first start of the device work launched in it; null without any"),
-        Column("device_end", "time", "ns", "last end of that work"),
-        Column("kind", "enum", None, "step, warm-up or checkpoint"),
-        Column("source", "enum", None, "what it was found by: range, kernels, collectives, or log for the training log"),
-    ),
-    (),
-    None,
-)
 
 
 @dataclass(frozen=True)

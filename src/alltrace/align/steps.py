@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.align.schema import STEPS
 from alltrace.engine.tasks import remote, run_tasks
+from alltrace.run.overlay import STEPS
 from alltrace.run.store import Run, StoredRank
 from alltrace.trace.arrays import coded, integers
 

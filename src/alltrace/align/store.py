@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
-from alltrace.align.schema import SOURCES, STEPS, Alignment
+from alltrace.align.schema import SOURCES, Alignment
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.clock import ClockMap
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_json, write_manifest
-from alltrace.run.overlay import ALIGN, FACTS, Overlay, collectives_file, find_overlay, signature
+from alltrace.run.overlay import ALIGN, FACTS, STEPS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder

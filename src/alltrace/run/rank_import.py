@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.compute as pc
 
 from alltrace.readers.registry import open_report
-from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, rank_folder, rank_to_json, write_json
+from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, plain, rank_folder, write_json
 from alltrace.run.parquet import read_parquet, write_parquet
 from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
@@ -338,7 +338,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[_Piece],
         open_end_ns=piece.open_end_ns,
         warnings=warnings,
     )
-    write_json(piece.folder / RANK_RECORD, {"signature": task.signatures[plan.rank], "rank": rank_to_json(rank)})
+    write_json(piece.folder / RANK_RECORD, {"signature": task.signatures[plan.rank], "rank": plain(rank)})
     _sync(piece.folder)
     place = run / rank_folder(plan.rank)
     shutil.rmtree(place, ignore_errors=True)

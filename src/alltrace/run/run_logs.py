@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +43,6 @@ _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
 _FROM_CALL = 4
 
 
-@dataclass(frozen=True)
-class FoundLogs:
-    """For each rank that has calls how its log was found, `process` or `rank`; and what a reader must know."""
-
-    found_by: dict[int, str]
-    notes: tuple[str, ...]
-
-
 def import_logs(
     output: Path, manifest: Manifest, nccl: Sequence[str], training: Sequence[str], jobs: int | None
 ) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
@@ -77,9 +68,9 @@ def import_logs(
     if nccl or training:
         (draft / "calls").mkdir(parents=True)
         if nccl:
-            found = _import_nccl(draft, manifest, expand(nccl), jobs, records)
-            write_json(draft / _RANKS, {str(r): how for r, how in found.found_by.items()})
-            notes += found.notes
+            found, more = _import_nccl(draft, manifest, expand(nccl), jobs, records)
+            write_json(draft / _RANKS, {str(r): how for r, how in found.items()})
+            notes += more
         if training:
             notes += _import_training(draft, expand(training), jobs, records)
     shutil.rmtree(place, ignore_errors=True)
@@ -113,7 +104,10 @@ def _record(path: str, kind: str, records: int) -> LogRecord:
     return LogRecord(path, kind, size, digest, records)
 
 
-def _import_nccl(draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]) -> FoundLogs:
+def _import_nccl(
+    draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]
+) -> tuple[dict[int, str], tuple[str, ...]]:
+    """For each rank that has calls how its log was found, `process` or `rank`; and what a reader must know."""
     with LogFolder() as folder:
         logs = read_nccl_logs(paths, calls_to=folder, times=True, jobs=jobs)
         kind = "CALL" if logs.uses_calls_of_trace else "COLL"
@@ -126,7 +120,7 @@ def _import_nccl(draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: i
     if broken:
         others = f"; so it is with {len(broken) - 1} more of NCCL's logs" if len(broken) > 1 else ""
         notes = (*notes, f"{path_text(broken[0].path)}: {broken[0].damage}{others}")
-    return FoundLogs(found, notes)
+    return found, notes
 
 
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
