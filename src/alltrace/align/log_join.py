@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
-from alltrace.align.log_join_result import Joined
 from alltrace.align.logged_units import Units, units_of
 from alltrace.align.nccl_names import POINT_TO_POINT
+from alltrace.align.schema import Joined
 from alltrace.run.manifest import LogMatch
 from alltrace.run.run_logs import found_by, logged_calls
 from alltrace.trace.arrays import coded, integers

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
-from alltrace.align.schema import SOURCES, Alignment
+from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.clock import ClockMap
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_json, write_manifest
@@ -35,8 +35,6 @@ from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from alltrace.align.log_join_result import Joined
 
 _NO_MEMBERS = (
     "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
@@ -157,7 +155,6 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
 def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
     """Write the tables of the alignment into `draft`; returns its facts."""
     from alltrace.align.clocks import place_ranks, solve
-    from alltrace.align.log_join_result import NEARLY_ALL
     from alltrace.align.matching import match
     from alltrace.align.members import evidence_of, meet
 
@@ -215,8 +212,6 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
 def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tuple[Joined, Names]:
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
-
-    from alltrace.align.log_join_result import Joined
 
     if not any(log.kind == "nccl" for log in run.manifest.logs):
         return Joined(tables), names

@@ -249,15 +249,7 @@ class _Builder:
         call = np.array([e[2] for e in self._events if e[1] == 1], np.int64)
         if not len(call):
             return
-        begun, end, on = waits.start[call], waits.end[call], waits.track[call]
-        ended = []
-        for track in range(len(w.tracks)):
-            low, high = int(self._bounds[track]), int(self._bounds[track + 1])
-            by_launch = np.searchsorted(self._ordered[low:high], begun, "right")
-            by_end = np.searchsorted(np.maximum.accumulate(self._end[low:high]), end, "right")
-            place = low + np.minimum(by_launch, by_end) - 1
-            ended.append(np.where((place >= low) & ((on < 0) | (on == track)), place, -1))
-        found = np.array(ended).reshape(len(w.tracks), len(call))
+        begun, end, found = waits.start[call], waits.end[call], self._awaited[:, call]
         moments = np.where(found >= 0, self._end[found] if len(self._end) else UNKNOWN, UNKNOWN)
         latest = moments.max(axis=0) if len(w.tracks) else np.full(len(call), UNKNOWN)
         waiting = latest >= begun
@@ -369,12 +361,15 @@ class _Builder:
         marked = np.zeros(len(w.start), np.bool_)
         for others in (self._binding, self._told_by):
             marked[others[others >= 0]] = True
+        # of each track and wait of the host the last piece that it can have waited for, -1 for none
+        self._awaited = np.full((len(w.tracks), len(waits.start)), -1, np.int64)
         for track in range(len(w.tracks)):
             low, high = int(self._bounds[track]), int(self._bounds[track + 1])
             by_launch = np.searchsorted(self._ordered[low:high], waits.start, "right")
             by_end = np.searchsorted(np.maximum.accumulate(self._end[low:high]), waits.end, "right")
             at = low + np.minimum(by_launch, by_end) - 1
-            marked[at[(at >= low) & ((waits.track < 0) | (waits.track == track))]] = True
+            self._awaited[track] = np.where((at >= low) & ((waits.track < 0) | (waits.track == track)), at, -1)
+        marked[self._awaited[self._awaited >= 0]] = True
         return marked
 
     def _cuts(self, waited: NDArray[np.bool_]) -> NDArray[np.bool_]:

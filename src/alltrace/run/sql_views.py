@@ -84,7 +84,9 @@ def connect(run: Run, tables: Sequence[str] | None = None, *, ids: bool = False)
     left_out = run.left_out()
     wanted = [TABLES[t] for t in (TABLES if tables is None else tables) if t not in left_out]
     _make_ranks(connection, run)
-    _make_names(connection, run)
+    connection.register("_names", run.name_table())
+    connection.execute("CREATE TABLE names AS SELECT id, value FROM _names")
+    connection.unregister("_names")
     try:
         for table in wanted:
             if table.name != "names":
@@ -125,25 +127,16 @@ def _make_ranks(connection: Any, run: Run) -> None:
     connection.execute(
         "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, end_ns BIGINT)"
     )
-    rows = []
+    connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE)")
+    rows, clocks = [], []
     for r in run.ranks:
         clock = clock_map(run.manifest, r)
-        start = None if r.start_ns is None else clock.apply_one(r.start_ns)
-        end = None if r.end_ns is None else clock.apply_one(r.end_ns)
+        start, end = (None if time is None else clock.apply_one(time) for time in (r.start_ns, r.end_ns))
         rows.append((r.rank, r.local_rank, r.host, r.rank_source, start, end))
+        clocks.append((r.rank, r.host, clock.shift_ns, clock.drift))
     if rows:
         connection.executemany("INSERT INTO ranks VALUES (?, ?, ?, ?, ?, ?)", rows)
-    connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE)")
-    clocks = [(r.rank, r.host, c.shift_ns, c.drift) for r in run.ranks for c in [clock_map(run.manifest, r)]]
-    if clocks:
         connection.executemany("INSERT INTO _clocks VALUES (?, ?, ?, ?)", clocks)
-
-
-def _make_names(connection: Any, run: Run) -> None:
-    names = run.name_table()
-    connection.register("_names", names)
-    connection.execute("CREATE TABLE names AS SELECT id, value FROM _names")
-    connection.unregister("_names")
 
 
 def _view_sql(run: Run, table: Table, *, ids: bool = False) -> str:
