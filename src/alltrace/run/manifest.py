@@ -353,6 +353,8 @@ def _record(kind: Any, facts: Any) -> Any:
             read[name] = readers[name](value)
         except _WrongError:
             raise TypeError(f"{kind.__name__}.{name} is {value!r:.60}") from None
+    if lacking := readers.keys() - read.keys():
+        raise TypeError(f"{kind.__name__} lacks {min(lacking)}")
     return kind(**read)
 
 

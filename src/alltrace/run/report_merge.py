@@ -45,7 +45,7 @@ def join_pieces(parts: Sequence[tuple[Path, int, Mapping[str, int]]], output: Pa
     maps, dictionaries = _join_dictionaries([folder for folder, _, _ in parts])
     for name, table in dictionaries.items():
         joined.write_dictionary(name, table)
-    for group in grouped(("marks", *(t for t in EVENT_TABLES if t != "marks"))):
+    for group in grouped(EVENT_TABLES):
         with Sinks({0: joined}, spill, DEFAULT_MEMORY_BYTES) as sinks:
             for name, (i, (folder, shift, counts)) in product(group, enumerate(parts)):
                 if not counts.get(name):
