@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     Relations = dict[int, tuple[int, ClockLine]]  # of a rank to the one above it in its tree
 
 _KEYS = 1 << 15
-WINDOW_NS = 1.5e9
+_WINDOW_NS = 1.5e9
+"""How far stamps can be off."""
 _MARGIN_NS = 10**12
 _TRIES = 4
 _WIDEST_KNOWN_NS = 60_000.0
@@ -51,24 +52,17 @@ class Timing:
     certainty: dict[int, float]
 
 
-def common_time(
-    operations: Operations, *, stamped: bool, expected_ns: Mapping[int, float] | None = None, window_ns: float = WINDOW_NS
-) -> Timing:
+def common_time(operations: Operations, *, stamped: bool) -> Timing:
     """Relate the ranks.
 
     Args:
         operations: The operations of all ranks.
         stamped: Whether the shifts are roughly right; else any offset is possible.
-        expected_ns: For each rank how far its times are behind, from an anchor such as steps.
-        window_ns: How far offsets can be from the expected.
     """
     ranks = np.unique(operations.rank).tolist()
     zero = float(operations.shifted_end.min() if len(operations) else 0) - _MARGIN_NS
     start, end = (t.astype(np.float64) - zero for t in (operations.shifted_start, operations.shifted_end))
-    if expected_ns:
-        late = np.array([expected_ns.get(r, 0.0) for r in ranks])[np.searchsorted(ranks, operations.rank)]
-        start, end = start + late, end + late
-    window = window_ns if stamped or expected_ns else None
+    window = _WINDOW_NS if stamped else None
     parent: Relations = {}
     component = np.arange(ranks[-1] + 1 if ranks else 0)  # of each rank; to begin with each is alone
 

@@ -244,7 +244,7 @@ def _collect_all(
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
     broken: dict[int, AlltraceError] = {}
     # in this process the run's names are read once
-    work = partial(_collected, run) if jobs == 1 else _collect_one
+    work = partial(_collected, run if jobs == 1 else None)
     for outcome in run_tasks(work, tasks, jobs=jobs, progress=progress):
         if outcome.error is not None:
             broken[tasks[outcome.index].rank] = outcome.error
@@ -261,15 +261,11 @@ def _collect_all(
     return tables, Names([*run.name_files(), draft / NAMES]), notes
 
 
-def _collect_one(task: _Task, advance: Callable[[int], None]) -> Any:
+def _collected(run: Run | None, task: _Task, advance: Callable[[int], None]) -> Any:
     """Writes the collectives of one rank; returns the strings that they refer to, as a table of names."""
-    return _collected(Run(task.run), task, advance)
-
-
-def _collected(run: Run, task: _Task, advance: Callable[[int], None]) -> Any:
     from alltrace.align.evidence import collect
 
-    rank = run.rank(task.rank)
+    rank = (run or Run(task.run)).rank(task.rank)
     rank.clock = ClockMap(0)  # kept in the time of the rank's files
     table, names = interned(collect(rank))
     _write(table, Path(task.draft) / collectives_file(task.rank))

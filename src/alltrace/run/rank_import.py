@@ -20,6 +20,8 @@ from alltrace.run.parquet import read_parquet
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
+from alltrace.run.store import Names
+from alltrace.trace.arrays import integers
 from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
 from alltrace.trace.schema import DICTIONARIES
 
@@ -175,15 +177,12 @@ class _Router:
             return table
         import pyarrow as pa
 
-        return table.filter(pa.array(self._owner_of(table.column("process").combine_chunks()) == piece))
+        return table.filter(pa.array(self._owner_of(table.column("process")) == piece))
 
     def _owner_of(self, processes: Any) -> Any:
         import numpy as np
-        import pyarrow as pa
 
-        if isinstance(processes, pa.ChunkedArray):
-            processes = processes.combine_chunks() if processes.num_chunks else pa.array([], pa.int32())
-        values = pc.fill_null(processes, -1).to_numpy(zero_copy_only=False)
+        values = integers(processes, -1)
         top = max((p for owned in self._owned for p in owned), default=0)
         lookup = np.zeros(max(top, int(values.max(initial=0))) + 2, np.int32)
         for n, owned in enumerate(self._owned):
@@ -204,7 +203,8 @@ class _KernelKinds:
     def fill(self, batch: Any) -> Any:
         import pyarrow as pa
 
-        encoded = pc.dictionary_encode(_kernel_names(batch))
+        # the best name a kernel has is the demangled one
+        encoded = pc.dictionary_encode(pc.coalesce(batch.column("name"), batch.column("short_name")))
         ids = encoded.dictionary.to_pylist()
         if any(i not in self._known for i in ids):
             names = self._reader.dictionaries()["names"]
@@ -214,12 +214,6 @@ class _KernelKinds:
         indices = pc.take(kinds.indices, encoded.indices)
         column = pa.DictionaryArray.from_arrays(indices, kinds.dictionary)
         return batch.set_column(batch.schema.get_field_index("kind"), batch.schema.field("kind"), column)
-
-
-def _kernel_names(batch: Any) -> Any:
-    """The best name a kernel has: demangled, else short."""
-    name = batch.column("name")
-    return name if name.null_count == 0 else pc.fill_null(name, batch.column("short_name"))
 
 
 def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], staging: Path) -> Rank:
@@ -273,17 +267,13 @@ def _sync(folder: Path) -> None:
 
 def _devices(piece: Piece, host: str) -> tuple[Device, ...]:
     """The devices that the rank used, out of all that its reports describe."""
-    folder = piece.folder
-    path = folder / "devices.parquet"
+    path, names = piece.folder / "devices.parquet", piece.folder / NAMES
     if not path.is_file():
         return ()
-    names = {}
-    if (folder / NAMES).is_file():
-        table = read_parquet(folder / NAMES, ["id", "value"])
-        names = dict(zip(table.column("id").to_pylist(), table.column("value").to_pylist(), strict=True))
-    rows = read_parquet(path, ["device", "ordinal", "uuid", "bus_id", "name"]).to_pylist()
+    rows = read_parquet(path, ["device", "ordinal", "uuid", "bus_id", "name"])
+    texts = Names([names] if names.is_file() else []).texts(rows.column("name").combine_chunks()).to_pylist()
     return tuple(
-        Device(r["device"], r["ordinal"], r["uuid"], r["bus_id"], names.get(r["name"]), host)
-        for r in rows
+        Device(r["device"], r["ordinal"], r["uuid"], r["bus_id"], text, host)
+        for r, text in zip(rows.to_pylist(), texts, strict=True)
         if r["device"] in piece.devices
     )

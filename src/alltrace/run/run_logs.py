@@ -18,7 +18,7 @@ import numpy as np
 
 from alltrace.run.log_files import read_files
 from alltrace.run.manifest import LogRecord, Manifest, Rank, read_json, write_json
-from alltrace.run.nccl_logs import LogFolder, expand, read_nccl_logs
+from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT
@@ -108,7 +108,7 @@ def _import_nccl(
     draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]
 ) -> tuple[dict[int, str], tuple[str, ...]]:
     """For each rank that has calls how its log was found, `process` or `rank`; and what a reader must know."""
-    with LogFolder() as folder:
+    with log_folder() as folder:
         logs = read_nccl_logs(paths, calls_to=folder, times=True, jobs=jobs)
         kind = "CALL" if logs.uses_calls_of_trace else "COLL"
         records += [_record(p.path, "nccl", p.records.counts[kind]) for p in logs.parts]
