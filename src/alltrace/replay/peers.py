@@ -34,7 +34,6 @@ class Peers:
 
     Attributes:
         ranks: The ranks, ascending.
-        alike: For each rank the number of the class of ranks that run the same kernels as often.
         names: The names of device work, as in `Work.name`, ascending.
         name_factor: Float array (ranks, names): the peers' median of the mean duration over the rank's own; 1 without a peer.
         host_ns: For each arc the time of the host as the peers have it.
@@ -43,7 +42,6 @@ class Peers:
     """
 
     ranks: Int64
-    alike: Int64
     names: Int64
     name_factor: Floats
     host_ns: Int64
@@ -72,7 +70,7 @@ def peers_of(replay: Replay, members: Any) -> Peers:
     total = np.where(count > 0, spent, np.nan)
     factors = np.where(alone[:, None], _factors(total, alike), _factors(mean, alike))
     host, needless = _host(replay, ranks, alike), _needless(replay, ranks, alike)
-    return Peers(ranks, alike, names, factors, host, _transfers(replay, members), needless)
+    return Peers(ranks, names, factors, host, _transfers(replay, members), needless)
 
 
 def _alike(count: Floats) -> Int64:
