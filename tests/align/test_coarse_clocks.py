@@ -1,27 +1,30 @@
-"""Ranks that are connected one by one: which are together, and under which number."""
+"""Ranks that are connected one by one: which are together, under which number, and how their times relate."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from alltrace.align.coarse_clocks import _Components, _to_root
+from alltrace.align.coarse_clocks import _connect, _to_root
 from alltrace.align.pairwise_clock_fit import ClockLine
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_joined_ranks_have_the_number_of_the_first(seed):
-    draw = np.random.default_rng(seed)
+def test_ranks_are_connected_as_a_forest_in_which_each_tree_has_the_number_of_its_root():
+    draw = np.random.default_rng(0)
     ranks = draw.permutation(40)[:25].tolist()
-    found, number = _Components(ranks), {r: r for r in ranks}
+    component, parent = np.arange(40), {}
     for _ in range(40):
         first, second = draw.choice(ranks, 2).tolist()
-        if found[first] == found[second]:
-            continue
-        found.join(first, second)
-        number = {r: number[first] if n == number[second] else n for r, n in number.items()}
-        assert {r: found[r] for r in ranks} == number
-        assert found.count == len(set(number.values()))
+        if component[first] != component[second]:
+            _connect(first, second, a_course(draw), component, parent)
+        roots = {}
+        for rank in ranks:
+            node = rank
+            while node in parent:
+                node = parent[node][0]
+            roots[rank] = node
+        assert {r: int(component[r]) for r in ranks} == roots
+    assert len(parent) == len(ranks) - len(set(roots.values()))
 
 
 def a_course(draw):

@@ -11,9 +11,9 @@ import pytest
 from tests.align.collectives import Made, collected, pipeline, quality, simulated, table_of
 
 from alltrace.align import matching
-from alltrace.align.matching import match, step_anchors
-from alltrace.align.schema import MEMBERS
+from alltrace.align.matching import match
 from alltrace.api import open_run
+from alltrace.run.overlay import MEMBERS
 from alltrace.synth import write_run
 
 ANONYMOUS = ("communicator", "bytes", "group_size")
@@ -37,8 +37,8 @@ def planted(request, tmp_path_factory):
     return request.param, made
 
 
-def matched(made, *, stamped=True, steps=None):
-    return match(made.tables, made.texts, made.shifts_ns if stamped else None, steps)
+def matched(made, *, stamped=True):
+    return match(made.tables, made.texts, made.shifts_ns if stamped else None)
 
 
 def confidences(matching):
@@ -292,20 +292,6 @@ def test_what_repeats_exactly_is_ambiguous_and_says_so():
     found = matched(made)
     assert quality(found, made) == (1.0, 1.0)
     assert max(confidences(found)) < 0.7
-
-
-def test_steps_anchor_what_repeats_exactly():
-    late = [(1000 * k + 40_000, k) for k in range(30, 60)]  # its clock is 40 ms ahead, and the first half is lost
-    made = hand_made([[(1000 * k, k) for k in range(60)], late])
-    steps = pa.table(
-        {
-            "rank": pa.array([0] * 6 + [1] * 3, pa.int32()),
-            "step": [*range(6), 3, 4, 5],
-            "start": [10_000_000 * k for k in range(6)] + [10_000_000 * k + 40_000_000 for k in (3, 4, 5)],
-        }
-    )
-    assert step_anchors(steps, {}) == ({0: 0.0, 1: -40e6}, 4.5e6)
-    assert quality(matched(made, steps=steps), made) == (1.0, 1.0)
 
 
 def test_order_decides_where_time_cannot_but_only_for_equal_sequences():

@@ -13,16 +13,13 @@ from tests.align.planted import arrival, planted_run, rows_of
 from tests.making import collective, kernel, make_run
 
 from alltrace.align import store
-from alltrace.align.schema import MEMBERS, STEPS
 from alltrace.align.store import aligned
 from alltrace.api import OpenRun
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.sql import query
 from alltrace.run.manifest import read_manifest
-from alltrace.run.overlay import SHARED_TABLES
+from alltrace.run.overlay import STEPS
 from alltrace.run.store import Run
-
-SQL_TYPES = {"int64": "BIGINT", "int32": "INTEGER", "time": "BIGINT", "float64": "DOUBLE", "enum": "VARCHAR"}
 
 
 @pytest.fixture
@@ -235,11 +232,6 @@ def test_sql_without_an_alignment_has_empty_tables(tmp_path):
     run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10)]}})
     assert query(run, "SELECT * FROM members").table.num_rows == 0
     assert query(run, "SELECT count(*) AS n FROM steps").table["n"].to_pylist() == [0]
-
-
-def test_the_tables_that_views_know_are_those_of_the_schema():
-    for table in (MEMBERS, STEPS):
-        assert SHARED_TABLES[table.name] == {c.name: SQL_TYPES[c.type] for c in table.columns}
 
 
 def test_a_rank_reads_its_own_share(run):

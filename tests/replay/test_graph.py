@@ -63,7 +63,6 @@ def test_a_circle_is_opened_where_it_goes_against_time():
 
 def test_a_graph_without_nodes_has_no_time():
     graph, weights = make(0, [])
-    assert g.makespan_ns(graph, weights) == 0
     assert g.longest_path(graph, *g.times(graph, weights)).tolist() == []
 
 
@@ -71,10 +70,3 @@ def test_weights_must_fit():
     graph, _ = make(2, [(0, 1, 3)])
     with pytest.raises(ValueError, match="2 weights for 1 arcs"):
         g.times(graph, np.array([1, 2]))
-
-
-def test_the_makespan_is_from_the_first_node_to_the_last():
-    graph, weights = make(4, [(0, 2, 30), (1, 2, 10), (2, 3, 5)])
-    assert g.makespan_ns(graph, weights) == 35
-    assert g.makespan_ns(graph, weights, np.array([100, 120, 0, 0])) == 135 - 100
-    assert g.makespan_ns(*make(0, [])) == 0

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from alltrace.readers.base import Report, ReportProcess
-from alltrace.run import importer, rank_import
+from alltrace.run import importer, pieces, rank_import
 from alltrace.run.identity import plan_ranks
 from alltrace.run.importer import import_reports
 from alltrace.run.manifest import MANIFEST, ReportRecord, read_manifest
@@ -144,7 +144,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path, jobs):
 @pytest.mark.parametrize("stop_at", range(8))
 def test_stopped_at_each_rank_and_table_nothing_half_written_is_read(reports, tiny_run, tmp_path, monkeypatch, stop_at):
     run, count = tmp_path / "run", 0
-    written = rank_import._write_dictionary
+    written = pieces.Piece.write_dictionary
 
     def stopping(*arguments):
         nonlocal count
@@ -153,7 +153,7 @@ def test_stopped_at_each_rank_and_table_nothing_half_written_is_read(reports, ti
             raise KeyboardInterrupt
         written(*arguments)
 
-    monkeypatch.setattr(rank_import, "_write_dictionary", stopping)
+    monkeypatch.setattr(pieces.Piece, "write_dictionary", stopping)
     with pytest.raises(KeyboardInterrupt):
         import_reports([str(reports)], run, jobs=1)
     assert len(list((run / "ranks").iterdir())) == (1 if stop_at >= 6 else 0)
@@ -226,14 +226,14 @@ def test_when_all_are_broken_nothing_is_made(tmp_path, strict):
         (errno.EFBIG, "larger"),
     ],
 )
-@pytest.mark.parametrize("at", ["write_json", "TableWriter"])
-def test_a_full_disk_is_a_sentence_and_no_rank_looks_whole(reports, tiny_run, tmp_path, monkeypatch, code, found, at):
+@pytest.mark.parametrize(("module", "at"), [(rank_import, "write_json"), (pieces, "TableWriter")])
+def test_a_full_disk_is_a_sentence_and_no_rank_looks_whole(reports, tiny_run, tmp_path, monkeypatch, code, found, module, at):
     run = tmp_path / "run"
 
     def full(*arguments):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(rank_import, at, full)
+    monkeypatch.setattr(module, at, full)
     with pytest.raises(InputError, match=found):
         import_reports([str(reports)], run, jobs=1)
     assert list((run / "ranks").iterdir()) == []

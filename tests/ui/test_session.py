@@ -8,7 +8,7 @@ from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.ui.conftest import client_of
 
-from alltrace.run.manifest import RANK_RECORD, rank_to_json, read_manifest, write_manifest
+from alltrace.run.manifest import RANK_RECORD, plain, read_manifest, write_manifest
 from alltrace.run.partial import PartialRun
 
 
@@ -17,7 +17,7 @@ def being_imported(folder, done):
     run = make_run(folder, {r: rank_rows(r) for r in range(3)})
     for record in run.ranks:
         place = folder / record.folder
-        (place / RANK_RECORD).write_text(json.dumps({"signature": {}, "rank": rank_to_json(record)}))
+        (place / RANK_RECORD).write_text(json.dumps({"signature": {}, "rank": plain(record)}))
         (folder / "names.parquet").exists()
         (place / "names.parquet").write_bytes((folder / "names.parquet").read_bytes())
         if record.rank not in done:

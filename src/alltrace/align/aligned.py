@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from alltrace.align.schema import MEMBERS, STEPS, Group
+from alltrace.align.schema import Group
+from alltrace.run.overlay import MEMBERS, STEPS
 from alltrace.run.parquet import read_parquet
 
 if TYPE_CHECKING:
@@ -82,12 +83,12 @@ class Aligned:
             from alltrace.align.steps import find_steps
 
             found = find_steps(self.run)[0]
-            return self._on_the_clock(found.cast(STEPS.arrow_schema()), STEPS.time_columns())
-        path = self.run.overlay.folder / "steps.parquet"
-        if not path.is_file():
-            return STEPS.arrow_schema().empty_table()
-        stored = read_parquet(path, STEPS.column_names, ["kind", "source"])
-        return self._on_the_clock(stored.cast(STEPS.arrow_schema()), STEPS.time_columns())
+        else:
+            path = self.run.overlay.folder / "steps.parquet"
+            if not path.is_file():
+                return STEPS.arrow_schema().empty_table()
+            found = read_parquet(path, STEPS.column_names, ["kind", "source"])
+        return self._on_the_clock(found.cast(STEPS.arrow_schema()), STEPS.time_columns())
 
     def residual_ns(self, one: int, other: int) -> int | None:
         """The typical error between the clocks of two ranks; None where no evidence tells, 0 for a rank and itself."""
@@ -107,21 +108,18 @@ class Aligned:
 
     def _on_the_clock(self, table: pa.Table, times: Sequence[str]) -> pa.Table:
         """`table`, which has a column `rank`, with its times from the ranks' files to the aligned clock."""
-        import numpy as np
         import pyarrow as pa
 
         from alltrace.run.clock import clock_map
+        from alltrace.trace.distinct import rows_by
 
-        ranks = table.column("rank").to_numpy()
-        order = np.argsort(ranks, kind="stable")
-        cuts = np.flatnonzero(np.diff(ranks[order])) + 1
-        parts = [p for p in np.split(order, cuts) if len(p)]
-        records = {r.rank: r for r in self.run.ranks}
+        of_rank = rows_by(table.column("rank").to_numpy())
+        clocks = {r.rank: clock_map(self.run.manifest, r) for r in self.run.ranks if r.rank in of_rank}
         for name in times:
             column = table.column(name).combine_chunks()
             missing = column.is_null().to_numpy(zero_copy_only=False)
             values = column.fill_null(0).to_numpy(zero_copy_only=False).copy()
-            for part in parts:
-                values[part] = clock_map(self.run.manifest, records[int(ranks[part[0]])]).apply(values[part])
+            for rank, rows in of_rank.items():
+                values[rows] = clocks[rank].apply(values[rows])
             table = table.set_column(table.column_names.index(name), name, pa.array(values, pa.int64(), mask=missing))
         return table

@@ -20,9 +20,10 @@ from alltrace.align.clock_residuals import LEAST_INSTANCES, remaining
 from alltrace.align.message_bounds import bounds_between
 from alltrace.run.manifest import Clock
 from alltrace.run.store import number_ranges
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -271,44 +272,23 @@ def _criterion(blocks: Sequence[Block], units: Units, found: Fit, parameters: in
 
 def _components(blocks: Sequence[Block], unit_of: Ints) -> Ints:
     """Component of each unit, by the instances that its ranks share."""
-    joined = _Sets(int(unit_of.max()) + 1 if len(unit_of) else 0)
-    for block in blocks:
-        for columns in np.unique(block.present, axis=0):
-            here = unit_of[block.ranks[columns]]
-            for other in here[1:]:
-                joined.join(int(here[0]), int(other))
-    return joined.numbers()
+    together = (unit_of[block.ranks[columns]] for block in blocks for columns in np.unique(block.present, axis=0))
+    return _joined(int(unit_of.max()) + 1 if len(unit_of) else 0, together)
 
 
 def _clusters(component: Ints, unit_of: Ints, host_of: Ints, hosts: int) -> Ints:
-    joined = _Sets(hosts)
-    first_host: dict[int, int] = {}
-    for unit, host in zip(unit_of, host_of, strict=True):
-        joined.join(first_host.setdefault(int(component[unit]), int(host)), int(host))
-    return joined.numbers()
+    """Cluster of each host, by the components that its units are of."""
+    return _joined(hosts, (host_of[rows] for rows in rows_by(component[unit_of]).values()))
 
 
-class _Sets:
-    """Sets that are joined."""
-
-    def __init__(self, count: int) -> None:
-        self._parent = list(range(count))
-
-    def root(self, one: int) -> int:
-        while self._parent[one] != one:
-            self._parent[one] = self._parent[self._parent[one]]
-            one = self._parent[one]
-        return one
-
-    def join(self, one: int, other: int) -> bool:
-        """Join the sets of two; whether they were apart."""
-        a, b = sorted((self.root(one), self.root(other)))
-        self._parent[b] = a
-        return a != b
-
-    def numbers(self) -> Ints:
-        """The number of each one's set, which is its lowest member."""
-        return np.array([self.root(i) for i in range(len(self._parent))], np.int64)
+def _joined(count: int, together: Iterable[Ints]) -> Ints:
+    """The set of each of `count` things, which is its lowest member, where all of each of `together` are of one set."""
+    found = np.arange(count)
+    for members in together:
+        sets = np.unique(found[members])
+        if len(sets) > 1:
+            found[np.isin(found, sets)] = sets[0]
+    return found
 
 
 def _join_by_messages(state: _State, rows: _Rows) -> None:

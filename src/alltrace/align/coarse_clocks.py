@@ -7,7 +7,7 @@ along a tree, each pair by all operations that both have.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
     from alltrace.align.operations import Operations
 
+    Relations = dict[int, tuple[int, ClockLine]]  # of a rank to the one above it in its tree
+
 _KEYS = 1 << 15
-WINDOW_NS = 1.5e9
+_WINDOW_NS = 1.5e9
+"""How far stamps can be off."""
 _MARGIN_NS = 10**12
 _TRIES = 4
 _WIDEST_KNOWN_NS = 60_000.0
@@ -40,7 +43,6 @@ class Timing:
         component: The component of each operation's rank: times of different components only compare by their stamps.
         scale_ns: For each rank the scatter of its ends about its relation, ns.
         certainty: For each rank how sure its relation is, from 0 to 1.
-        related: Pairs of ranks that were related.
     """
 
     start: NDArray[np.float64]
@@ -48,29 +50,21 @@ class Timing:
     component: NDArray[np.int64]
     scale_ns: dict[int, float]
     certainty: dict[int, float]
-    related: list[tuple[int, int]] = field(default_factory=list)
 
 
-def common_time(
-    operations: Operations, *, stamped: bool, expected_ns: Mapping[int, float] | None = None, window_ns: float = WINDOW_NS
-) -> Timing:
+def common_time(operations: Operations, *, stamped: bool) -> Timing:
     """Relate the ranks.
 
     Args:
         operations: The operations of all ranks.
         stamped: Whether the shifts are roughly right; else any offset is possible.
-        expected_ns: For each rank how far its times are behind, from an anchor such as steps.
-        window_ns: How far offsets can be from the expected.
     """
     ranks = np.unique(operations.rank).tolist()
     zero = float(operations.shifted_end.min() if len(operations) else 0) - _MARGIN_NS
     start, end = (t.astype(np.float64) - zero for t in (operations.shifted_start, operations.shifted_end))
-    if expected_ns:
-        late = np.array([expected_ns.get(r, 0.0) for r in ranks])[np.searchsorted(ranks, operations.rank)]
-        start, end = start + late, end + late
-    window = window_ns if stamped or expected_ns else None
-    parent: dict[int, tuple[int, ClockLine]] = {}
-    component = _Components(ranks)
+    window = _WINDOW_NS if stamped else None
+    parent: Relations = {}
+    component = np.arange(ranks[-1] + 1 if ranks else 0)  # of each rank; to begin with each is alone
 
     def connect(first: int, second: int, ends: tuple[Ends, Ends]) -> None:
         if component[first] == component[second] or not (len(ends[0].time) and len(ends[1].time)):
@@ -90,19 +84,22 @@ def common_time(
         ((operations.paired != 0) & (apart >= 0), apart),
         (~operations.synchronising & (operations.paired == 0) & known, key),
     ):
-        if chosen.any() and component.count > 1:
+        if chosen.any() and len(parent) < len(ranks) - 1:
             ends = _ends(operations, end, ranks, chosen, of)
             for first, second in _pairs(operations.communicator[chosen], operations.rank[chosen]):
                 connect(first, second, (ends[first], ends[second]))
     chosen = operations.synchronising & ~known
-    if chosen.any() and component.count > 1:
+    if chosen.any() and len(parent) < len(ranks) - 1:
         strands = strands_of(operations, end, chosen)
         _connect_strands(strands, window, component, parent)
     return _placed(operations, start, end, ranks, component, parent)
 
 
 def _connect_strands(
-    strands: Mapping[int, list[Strand]], window: float | None, component: _Components, parent: dict[int, tuple[int, ClockLine]]
+    strands: Mapping[int, list[Strand]],
+    window: float | None,
+    component: NDArray[np.int64],
+    parent: dict[int, tuple[int, ClockLine]],
 ) -> None:
     """Relate ranks by strands that may or may not be of one communicator: sharp relations at once, others in order of scatter."""
     doubtful: list[tuple[float, int, int, ClockLine]] = []
@@ -215,38 +212,7 @@ def _guesses(ranks: list[int]) -> Iterator[tuple[int, int]]:
             yield ranks[other], rank
 
 
-class _Components:
-    """Which ranks are connected; to begin with each is alone, and the number of its component is its own.
-
-    Of two that are joined only the ranks of the smaller are gone through.
-    """
-
-    def __init__(self, ranks: list[int]) -> None:
-        self._place = {r: r for r in ranks}
-        self._ranks = {r: [r] for r in ranks}
-        self._number = {r: r for r in ranks}
-
-    def __getitem__(self, rank: int) -> int:
-        return self._number[self._place[rank]]
-
-    @property
-    def count(self) -> int:
-        """How many components there are."""
-        return len(self._ranks)
-
-    def join(self, first: int, second: int) -> None:
-        """Join the component of `second` to that of `first`, whose number both have then."""
-        kept, gone = self._place[first], self._place[second]
-        number = self._number[kept]
-        if len(self._ranks[gone]) > len(self._ranks[kept]):
-            kept, gone = gone, kept
-        for rank in self._ranks[gone]:
-            self._place[rank] = kept
-        self._ranks[kept] += self._ranks.pop(gone)
-        self._number[kept] = number
-
-
-def _connect(first: int, second: int, line: ClockLine, component: _Components, parent: dict[int, tuple[int, ClockLine]]) -> None:
+def _connect(first: int, second: int, line: ClockLine, component: NDArray[np.int64], parent: Relations) -> None:
     """Hang the tree of `second` below `first`, turning it so that `second` is its root."""
     chain = []
     node = second
@@ -259,7 +225,7 @@ def _connect(first: int, second: int, line: ClockLine, component: _Components, p
     for node, above, found in chain:
         parent[above] = (node, _reversed(found))
     parent[second] = (first, line)
-    component.join(first, second)
+    component[component == component[second]] = component[first]
 
 
 def _reversed(line: ClockLine) -> ClockLine:
@@ -281,8 +247,8 @@ def _placed(
     start: NDArray[np.float64],
     end: NDArray[np.float64],
     ranks: list[int],
-    component: _Components,
-    parent: Mapping[int, tuple[int, ClockLine]],
+    component: NDArray[np.int64],
+    parent: Relations,
 ) -> Timing:
     bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
     to_root = _to_root(parent)
@@ -294,11 +260,10 @@ def _placed(
             part = slice(int(bounds[place]), int(bounds[place + 1]))
             start[part], end[part] = line.apply(start[part]), line.apply(end[part])
             scale[rank], certainty[rank] = math.hypot(_ROOT_SCALE_NS, line.scale_ns), line.certainty
-    numbers = np.array([component[r] for r in ranks], np.int64)[np.searchsorted(ranks, operations.rank)]
-    return Timing(start, end, numbers, scale, certainty, [(first, second) for second, (first, _) in parent.items()])
+    return Timing(start, end, component[operations.rank], scale, certainty)
 
 
-def _to_root(parent: Mapping[int, tuple[int, ClockLine]]) -> dict[int, ClockLine]:
+def _to_root(parent: Relations) -> dict[int, ClockLine]:
     """The relation of each rank to the root of its tree. Each is made from that of its parent: a tree can be one long chain."""
     found: dict[int, ClockLine] = {}
     for rank in parent:

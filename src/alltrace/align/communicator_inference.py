@@ -46,12 +46,11 @@ def inferred(operations: Operations, timing: Timing) -> tuple[NDArray[np.int64],
     for role, near, groups in zip(roles, edges, found, strict=True):
         tiles = _tiles(strands, role, roles, found, edges)
         group += groups if tiles is None else _across(strands, role, near, groups, tiles)
-    numbers: dict[tuple[tuple[int, ...], int], int] = {}
+    numbers: dict[tuple[int, ...], int] = {}
     for members in group:
         if len(members) > 1:
             # operations of other kinds of the same ranks and lanes are of the same communicator
-            name = (tuple(sorted(strands[i].lane for i in members)), 0)
-            number = numbers.setdefault(name, len(numbers))
+            number = numbers.setdefault(tuple(sorted(strands[i].lane for i in members)), len(numbers))
             for i in members:
                 result[strands[i].rows] = number
     return result, len(numbers)

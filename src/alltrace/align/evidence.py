@@ -17,6 +17,7 @@ from alltrace.align.nccl_join import join
 from alltrace.align.nccl_kernels import read_kernels
 from alltrace.align.nccl_names import POINT_TO_POINT, operation_of
 from alltrace.align.nccl_trace import read_trace
+from alltrace.trace.arrays import coded, integers
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ def _of_devices(rank: RankTables) -> Any:
         for name in _NAMES:
             at = own.column_names.index(name)
             codes = own.column(name).combine_chunks().dictionary_encode()
-            texts = rank.texts(codes.dictionary)
-            own = own.set_column(at, name, texts.take(codes.indices).dictionary_encode())
+            own = own.set_column(at, name, rank.texts(codes.dictionary).take(codes.indices).dictionary_encode())
         return own.cast(_schema())
     ranges = nccl_ranges(rank)
     traced = read_trace(ranges) if ranges is not None else None
@@ -121,7 +121,7 @@ def _mpi(rank: RankTables) -> Any:
             "process": table.column("process").combine_chunks(),
             "thread": table.column("thread").combine_chunks(),
             "communicator": list(names),
-            "op": op.combine_chunks() if isinstance(op, pa.ChunkedArray) else op,
+            "op": op,
             "bytes": table.column("bytes").combine_chunks(),
             "root": table.column("root").combine_chunks(),
             "group_rank": list(numbers),
@@ -159,14 +159,12 @@ def _numbered(table: Any) -> Any:
     if sequence.null_count == 0:
         return table
     time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
-    communicator = _codes(table.column("communicator"))
-    stream = np.where(communicator < 0, pc.fill_null(table.column("stream"), -1).to_numpy(), -1)
-    words = table.column("op").combine_chunks().dictionary_encode()
-    ops = words.dictionary.to_pylist()
-    paired = np.array([*(o in POINT_TO_POINT for o in ops), False])
-    op = words.indices.fill_null(len(ops)).to_numpy(zero_copy_only=False).astype(np.int64)
-    kind = np.where(paired[op], op, -1)
-    peer = np.where(paired[op], pc.fill_null(table.column("peer"), -1).to_numpy(), -1)
+    names, communicator = coded(table.column("communicator"))
+    stream = np.where(communicator == len(names), integers(table.column("stream"), -1), -1)
+    ops, op = coded(table.column("op"))
+    paired = np.array([*(o in POINT_TO_POINT for o in ops.to_pylist()), False])[op]
+    kind = np.where(paired, op, -1)
+    peer = np.where(paired, integers(table.column("peer"), -1), -1)
     order = np.lexsort((time, peer, kind, stream, communicator))
     keys = np.stack((communicator, stream, kind, peer))[:, order]
     fresh = np.concatenate(([True], (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
@@ -177,15 +175,9 @@ def _numbered(table: Any) -> Any:
     return table.set_column(table.column_names.index("sequence"), "sequence", filled)
 
 
-def _codes(column: Any) -> Any:
-    codes = column.combine_chunks()
-    return codes.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-
-
 def _sorted(table: Any) -> Any:
-
     time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
-    device, stream = (pc.fill_null(table.column(c).cast("int64"), np.iinfo(np.int64).max).to_numpy() for c in ("device", "stream"))
+    device, stream = (integers(table.column(c).cast("int64"), np.iinfo(np.int64).max) for c in ("device", "stream"))
     order = np.lexsort((time, stream, device))
     if (order[1:] > order[:-1]).all():
         return table

@@ -92,12 +92,12 @@ def filled(
     np.maximum.at(latest, number, start)  # the last arrival
     np.minimum.at(earliest, number, end)  # the first end
     middle = np.bincount(number, end, minlength=clusters_of) / np.maximum(size, 1)
-    has = set((number * (int(rank.max()) + 1) + rank).tolist())
     width = int(rank.max()) + 1
+    has = set((number * width + rank).tolist())
     before, after, between = _neighbours(group, rank, start, middle[number], ~single)
     heads = np.zeros(clusters_of, np.int64)
     heads[number] = np.arange(len(number))
-    kind = _pairs(group, token)
+    kind = pair(group, token)
     by_kind = np.lexsort((middle, kind[heads]))
     kinds, middles = kind[heads][by_kind], middle[by_kind]
     for i in np.flatnonzero(single).tolist():
@@ -129,8 +129,10 @@ def filled(
     return placed
 
 
-def _pairs(group: NDArray[np.int64], token: NDArray[np.int64]) -> NDArray[np.int64]:
-    return group * (int(token.max(initial=0)) + 1) + token
+def pair(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each pair of two that are not negative, which sorts like the pair."""
+    numbers: NDArray[np.int64] = first * (int(second.max(initial=0)) + 1) + second
+    return numbers
 
 
 def _neighbours(

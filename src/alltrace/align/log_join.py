@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
-from alltrace.align.log_join_result import Joined
 from alltrace.align.logged_units import Units, units_of
 from alltrace.align.nccl_names import POINT_TO_POINT
+from alltrace.align.schema import Joined
 from alltrace.run.manifest import LogMatch
 from alltrace.run.run_logs import found_by, logged_calls
+from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.names import name_id
 
@@ -39,6 +40,7 @@ LEAST_SHARE = 0.8
 
 _PURE_CHANCE = 0.7
 _SAME_GROUP = 0.9
+_UNKNOWN = -(1 << 63)
 _NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
 _TEXTS = ("communicator", "datatype")
 
@@ -100,7 +102,7 @@ def _join_rank(
     if match.reason is not None:
         return match, table, nothing
     at = np.where(found.sure, found.call, -1)
-    mine, size = table.column("bytes").fill_null(-1).to_numpy()[rows], units.numbers["bytes"][np.maximum(found.call, 0)]
+    mine, size = integers(table.column("bytes"), -1)[rows], units.numbers["bytes"][np.maximum(found.call, 0)]
     both = (found.call >= 0) & (mine >= 0) & (size >= 0)
     disagreeing = int((both & (mine != size)).sum())
     if both.sum() and disagreeing > (1 - LEAST_SHARE) * both.sum():
@@ -119,14 +121,12 @@ def _in_order(table: Any) -> tuple[Int64, Int64]:
     A stream runs what it is given in order, so an operation whose call is not recorded was issued after the one before it on its
     stream.
     """
-    import pyarrow as pa
-
     rows = np.flatnonzero(pc.not_equal(table.column("evidence").cast("string"), "mpi").fill_null(True).to_numpy())
     start = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()[rows]
     called = table.column("api_start").is_valid().to_numpy()[rows]
-    issued = np.where(called, table.column("api_start").fill_null(0).to_numpy()[rows], start)
+    issued = np.where(called, integers(table.column("api_start"))[rows], start)
     if called.any() and not called.all():
-        lane = table.column("stream").cast(pa.int64()).fill_null(-1).to_numpy()[rows]
+        lane = integers(table.column("stream"), -1)[rows]
         order = np.lexsort((start, lane))
         first = np.concatenate(([True], lane[order][1:] != lane[order][:-1]))
         place = np.arange(len(order))
@@ -146,16 +146,14 @@ def _made_from_calls(table: Any, rows: Int64) -> bool:
 
 
 def _decoded(column: Any, texts: Callable[[Any], Any]) -> list[str | None]:
-    codes = column.combine_chunks().dictionary_encode()
-    words: list[str | None] = texts(codes.dictionary).to_pylist()
-    return [None if c is None else words[c] for c in codes.indices.to_pylist()]
+    ids, at = coded(column)
+    words = [*texts(ids).to_pylist(), None]
+    return [words[n] for n in at.tolist()]
 
 
 def _matched(
     record: Rank, table: Any, rows: Int64, issued: Int64, ops: list[str | None], units: Units, *, by_call: bool
 ) -> CallMatch:
-    import pyarrow as pa
-
     numbers = {op: n for n, op in enumerate(sorted({*units.ops, *(o for o in ops if o)}))}
     alike = _exchanges(numbers) if not by_call else {}
 
@@ -163,8 +161,7 @@ def _matched(
         return alike.get(op or "", numbers.get(op or "", -2))
 
     def column(name: str) -> Int64:
-        values: Int64 = table.column(name).cast(pa.int64()).fill_null(-1).to_numpy()[rows]
-        return values
+        return integers(table.column(name), -1)[rows]
 
     start, end = column("start"), column("end")
     base = record.time_base_utc_ns
@@ -228,15 +225,14 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
         put = empty & known
         if not put.any():
             continue
-        old = column.cast(pa.int64()).fill_null(0).to_numpy()
-        mixed = np.where(put, values, old)
+        mixed = np.where(put, values, integers(column))
         table = table.set_column(table.column_names.index(name), name, pa.array(mixed, pa.int64(), mask=empty & ~put).cast(kind))
         changed |= put
     single = (call >= 0) & (units.single_id[here] != 0)
     exchange = table.column("op").to_numpy() == name_id("SendRecv")
     told = single & exchange
     if told.any():
-        ops = np.where(told, units.single_id[here], table.column("op").fill_null(0).to_numpy())
+        ops = np.where(told, units.single_id[here], integers(table.column("op")))
         valid = table.column("op").is_valid().to_numpy() | told
         table = table.set_column(table.column_names.index("op"), "op", pa.array(ops, pa.int64(), mask=~valid))
         changed |= told
@@ -245,11 +241,11 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
 
 
 def _marked(table: Any, changed: NDArray[np.bool_]) -> Any:
-    """The table whose rows say that a log told something of them."""
+    """The table whose rows say, once, that a log told something of them."""
     import pyarrow as pa
 
     words = table.column("evidence").cast("string").to_pylist()
-    marked = [f"{w}+log" if c and w else w for w, c in zip(words, changed.tolist(), strict=True)]
+    marked = [f"{w}+log" if c and w and not w.endswith("+log") else w for w, c in zip(words, changed.tolist(), strict=True)]
     column = pa.array(marked, pa.string()).dictionary_encode().cast(table.schema.field("evidence").type)
     return table.set_column(table.column_names.index("evidence"), "evidence", column)
 
@@ -300,8 +296,8 @@ def _from_others(joined: Joined, members: Any) -> None:
     for rank, mine in rows_by(ranks).items():
         table = joined.tables[rank].take(pa.array(rows[mine]))
         for name in names:
-            values[name][mine] = _plain(table.column(name))
-        paired[mine] = np.isin(table.column("op").fill_null(0).to_numpy(), apart)
+            values[name][mine] = integers(table.column(name).cast("int64"), _UNKNOWN)
+        paired[mine] = np.isin(integers(table.column("op")), apart)
     count = int(instance.max()) + 1
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
     known = values["bytes"] != _UNKNOWN
@@ -321,29 +317,13 @@ def _from_others(joined: Joined, members: Any) -> None:
         given[rows[mine]] = True
         for name in names:
             column = table.column(name)
-            new = _plain(column)
+            new = integers(column.cast("int64"), _UNKNOWN).copy()
             theirs = values[name][source[instance[mine]]]
             new[rows[mine]] = np.where(new[rows[mine]] == _UNKNOWN, theirs, new[rows[mine]])
             array = pa.array(new, pa.int64(), mask=new == _UNKNOWN).cast(column.type)
             table = table.set_column(table.column_names.index(name), name, array)
-        joined.tables[match.rank] = _marked(table, given & ~_has_mark(table))
+        joined.tables[match.rank] = _marked(table, given)
         joined.matches[at] = match._replace(from_others=len(mine))
-
-
-_UNKNOWN = -(1 << 63)
-
-
-def _plain(column: Any) -> Int64:
-    import pyarrow as pa
-
-    values: Int64 = column.cast(pa.int64()).fill_null(_UNKNOWN).to_numpy().copy()
-    return values
-
-
-def _has_mark(table: Any) -> NDArray[np.bool_]:
-
-    marked: NDArray[np.bool_] = pc.ends_with(table.column("evidence").cast("string"), "+log").fill_null(False).to_numpy()
-    return marked
 
 
 def _notes(matches: Sequence[LogMatch]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.align.nccl_names import ALL_TO_ALL, NUMBERED_TYPES, RECV, SEND, SEND_RECV, operation_of
+from alltrace.trace.arrays import integers
 from alltrace.trace.names import name_id
 from alltrace.trace.nccl_words import OPERATIONS
 
@@ -63,8 +64,7 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
     import pyarrow as pa
 
     def column(name: str) -> Int64:
-        values: Int64 = calls.column(name).cast(pa.int64()).fill_null(-1).to_numpy()
-        return values
+        return integers(calls.column(name), -1)
 
     names = calls.column("communicator").combine_chunks()
     names = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
@@ -164,5 +164,4 @@ def _times(column: Any, keep: Int64) -> Int64 | None:
         return None
     last = np.maximum.accumulate(np.where(valid, np.arange(len(valid)), 0))
     last = np.maximum(last, int(np.flatnonzero(valid)[0]))
-    times: Int64 = column.fill_null(0).to_numpy()[last][keep]
-    return times
+    return integers(column)[last][keep]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.align.coarse_clocks import WINDOW_NS, Timing, common_time, pair_keys
+from alltrace.align.coarse_clocks import Timing, common_time, pair_keys
 from alltrace.align.communicator_inference import inferred
-from alltrace.align.instances import clusters, filled
+from alltrace.align.instances import clusters, filled, pair
 from alltrace.align.operations import Operations, flatten
-from alltrace.align.schema import MEMBERS, Group
-from alltrace.trace.distinct import rows_by
+from alltrace.align.schema import Group
+from alltrace.run.overlay import MEMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,6 @@ _OTHERS_LOOSEST_NS = 5e6
 _LEAST_SHARED_NS = 3_000.0
 _MANY_UNMATCHED, _FEW = 0.1, 10
 _FARTHEST_NS = 2_000_000_000
-_SHARE_OF_STEP = 0.45
 _SURE, _BY_TIME, _OTHER, _FILLED, _BY_ORDER = 1.0, 0.98, 0.8, 0.7, 0.5
 _GUESSED = 0.9
 
@@ -56,7 +55,6 @@ def match(
     tables: Mapping[int, Any],
     texts: Callable[[Any], Any],
     shifts_ns: Mapping[int, int] | None = None,
-    steps: Any = None,
 ) -> Matching:
     """Match the operations of all ranks.
 
@@ -64,7 +62,6 @@ def match(
         tables: Each rank's `collectives`, in any time of its own.
         texts: The strings of an Arrow array of name ids.
         shifts_ns: What brings each rank's times roughly together (to a second), such as its UTC stamp; None where nothing does.
-        steps: A table of `STEPS` in the same times, whose numbers are the program's, to anchor at; or None.
 
     Returns:
         The matching. An instance has at least two members, of different ranks, each rank once.
@@ -73,7 +70,7 @@ def match(
     unmatched = dict.fromkeys(sorted(tables), 0)
     if operations is None or not len(operations):
         return Matching((), MEMBERS.arrow_schema().empty_table(), unmatched, _notes(operations))
-    operations, timing, guessed = _timed(operations, shifts_ns is not None, steps, shifts_ns or {})
+    operations, timing, guessed = _timed(operations, stamped=shifts_ns is not None)
     number = np.full(len(operations), -1, np.int64)
     confidence = np.zeros(len(operations))
     by_sequence(operations, number, confidence)
@@ -84,45 +81,17 @@ def match(
     return _result(operations, timing, number, confidence, unmatched, len(np.unique(operations.communicator[guessed])))
 
 
-def _timed(
-    operations: Operations, stamped: bool, steps: Any, shifts_ns: Mapping[int, int]
-) -> tuple[Operations, Timing, NDArray[np.bool_]]:
+def _timed(operations: Operations, *, stamped: bool) -> tuple[Operations, Timing, NDArray[np.bool_]]:
     """The operations with inferred communicators, their common time, and which communicators were inferred."""
-    expected, window = step_anchors(steps, shifts_ns)
-    timing = common_time(operations, stamped=stamped, expected_ns=expected, window_ns=window)
+    timing = common_time(operations, stamped=stamped)
     number, count = inferred(operations, timing)
     guessed = number >= 0
     if count:
         first = len(operations.names)
         names = [*operations.names, *(f"inferred {i}" for i in range(count))]
         operations = replace(operations, communicator=np.where(guessed, first + number, operations.communicator), names=names)
-        timing = common_time(operations, stamped=stamped, expected_ns=expected, window_ns=window)
+        timing = common_time(operations, stamped=stamped)
     return operations, timing, guessed
-
-
-def step_anchors(steps: Any, shifts_ns: Mapping[int, int]) -> tuple[dict[int, float], float]:
-    """For each rank how far it is behind the first by the starts of equal steps, ns, and how far that can be wrong.
-
-    Args:
-        steps: A table of `STEPS`, or None.
-        shifts_ns: What is added to a rank's times.
-    """
-    if steps is None or steps.num_rows == 0:
-        return {}, WINDOW_NS
-    ranks, numbers = steps.column("rank").to_numpy(), steps.column("step").to_numpy()
-    starts = steps.column("start").to_numpy()
-    at = {r: dict(zip(numbers[own].tolist(), starts[own].tolist(), strict=True)) for r, own in rows_by(ranks).items()}
-    first = max(at, key=lambda r: (len(at[r]), -r))
-    periods = np.diff(np.sort(starts[ranks == first]))
-    if not len(periods):
-        return {}, WINDOW_NS
-    expected = {}
-    for rank, mine in at.items():
-        both = at[first].keys() & mine.keys()
-        if both:
-            ahead = float(np.median([at[first][n] - mine[n] for n in both]))
-            expected[rank] = ahead + shifts_ns.get(first, 0) - shifts_ns.get(rank, 0)
-    return expected, _SHARE_OF_STEP * float(np.median(periods))
 
 
 def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
@@ -147,7 +116,7 @@ def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: N
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order)) - np.repeat(heads, many)
         equal = (most == least)[found]
-        told, found = told[equal], _pair(found, place)[equal]
+        told, found = told[equal], pair(found, place)[equal]
         found = np.unique(found, return_inverse=True)[1].reshape(-1)
     number[told] = found
     confidence[told] = _SURE
@@ -158,7 +127,7 @@ def by_time(operations: Operations, timing: Timing, number: NDArray[np.int64], c
     rows = np.flatnonzero((number < 0) & (operations.communicator >= 0) & (operations.paired == 0))
     if not len(rows):
         return
-    group = _pair(operations.communicator[rows], timing.component[rows])
+    group = pair(operations.communicator[rows], timing.component[rows])
     token, rank = operations.token[rows], operations.rank[rows]
     start, end, synchronising = timing.start[rows], timing.end[rows], operations.synchronising[rows]
     ranks = np.array(sorted(timing.scale_ns))
@@ -234,11 +203,6 @@ def _spacing(
     result = np.empty(len(end))
     result[order] = np.minimum(low, 4 * _OTHERS_LOOSEST_NS)[kinds]
     return result
-
-
-def _pair(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    pair: NDArray[np.int64] = first * (int(second.max(initial=0)) + 1) + second
-    return pair
 
 
 def _mutual(instance: NDArray[np.int64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -347,8 +311,7 @@ def _notes(
     if operations is None:
         return ()
     if operations.calls_only:
-        many = sum(operations.calls_only.values())
-        notes.append(f"{many} communication calls have no kernel in the reports, so they are not matched")
+        notes.append(f"{operations.calls_only} communication calls have no kernel in the reports, so they are not matched")
     if guessed:
         notes.append(
             f"communicators are inferred from times ({guessed} of them), because the reports do not name them; groups that work in "

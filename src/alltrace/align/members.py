@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.trace.arrays import coded, integers
+from alltrace.trace.distinct import rows_by
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -61,29 +64,13 @@ def taken(members: Any, tables: Mapping[int, Any], column: str) -> Any:
     """A column of the ranks' collectives, for each row of `members`, as an Arrow array."""
     import pyarrow as pa
 
-    ranks = members.column("rank").to_numpy()
     rows = members.column("row").to_numpy()
-    order = np.argsort(ranks, kind="stable")
-    parts = []
-    for rank, first, last in runs_of(ranks[order]):
-        parts.append(tables[int(rank)].column(column).take(pa.array(rows[order[first:last]])))
+    of_rank = rows_by(members.column("rank").to_numpy())
+    parts = [tables[rank].column(column).take(pa.array(rows[mine])) for rank, mine in of_rank.items()]
     if not parts:
         return None
-    chunks = [c for p in parts for c in p.chunks]
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    joined = pa.chunked_array(chunks, parts[0].type).combine_chunks()
-    return joined.take(pa.array(back))
-
-
-def runs_of(values: NDArray[Any]) -> list[tuple[Any, int, int]]:
-    """Value, first place and end of each run of equal values."""
-    if not len(values):
-        return []
-    cuts = np.flatnonzero(values[1:] != values[:-1]) + 1
-    firsts = np.concatenate(([0], cuts))
-    lasts = np.concatenate((cuts, [len(values)]))
-    return [(values[f], int(f), int(e)) for f, e in zip(firsts, lasts, strict=True)]
+    joined = pa.chunked_array([c for p in parts for c in p.chunks], parts[0].type).combine_chunks()
+    return joined.take(pa.array(np.argsort(np.concatenate(list(of_rank.values())))))
 
 
 def evidence_of(members: Any, tables: Mapping[int, Any], texts: Callable[[Any], Any]) -> Evidence:
@@ -98,9 +85,8 @@ def evidence_of(members: Any, tables: Mapping[int, Any], texts: Callable[[Any], 
     ops = taken(members, tables, "op")
     synchronising, direction = np.zeros(count, np.bool_), np.zeros(count, np.int8)
     if ops is not None:
-        encoded = ops.dictionary_encode()
-        words = texts(encoded.dictionary).to_pylist()
-        code = encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
+        ids, code = coded(ops)
+        words = texts(ids).to_pylist()
         synchronising = np.array([*map(is_synchronising, words), False])[code]
         direction = np.array([*map(direction_of, words), 0], np.int8)[code]
     columns = [members.column(c).to_numpy().astype(np.int64) for c in ("instance", "communicator", "rank", "start", "end")]
@@ -155,9 +141,7 @@ def described(
         ids = taken(members, tables, name)
         encoded = None if ids is None else ids.dictionary_encode()
         columns[name] = (
-            pa.array([], words)
-            if encoded is None
-            else pa.DictionaryArray.from_arrays(encoded.indices, _plain(texts(encoded.dictionary)))
+            pa.array([], words) if encoded is None else pa.DictionaryArray.from_arrays(encoded.indices, texts(encoded.dictionary))
         )
     for name, kind in (("bytes", pa.int64()), ("stream", pa.int64()), ("device", pa.int32()), ("evidence", words)):
         found = taken(members, tables, name)
@@ -178,14 +162,13 @@ def described(
     wait = np.maximum(np.minimum(last_arrival[place], end) - start, 0)
     residual = _residuals(residual_ns, rank, last_rank[place])
     sizes = np.array(group_sizes or [0], np.int64)
-    synchronising = [is_synchronising(w) for w in columns["op"].dictionary.to_pylist()]
-    codes = columns["op"].indices.fill_null(len(synchronising)).to_numpy(zero_copy_only=False)
+    ops, op = coded(columns["op"])
     told = taken(members, tables, "group_size")
-    known = np.zeros(0, np.int64) if told is None else told.fill_null(0).to_numpy().astype(np.int64)
+    known = np.zeros(0, np.int64) if told is None else integers(told)
     size = np.maximum.reduce([known, sizes[members.column("communicator").to_numpy()], counts[place]])
     columns["group_size"] = size.astype(np.int32)
     columns["members"] = counts[place].astype(np.int32)
-    columns["synchronising"] = np.array([*synchronising, False])[codes]
+    columns["synchronising"] = np.array([*map(is_synchronising, ops.to_pylist()), False])[op]
     columns["arrival_ns"] = start
     columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
     columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]
@@ -194,12 +177,6 @@ def described(
     columns["residual_ns"] = pa.array(np.maximum(residual, 0), mask=residual < 0)
     columns["fact"] = (residual >= 0) & (wait >= 3 * residual)
     return pa.table(columns)
-
-
-def _plain(texts: Any) -> Any:
-    import pyarrow as pa
-
-    return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
 
 
 def _residuals(

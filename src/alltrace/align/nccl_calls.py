@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import NOTHING, Payload, operation_of, parse_payload
+from alltrace.trace.arrays import coded, integers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Calls:
         op: Index of its operation in `ops`.
         payload: Index of its payload in `payloads`.
         unit: Its unit.
-        unit_start: Start of each unit, ns; likewise `unit_end`, `unit_process`, `unit_thread`.
+        unit_start: Start of each unit, ns; likewise `unit_end`, `unit_thread`.
         unit_context: Index in `ops` of the operation that a framework's range around the unit names, or -1.
         ops: Names of operations.
         payloads: Distinct payloads.
@@ -52,7 +52,6 @@ class Calls:
     unit: NDArray[np.int64]
     unit_start: NDArray[np.int64]
     unit_end: NDArray[np.int64]
-    unit_process: NDArray[np.int64]
     unit_thread: NDArray[np.int64]
     unit_context: NDArray[np.int64]
     ops: list[str]
@@ -63,11 +62,6 @@ class Calls:
     def count(self) -> int:
         """The number of calls."""
         return len(self.start)
-
-
-@lru_cache(maxsize=4096)
-def _parsed(text: str | None) -> Payload:
-    return parse_payload(text)
 
 
 def nccl_ranges(rank: RankTables) -> Any:
@@ -83,12 +77,9 @@ def nccl_ranges(rank: RankTables) -> Any:
     keep: NDArray[np.bool_] = np.zeros(names.num_rows, np.bool_)
     encoded = {}
     for column, wanted in (("name", _is_nccl), ("domain", _is_nccl_domain)):
-        codes = names.column(column).combine_chunks().dictionary_encode()
-        if isinstance(codes, pa.ChunkedArray):
-            return None
-        texts = rank.texts(codes.dictionary).to_pylist()
+        ids, at = coded(names.column(column))
+        texts = rank.texts(ids).to_pylist()
         chosen = np.array([*map(wanted, texts), False])
-        at = codes.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
         encoded[column] = (texts, at)
         keep |= chosen[at]
     if not keep.any():
@@ -110,16 +101,12 @@ def _is_nccl_domain(text: str | None) -> bool:
 
 def read_calls(ranges: Any) -> Calls:
     """The calls among NCCL's ranges, as `nccl_ranges` gives them."""
-    import pyarrow as pa
-
-    texts, text_at = _encoded(ranges.column("text"))
-    raw, payload_at = _encoded(ranges.column("payload"))
-    payloads = [*map(_parsed, raw), NOTHING]
-    times = ranges.select(["start", "end", "process", "thread"])
-    start = times.column("start").to_numpy()
-    end = times.column("end").fill_null(np.iinfo(np.int64).max).to_numpy()  # open at the end of the capture
-    thread = times.column("thread").to_numpy().astype(np.int64)
-    process = times.column("process").cast(pa.int64()).fill_null(-1).to_numpy()
+    words, text_at = coded(ranges.column("text"))
+    texts = words.to_pylist()
+    raw, payload_at = coded(ranges.column("payload"))
+    payloads = [*map(parse_payload, raw.to_pylist()), NOTHING]
+    start, thread, process = (integers(ranges.column(c), -1) for c in ("start", "thread", "process"))
+    end = integers(ranges.column("end"), np.iinfo(np.int64).max)  # open at the end of the capture
 
     context = _flags(texts, lambda t: t.startswith(_CONTEXT))[text_at]
     starts_group = _flags(texts, lambda t: t == _GROUP_START)[text_at]
@@ -144,15 +131,8 @@ def read_calls(ranges: Any) -> Calls:
             members[told.communicator] = (told.group_rank, told.group_size)
     return Calls(
         start[rows], end[rows], process[rows], thread[rows], op[rows], payload_at[rows], unit, unit_start, unit_end,
-        process[unit_rows], thread[unit_rows], unit_context, ops, payloads, members,
+        thread[unit_rows], unit_context, ops, payloads, members,
     )  # fmt: skip
-
-
-def _encoded(column: Any) -> tuple[list[str | None], NDArray[np.int64]]:
-    """The distinct values of a text column and each row's place among them; that of a null is past the end."""
-    codes = column.combine_chunks().dictionary_encode()
-    values = codes.dictionary.to_pylist()
-    return values, codes.indices.fill_null(len(values)).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _flags(texts: Sequence[str | None], test: Any) -> NDArray[np.bool_]:

@@ -192,9 +192,7 @@ def _fold_exchanges(
     keep = ~mine | firsts
     head = np.flatnonzero(mine & firsts)
     op[head] = np.where(said[calls.unit[head]], context[calls.unit[head]], ops.index(ALL_TO_ALL))
-    sent = np.bincount(
-        calls.unit, np.where(paired & valid["bytes"] & (np.isin(calls.op, (send,))), numbers["bytes"], 0), minlength=units
-    )
+    sent = np.bincount(calls.unit, np.where(paired & valid["bytes"] & (calls.op == send), numbers["bytes"], 0), minlength=units)
     fits = sent[calls.unit[head]] < 2.0**63
     numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
     valid["bytes"][head] &= fits

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
+from alltrace.trace.arrays import coded, integers
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -60,27 +61,21 @@ def read_kernels(rank: RankTables) -> Kernels | None:
 
     if not rank.has("kernels"):
         return None
-    kinds = rank.table("kernels", ["kind"]).column("kind").combine_chunks()
-    if isinstance(kinds, pa.ChunkedArray):
-        return None
-    wanted = np.array([*(k in COMMUNICATION for k in kinds.dictionary.to_pylist()), False])
-    keep = wanted[kinds.indices.fill_null(len(wanted) - 1).to_numpy(zero_copy_only=False)]
+    kinds, kind = coded(rank.table("kernels", ["kind"]).column("kind"))
+    keep = np.array([*(k in COMMUNICATION for k in kinds.to_pylist()), False])[kind]
     if not keep.any():
         return None
     table = rank.table("kernels", _COLUMNS).filter(pa.array(keep))
     table = table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end"))))
     table = table.take(pc.sort_indices(table.column("start"))).combine_chunks()
-    codes = table.column("name").combine_chunks().dictionary_encode()
-    texts = rank.texts(codes.dictionary).to_pylist()
-    at = codes.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    ids, at = coded(table.column("name"))
+    texts = rank.texts(ids).to_pylist()
     named = [operation_of_kernel(t) for t in texts]
     types = [datatype_of_kernel(t, o) for t, o in zip(texts, named, strict=True)]
     ops, datatypes = (sorted({v for v in values if v is not None}) for values in (named, types))
     op = np.array([*(ops.index(o) if o is not None else -1 for o in named), -1], np.int64)[at]
     datatype = np.array([*(datatypes.index(t) if t is not None else -1 for t in types), -1], np.int64)[at]
-    process, device, stream, correlation = (
-        table.column(c).cast(pa.int64()).fill_null(-1).to_numpy() for c in ("process", "device", "stream", "correlation")
-    )
+    process, device, stream, correlation = (integers(table.column(c), -1) for c in ("process", "device", "stream", "correlation"))
     thread, api_start, api_end = _launches(rank, process, correlation)
     start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
     return Kernels(start, end, process, device, stream, thread, op, datatype, api_start, api_end, ops, datatypes)
@@ -97,7 +92,7 @@ def _launches(
     if not rank.has("api"):
         return thread, start, end
     ids = rank.table("api", ["correlation", "process"])
-    calls = ids.column("correlation").fill_null(-2).to_numpy()
+    calls = integers(ids.column("correlation"), -2)
     low, high = int(correlation.min()), int(correlation.max())
     near = np.flatnonzero((calls >= low) & (calls <= high))
     if high - low < 1 << 26:
@@ -109,15 +104,14 @@ def _launches(
     if not len(near):
         return thread, start, end
     table = rank.table("api", ["start", "end", "thread"]).take(pa.array(near))
-    own = ids.column("process").cast(pa.int64()).fill_null(-1).to_numpy()[near]
-    keys = np.stack((own, calls[near]))
-    order = np.lexsort((keys[1], keys[0]))
+    own = integers(ids.column("process"), -1)[near]
+    order = np.lexsort((calls[near], own))
     pairs = _packed(own[order], calls[near][order])
     wanted = _packed(process, correlation)
     at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
     found = pairs[at] == wanted
     rows = order[at[found]]
-    thread[found] = table.column("thread").cast(pa.int64()).fill_null(-1).to_numpy()[rows]
+    thread[found] = integers(table.column("thread"), -1)[rows]
     start[found] = table.column("start").to_numpy()[rows]
     end[found] = table.column("end").fill_null(NOT_KNOWN).to_numpy()[rows]
     return thread, start, end

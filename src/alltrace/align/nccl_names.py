@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype
 
@@ -73,6 +74,7 @@ class Payload:
 NOTHING = Payload()
 
 
+@lru_cache(maxsize=65_536)
 def parse_payload(text: str | None) -> Payload:
     """The fields of a payload, as far as it is a JSON object and has them."""
     if not text or not text.lstrip().startswith("{"):

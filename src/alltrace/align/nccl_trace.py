@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from alltrace.align.nccl_names import NOTHING, Payload, operation_of, parse_payload
-
-
-@lru_cache(maxsize=65_536)
-def _parsed(text: str | None) -> Payload:
-    return parse_payload(text)
+from alltrace.align.nccl_names import NOTHING, operation_of, parse_payload
+from alltrace.trace.arrays import coded, integers
 
 
 def read_trace(ranges: Any) -> dict[str, Any] | None:
@@ -26,21 +21,19 @@ def read_trace(ranges: Any) -> dict[str, Any] | None:
     """
     import pyarrow as pa
 
-    payloads = ranges.column("payload").combine_chunks().dictionary_encode()
-    told = [*map(_parsed, payloads.dictionary.to_pylist()), NOTHING]
-    at = payloads.indices.fill_null(len(told) - 1).to_numpy(zero_copy_only=False)
+    payloads, at = coded(ranges.column("payload"))
+    told = [*map(parse_payload, payloads.to_pylist()), NOTHING]
     traced = np.array([t.sequence is not None and t.communicator is not None for t in told])
-    names = ranges.column("text").combine_chunks().dictionary_encode()
-    ops = [*map(operation_of, names.dictionary.to_pylist()), None]
-    name_at = names.indices.fill_null(len(ops) - 1).to_numpy(zero_copy_only=False)
+    names, name_at = coded(ranges.column("text"))
+    ops = [*map(operation_of, names.to_pylist()), None]
     is_op = np.array([o is not None for o in ops])
     ended = ranges.column("end").is_valid().to_numpy()
     rows = np.flatnonzero(traced[at] & is_op[name_at] & ended)
     if not len(rows):
         return None
     start, end = ranges.column("start").to_numpy()[rows], ranges.column("end").fill_null(0).to_numpy()[rows]
-    process = ranges.column("process").cast(pa.int64()).fill_null(-1).to_numpy()[rows]
-    thread = ranges.column("thread").cast(pa.int64()).to_numpy()[rows]
+    process = integers(ranges.column("process"), -1)[rows]
+    thread = integers(ranges.column("thread"))[rows]
     words = sorted({o for o in ops if o is not None})
     op = np.array([words.index(o) if o is not None else -1 for o in ops], np.int64)[name_at[rows]]
     texts = sorted({t.communicator for t in told if t.communicator is not None})

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
+from alltrace.align.nccl_names import RECV, SEND, SYNCHRONISING
+from alltrace.trace.arrays import coded, integers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ class Operations:
         start: In the time of the rank's files, ns; likewise `end`.
         shifted_start: With the rank's shift, ns; likewise `shifted_end`.
         communicator: Number of the communicator in `names`.
-        op: Number of the operation in `ops`.
+        op: Number of the operation.
         token: Number of (operation, bytes, type).
         synchronising: Whether no member can leave before the last has arrived, bool.
         paired: 1 for a send, -1 for a receive, 0 else.
@@ -42,9 +43,7 @@ class Operations:
         stream: CUDA stream; likewise `size` (bytes).
         peer: Peer; likewise `group_rank`, `group_size`.
         names: Communicators' identities.
-        ops: Operations' names.
-        calls_only: For each rank the operations known by their call alone, which cannot be members.
-        alone: For each rank the operations of a communicator of one rank.
+        calls_only: The number of operations known by their call alone, which cannot be members.
     """
 
     rank: NDArray[np.int64]
@@ -66,9 +65,7 @@ class Operations:
     group_rank: NDArray[np.int64]
     group_size: NDArray[np.int64]
     names: list[str]
-    ops: list[str | None]
-    calls_only: dict[int, int]
-    alone: dict[int, int]
+    calls_only: int
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -91,31 +88,24 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     row = np.concatenate([np.arange(n, dtype=np.int64) for n in counts]) if counts else np.zeros(0, np.int64)
     shift = np.repeat(np.array([shifts_ns.get(r, 0) for r in ranks], np.int64), counts)
 
-    def numbers(name: str, empty: int = -1) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = pc.fill_null(whole.column(name).cast(pa.int64()), empty).to_numpy()
-        return found
+    def numbers(name: str) -> NDArray[np.int64]:
+        return integers(whole.column(name), -1)
 
-    def coded(name: str) -> tuple[list[str | None], NDArray[np.int64]]:
-        column = whole.column(name).combine_chunks()
-        column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        if isinstance(column, pa.ChunkedArray):
-            return [], np.zeros(0, np.int64)
-        values = column.dictionary
+    def numbered(name: str) -> tuple[list[str | None], NDArray[np.int64]]:
+        values, at = coded(whole.column(name))
         strings = texts(values) if pa.types.is_integer(values.type) else values
-        return strings.to_pylist(), column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return strings.to_pylist(), np.where(at < len(values), at, -1)
 
-    names, communicator = coded("communicator")
-    ops, op = coded("op")
-    _, datatype = coded("datatype")
-    words, evidence = coded("evidence")
+    names, communicator = numbered("communicator")
+    ops, op = numbered("op")
+    _, datatype = numbered("datatype")
+    words, evidence = numbered("evidence")
     on_host = _chosen(words, evidence, (_HOST,))
     start = np.where(on_host, numbers("api_start"), numbers("start"))
     end = np.where(on_host, numbers("api_end"), numbers("end"))
     timed = np.where(on_host, _both(whole, "api_start", "api_end"), _both(whole, "start", "end"))
     size = numbers("group_size")
     single = size == 1
-    calls_only = _counts(rank[~timed & ~single])
-    alone = _counts(rank[single])
     keep = np.flatnonzero(timed & ~single & (op >= 0))
     keep = keep[np.lexsort((end[keep], rank[keep]))]
     sizes = numbers("bytes")
@@ -146,9 +136,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         group_rank=group_rank[keep],
         group_size=size[keep],
         names=[n or "" for n in names],
-        ops=ops,
-        calls_only=calls_only,
-        alone=alone,
+        calls_only=int((~timed & ~single).sum()),
     )
 
 
@@ -173,12 +161,6 @@ def _group_ranks(
     return result
 
 
-def exchanges(operations: Operations) -> NDArray[np.bool_]:
-    """Which operations are send-receive kernels whose peers are not known."""
-    codes = [i for i, o in enumerate(operations.ops) if o == SEND_RECV]
-    return np.isin(operations.op, codes)
-
-
 def _chosen(words: list[str | None], codes: NDArray[np.int64], wanted: tuple[str, ...]) -> NDArray[np.bool_]:
     return np.array([*(w in wanted for w in words), False])[codes]
 
@@ -187,11 +169,6 @@ def _both(table: Any, first: str, second: str) -> NDArray[np.bool_]:
 
     valid: NDArray[np.bool_] = pc.and_(pc.is_valid(table.column(first)), pc.is_valid(table.column(second))).to_numpy()
     return valid
-
-
-def _counts(ranks: NDArray[np.int64]) -> dict[int, int]:
-    found, many = np.unique(ranks, return_counts=True)
-    return dict(zip(found.tolist(), many.tolist(), strict=True))
 
 
 def _numbered(*columns: NDArray[np.int64]) -> NDArray[np.int64]:

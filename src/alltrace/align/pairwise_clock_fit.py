@@ -114,14 +114,13 @@ def ends_of(time: NDArray[np.float64], key: NDArray[np.int64]) -> Ends:
     return Ends(time, key, packed, time[order], keys[np.concatenate(([True], keys[1:] != keys[:-1]))] if len(keys) else keys)
 
 
-def relate(first: Ends, second: Ends, window_ns: float | None, expected_ns: float = 0.0) -> ClockLine | None:
+def relate(first: Ends, second: Ends, window_ns: float | None) -> ClockLine | None:
     """The line of the second rank's clock against the first's, or None where their ends show none.
 
     Args:
         first: Ends of the first rank.
         second: Ends of the second.
-        window_ns: How far the offset can be from `expected_ns`; None for any.
-        expected_ns: What the offset should be about.
+        window_ns: How far the offset can be from 0; None for any.
     """
     if not np.array_equal(first.keys, second.keys):
         keys = np.intersect1d(first.keys, second.keys, assume_unique=True)
@@ -130,7 +129,7 @@ def relate(first: Ends, second: Ends, window_ns: float | None, expected_ns: floa
         first, second = (ends_of(e.time[m], e.key[m]) for e in (first, second) for m in [np.isin(e.key, keys)])
     best: ClockLine | None = None
     for place in (0.5, 0.25, 0.75, 0.02, 0.98):
-        candidates = _candidates(first, second, window_ns, expected_ns, place)
+        candidates = _candidates(first, second, window_ns, place)
         found = [c for c in (_extended(first, second, *candidate) for candidate in candidates[:3]) if c is not None]
         found.sort(key=_worth, reverse=True)
         if found and (best is None or _worth(found[0]) > _worth(best)):
@@ -148,22 +147,20 @@ def _worth(line: ClockLine) -> float:
     return line.count * float(np.log(_WIDEST_NS / max(line.scale_ns, _SCALE_FLOOR_NS)))
 
 
-def _candidates(
-    first: Ends, second: Ends, window_ns: float | None, expected_ns: float, place: float
-) -> list[tuple[float, float, float]]:
+def _candidates(first: Ends, second: Ends, window_ns: float | None, place: float) -> list[tuple[float, float, float]]:
     """Offsets that many ends of a clump of the second rank vote for, best first: offset, first and last time of the clump."""
     window = np.inf if window_ns is None else window_ns
-    low, high = first.time[0] - expected_ns - window, first.time[-1] - expected_ns + window
+    low, high = first.time[0] - window, first.time[-1] + window
     i, j = np.searchsorted(second.time, (low, high))
-    if window_ns is not None and i < j:  # rather where the first rank has events even if the offset is as expected
-        k, m = np.searchsorted(second.time, (first.time[0] - expected_ns, first.time[-1] - expected_ns))
+    if window_ns is not None and i < j:  # rather where the first rank has events even if the offset is 0
+        k, m = np.searchsorted(second.time, (first.time[0], first.time[-1]))
         i, j = (k, m) if m - k >= CLUMP else (i, j)
     if i >= j:
         return []
     begin = int(np.clip(i + (j - i) * place - CLUMP / 2, i, max(i, j - CLUMP)))
     rows = np.arange(begin, min(begin + CLUMP, j))
     times = second.time[rows]
-    lows, highs = (np.searchsorted(first.packed, _packed(second.key[rows], times + expected_ns + w)) for w in (-window, window))
+    lows, highs = (np.searchsorted(first.packed, _packed(second.key[rows], times + w)) for w in (-window, window))
     votes = highs - lows
     while votes.sum() > _MOST_VOTES and len(rows) > 8:
         rows, times, lows, highs = rows[::2], times[::2], lows[::2], highs[::2]
@@ -174,9 +171,9 @@ def _candidates(
     piles = _piles(first.keyed, times[some], lows[some], highs[some])
     votes_of = piles.many + piles.beside
     # where steps are alike to a bin's width, all shifts by whole steps have as many votes: what piles up more sharply must not be
-    # lost among them, nor, where nothing does, the expected ones
+    # lost among them, nor, where nothing does, the small ones
     strong = np.flatnonzero(votes_of >= _STRONG * votes_of.max())
-    strong = strong[np.argsort(np.abs(piles.lowest[strong] - expected_ns), kind="stable")[:_MOST_STRONG]]
+    strong = strong[np.argsort(np.abs(piles.lowest[strong]), kind="stable")[:_MOST_STRONG]]
     top = np.unique(np.concatenate((strong, *(_most(v, 2 * _MOST_CANDIDATES) for v in (votes_of, piles.sharp)))))
     differences, heads = piles.of(top)
     gap = max(float(first.time[-1] - first.time[0]) / max(len(first.time), 1), 4.0 * _WIDTHS_NS[-1])
@@ -185,7 +182,7 @@ def _candidates(
     places = np.empty(len(top), np.int64)
     places = places[: core.pick_apart(middle, float(_BIN_NS), places)]
     found = list(zip(worth[places].tolist(), middle[places].tolist(), strict=True))
-    found.sort(key=lambda f: (-f[0], abs(f[1] - expected_ns)))
+    found.sort(key=lambda f: (-f[0], abs(f[1])))
     return [(offset, float(times[0]), float(times[-1])) for worth, offset in found if worth >= 0.6 * found[0][0]]
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alltrace.align.schema import STEPS
 from alltrace.run.clock import clock_map
+from alltrace.run.overlay import STEPS
 from alltrace.run.run_logs import printed_steps
 
 if TYPE_CHECKING:

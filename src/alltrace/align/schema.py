@@ -1,51 +1,21 @@
-"""The tables of an alignment, and its facts."""
+"""The facts of an alignment, and what came of the logs that were joined with it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from alltrace.trace.schema import Column, Table
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from alltrace.run.manifest import Clock, LogMatch
 
 SOURCES = ("kernels", "api", "ranges", "marks", "collectives", "mpi")
 """The event tables that an alignment is made from."""
 
-MEMBERS = Table(
-    "members",
-    "One rank's operation within a matched instance; an instance has at least two rows, of different ranks.",
-    (
-        Column("instance", "int64", None, "number of the instance, 0-based, in order of its first end"),
-        Column("communicator", "int64", None, "number of the communicator over all ranks, row of `groups` in alignment.json"),
-        Column("ordinal", "int64", None, "place of the instance among those of its communicator"),
-        Column("rank", "int32", None, "rank"),
-        Column("row", "int64", None, "row of the rank's `collectives`"),
-        Column("start", "time", "ns", "start on the device, or of the call where only that is known; time of the rank's files"),
-        Column("end", "time", "ns", "end, likewise"),
-        Column("confidence", "float64", None, "1 for an identity from the profiler; less for an inferred match"),
-    ),
-    (),
-    None,
-)
 
-STEPS = Table(
-    "steps",
-    "One training step of one rank.",
-    (
-        Column("rank", "int32", None, "rank"),
-        Column("step", "int64", None, "number of the step, equal on all ranks; from the program's name of it where it has one"),
-        Column("start", "time", "ns", "start on the host, time of the rank's files"),
-        Column("end", "time", "ns", "end on the host"),
-        Column("device_start", "time", "ns", "first start of the device work launched in it; null without any"),
-        Column("device_end", "time", "ns", "last end of that work"),
-        Column("kind", "enum", None, "step, warm-up or checkpoint"),
-        Column("source", "enum", None, "what it was found by: range, kernels, collectives, or log for the training log"),
-    ),
-    (),
-    None,
-)
+NEARLY_ALL = 0.98
 
 
 @dataclass(frozen=True)
@@ -94,3 +64,32 @@ class Alignment:
     rows: dict[int, int] = field(default_factory=dict)
     steps_notes: tuple[str, ...] = ()
     log_matches: tuple[LogMatch, ...] = ()
+
+
+@dataclass
+class Joined:
+    """What came of the logs of a run.
+
+    Attributes:
+        tables: Each rank's `collectives`, filled.
+        texts: Strings that the tables refer to now.
+        matches: For each rank how its log fits.
+        told: For each rank and row the id of the communicator's name by the log, 0 without one.
+        groups: The communicators, named as the logs name them where the trace does not.
+        notes: What a reader must know.
+    """
+
+    tables: dict[int, Any]
+    texts: set[str] = field(default_factory=set)
+    matches: list[LogMatch] = field(default_factory=list)
+    told: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the logs name the communicator of nearly every operation of every rank."""
+        operations = sum(m.operations for m in self.matches)
+        named = sum(int((its != 0).sum()) for its in self.told.values())
+        lacking = any(m.operations and m.reason is not None for m in self.matches)
+        return operations > 0 and not lacking and named >= NEARLY_ALL * operations

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.compute as pc
 
-from alltrace.align.schema import STEPS
 from alltrace.engine.tasks import remote, run_tasks
+from alltrace.run.overlay import STEPS
 from alltrace.run.store import Run, StoredRank
+from alltrace.trace.arrays import coded, integers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,9 +114,8 @@ def rank_steps(rank: StoredRank) -> _Found | None:
     """The steps of one rank, in the time of its files; None where nothing tells them."""
     work = _DeviceWork(rank)
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
-    encoded = ranges.column("name").combine_chunks().dictionary_encode() if ranges.num_rows else None
-    names = [] if encoded is None else rank.texts(encoded.dictionary).to_pylist()
-    codes = np.empty(0, np.int64) if encoded is None else encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    ids, codes = coded(ranges.column("name"))
+    names = rank.texts(ids).to_pylist()
     found = _by_ranges(rank.rank, ranges, names, codes) or _by_kernels(rank, work)
     if found is not None:
         found.device = work.extents(found.starts, found.ends)
@@ -138,8 +137,8 @@ def _by_ranges(rank: int, ranges: Any, names: Sequence[str | None], codes: Int64
             families.setdefault(name, {})[code] = -1
     if not families:
         return None
-    starts, ends = _filled(ranges.column("start")), _filled(ranges.column("end"))
-    threads, depths = _filled(ranges.column("thread")), _filled(ranges.column("depth"), 0)
+    starts, ends = integers(ranges.column("start"), _NONE), integers(ranges.column("end"), _NONE)
+    threads, depths = integers(ranges.column("thread"), -1), integers(ranges.column("depth"), 0)
     best: tuple[tuple[int, int], _Found] | None = None
     for members in families.values():
         rows = np.flatnonzero(np.isin(codes, list(members)) & (ends > starts))
@@ -176,21 +175,21 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> _Found | None:
     kernels = rank.file_table("kernels", ("start", "end", "stream", "device", "name", "correlation"))
     if kernels.num_rows < 64:
         return None
-    streams = _filled(kernels.column("stream")) * 4096 + _filled(kernels.column("device"), 0)
+    streams = integers(kernels.column("stream"), -1) * 4096 + integers(kernels.column("device"), 0)
     ids, counts = np.unique(streams, return_counts=True)
     rows = np.flatnonzero(streams == ids[counts.argmax()])
-    rows = rows[np.argsort(_filled(kernels.column("start"))[rows], kind="stable")]
-    _, tokens = np.unique(_filled(kernels.column("name"))[rows], return_inverse=True)
+    rows = rows[np.argsort(integers(kernels.column("start"), _NONE)[rows], kind="stable")]
+    _, tokens = np.unique(integers(kernels.column("name"), _NONE)[rows], return_inverse=True)
     periods = _periods(tokens.astype(np.int64))
     if periods is None:
         return None
     boundaries, whole_end = periods
     keys = work.keys("kernels", kernels.column("correlation"))
-    launches = work.launch_of(keys[rows[boundaries]], _filled(kernels.column("start"))[rows[boundaries]])
+    launches = work.launch_of(keys[rows[boundaries]], integers(kernels.column("start"), _NONE)[rows[boundaries]])
     launches = np.maximum.accumulate(launches)
     ends = launches[1:]
     if whole_end:  # nothing is launched after it, so it lasts as long as its work
-        ends = np.append(ends, max(int(_filled(kernels.column("end"))[rows].max()), int(launches[-1]) + 1))
+        ends = np.append(ends, max(int(integers(kernels.column("end"), _NONE)[rows].max()), int(launches[-1]) + 1))
     return _Found(rank.rank, "kernels", launches[: len(ends)], ends, None)
 
 
@@ -251,11 +250,12 @@ class _DeviceWork:
             to_host = np.zeros(table.num_rows, np.int64)
             if name == "copies" and table.num_rows:
                 down = np.array([k == "DtoH" for k in table.column("kind").to_pylist()])
-                to_host[down] = _filled(table.column("bytes"), 0)[down]
-            pieces.append([*(_filled(table.column(c)) for c in columns[:2]), self.keys(name, table.column("correlation")), to_host])
+                to_host[down] = integers(table.column("bytes"), 0)[down]
+            extent = (integers(table.column(c), _NONE) for c in ("start", "end"))
+            pieces.append([*extent, self.keys(name, table.column("correlation")), to_host])
         start, end, correlation, to_host = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         api = rank.file_table("api", ("start", "correlation"))
-        keys, times = self.keys("api", api.column("correlation")), _filled(api.column("start"))
+        keys, times = self.keys("api", api.column("correlation")), integers(api.column("start"), _NONE)
         order = np.argsort(keys, kind="stable")
         self._keys, self._times = keys[order], times[order]
         launched = self.launch_of(correlation, start)
@@ -265,9 +265,9 @@ class _DeviceWork:
 
     def keys(self, table: str, correlations: Any) -> Int64:
         """Correlations of a table; where the rank has several processes, each of which counts its own, told apart by process."""
-        found = _filled(correlations)
+        found = integers(correlations, -1)
         if self._several:
-            process = _filled(self._rank.file_table(table, ("process",)).column("process"), -1)
+            process = integers(self._rank.file_table(table, ("process",)).column("process"), -1)
             found = np.where(found >= 0, ((process + 1) << 33) + found, _NONE)
         return found
 
@@ -302,7 +302,7 @@ def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64
     wanted = [code for code, name in enumerate(names) if name and _CHECKPOINT.search(name)]
     if not wanted:
         return result
-    at = _filled(ranges.column("start"))[np.isin(codes, wanted)]
+    at = integers(ranges.column("start"), _NONE)[np.isin(codes, wanted)]
     step = np.searchsorted(starts, at, "right") - 1
     inside = (step >= 0) & (at < ends[np.maximum(step, 0)])
     result[step[inside]] = True
@@ -399,16 +399,3 @@ def _table(found: Sequence[_Found], numbers: dict[int, Int64], kinds: dict[int, 
         "source": pa.array([f.source for f in found for _ in f.starts]).dictionary_encode(),
     }
     return pa.table(columns).cast(schema)
-
-
-def _filled(column: Any, value: int = _NONE) -> Int64:
-
-    if column.null_count:
-        column = pc.fill_null(column, pc.cast(value, column.type) if value != _NONE else _lowest(column.type))
-    return np.asarray(column.to_numpy(), np.int64) if column.num_chunks else np.empty(0, np.int64)
-
-
-def _lowest(kind: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.scalar(-(1 << (kind.bit_width - 1)), kind)

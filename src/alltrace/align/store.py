@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
-from alltrace.align.schema import SOURCES, STEPS, Alignment
+from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.clock import ClockMap
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_json, write_manifest
-from alltrace.run.overlay import ALIGN, FACTS, Overlay, collectives_file, find_overlay, signature
+from alltrace.run.overlay import ALIGN, FACTS, STEPS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
@@ -35,8 +35,6 @@ from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from alltrace.align.log_join_result import Joined
 
 _NO_MEMBERS = (
     "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
@@ -63,12 +61,13 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         InputError: A file of the run is damaged.
     """
     if run.alignment is not None:
-        return _as_aligned(run.alignment)
+        kept: Aligned = run.alignment
+        return kept
     plain = Run(run.path)
     reason = _nothing_to_do(plain)
     if reason is not None:
-        run.alignment = Aligned(run, (reason,))
-        return _as_aligned(run.alignment)
+        run.alignment = made = Aligned(run, (reason,))
+        return made
     found = next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
     if found is None:
         found = run.path / ALIGN if os.access(run.path, os.W_OK) else own_folder(default_folder()) / _name(plain)
@@ -88,13 +87,8 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         raise InputError(found, found="the alignment was changed while it was made", advice="ask again")
     _apply(plain, overlay)
     run.adopt(overlay)
-    run.alignment = Aligned(run)
-    return _as_aligned(run.alignment)
-
-
-def _as_aligned(alignment: Any) -> Aligned:
-    found: Aligned = alignment
-    return found
+    run.alignment = made = Aligned(run)
+    return made
 
 
 def _apply(run: Run, overlay: Overlay) -> None:
@@ -161,7 +155,6 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
 def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
     """Write the tables of the alignment into `draft`; returns its facts."""
     from alltrace.align.clocks import place_ranks, solve
-    from alltrace.align.log_join_result import NEARLY_ALL
     from alltrace.align.matching import match
     from alltrace.align.members import evidence_of, meet
 
@@ -220,8 +213,6 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
 
-    from alltrace.align.log_join_result import Joined
-
     if not any(log.kind == "nccl" for log in run.manifest.logs):
         return Joined(tables), names
     from alltrace.align.log_join import join_ranks
@@ -253,7 +244,7 @@ def _collect_all(
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
     broken: dict[int, AlltraceError] = {}
     # in this process the run's names are read once
-    work = partial(_collected, run) if jobs == 1 else _collect_one
+    work = partial(_collected, run if jobs == 1 else None)
     for outcome in run_tasks(work, tasks, jobs=jobs, progress=progress):
         if outcome.error is not None:
             broken[tasks[outcome.index].rank] = outcome.error
@@ -270,15 +261,11 @@ def _collect_all(
     return tables, Names([*run.name_files(), draft / NAMES]), notes
 
 
-def _collect_one(task: _Task, advance: Callable[[int], None]) -> Any:
+def _collected(run: Run | None, task: _Task, advance: Callable[[int], None]) -> Any:
     """Writes the collectives of one rank; returns the strings that they refer to, as a table of names."""
-    return _collected(Run(task.run), task, advance)
-
-
-def _collected(run: Run, task: _Task, advance: Callable[[int], None]) -> Any:
     from alltrace.align.evidence import collect
 
-    rank = run.rank(task.rank)
+    rank = (run or Run(task.run)).rank(task.rank)
     rank.clock = ClockMap(0)  # kept in the time of the rank's files
     table, names = interned(collect(rank))
     _write(table, Path(task.draft) / collectives_file(task.rank))

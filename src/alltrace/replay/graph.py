@@ -108,12 +108,6 @@ def times(graph: Graph, weights: Int64, begin: Int64 | None = None) -> tuple[Int
     return when, via
 
 
-def makespan_ns(graph: Graph, weights: Int64, begin: Int64 | None = None) -> int:
-    """From the first node to the last, ns; 0 without nodes."""
-    when, _ = times(graph, weights, begin)
-    return int(when.max() - when.min()) if len(when) else 0
-
-
 def longest_path(graph: Graph, when: Int64, via: Int64, end: int | None = None) -> Int64:
     """The arcs that decide the time of `end`, from first to last: int64 array.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.replay.rank_graph import HOST
+from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ class Peers:
 
     Attributes:
         ranks: The ranks, ascending.
-        alike: For each rank the number of the class of ranks that run the same kernels as often.
         names: The names of device work, as in `Work.name`, ascending.
         name_factor: Float array (ranks, names): the peers' median of the mean duration over the rank's own; 1 without a peer.
         host_ns: For each arc the time of the host as the peers have it.
@@ -42,7 +42,6 @@ class Peers:
     """
 
     ranks: Int64
-    alike: Int64
     names: Int64
     name_factor: Floats
     host_ns: Int64
@@ -71,7 +70,7 @@ def peers_of(replay: Replay, members: Any) -> Peers:
     total = np.where(count > 0, spent, np.nan)
     factors = np.where(alone[:, None], _factors(total, alike), _factors(mean, alike))
     host, needless = _host(replay, ranks, alike), _needless(replay, ranks, alike)
-    return Peers(ranks, alike, names, factors, host, _transfers(replay, members), needless)
+    return Peers(ranks, names, factors, host, _transfers(replay, members), needless)
 
 
 def _alike(count: Floats) -> Int64:
@@ -306,8 +305,8 @@ def likes(members: Any) -> Int64:
     instance = members.column("instance").to_numpy()
     if not len(instance):
         return np.zeros(0, np.int64)
-    op = members.column("op").combine_chunks().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    size = members.column("bytes").combine_chunks().fill_null(-1).to_numpy(zero_copy_only=False)
+    op = coded(members.column("op"))[1]
+    size = integers(members.column("bytes"), -1)
     first = np.unique(instance, return_index=True)[1]
     table = np.stack([op[first], size[first], members.column("members").to_numpy()[first]]).astype(np.int64)
     codes = np.full(int(instance.max()) + 1, -1, np.int64)

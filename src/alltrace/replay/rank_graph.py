@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.replay.work import COMPUTE, COPY, OTHER, TRANSFER, UNKNOWN, Waits, Work, filled, read
+from alltrace.replay.work import COMPUTE, COPY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
+from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _host_meetings(rank: RankTables, matched: Int64, placed: set[int]) -> list[t
     if not len(left):
         return []
     table = rank.table("collectives", ("start", "api_start", "api_end")).take(pa.array(left))
-    start, begin, end = (filled(table.column(c)) for c in ("start", "api_start", "api_end"))
+    start, begin, end = (integers(table.column(c), UNKNOWN) for c in ("start", "api_start", "api_end"))
     found = [
         (b, max(b, e), r)
         for s, b, e, r in zip(start.tolist(), begin.tolist(), end.tolist(), left.tolist(), strict=True)
@@ -248,15 +249,7 @@ class _Builder:
         call = np.array([e[2] for e in self._events if e[1] == 1], np.int64)
         if not len(call):
             return
-        begun, end, on = waits.start[call], waits.end[call], waits.track[call]
-        ended = []
-        for track in range(len(w.tracks)):
-            low, high = int(self._bounds[track]), int(self._bounds[track + 1])
-            by_launch = np.searchsorted(self._ordered[low:high], begun, "right")
-            by_end = np.searchsorted(np.maximum.accumulate(self._end[low:high]), end, "right")
-            place = low + np.minimum(by_launch, by_end) - 1
-            ended.append(np.where((place >= low) & ((on < 0) | (on == track)), place, -1))
-        found = np.array(ended).reshape(len(w.tracks), len(call))
+        begun, end, found = waits.start[call], waits.end[call], self._awaited[:, call]
         moments = np.where(found >= 0, self._end[found] if len(self._end) else UNKNOWN, UNKNOWN)
         latest = moments.max(axis=0) if len(w.tracks) else np.full(len(call), UNKNOWN)
         waiting = latest >= begun
@@ -368,12 +361,15 @@ class _Builder:
         marked = np.zeros(len(w.start), np.bool_)
         for others in (self._binding, self._told_by):
             marked[others[others >= 0]] = True
+        # of each track and wait of the host the last piece that it can have waited for, -1 for none
+        self._awaited = np.full((len(w.tracks), len(waits.start)), -1, np.int64)
         for track in range(len(w.tracks)):
             low, high = int(self._bounds[track]), int(self._bounds[track + 1])
             by_launch = np.searchsorted(self._ordered[low:high], waits.start, "right")
             by_end = np.searchsorted(np.maximum.accumulate(self._end[low:high]), waits.end, "right")
             at = low + np.minimum(by_launch, by_end) - 1
-            marked[at[(at >= low) & ((waits.track < 0) | (waits.track == track))]] = True
+            self._awaited[track] = np.where((at >= low) & ((waits.track < 0) | (waits.track == track)), at, -1)
+        marked[self._awaited[self._awaited >= 0]] = True
         return marked
 
     def _cuts(self, waited: NDArray[np.bool_]) -> NDArray[np.bool_]:

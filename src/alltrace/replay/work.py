@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
-import pyarrow.compute as pc
 
+from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -79,7 +79,6 @@ class Waits:
         order_at: int64 array of j: when a stream was told to wait for another.
         order_track: int64 array of j: that stream's track.
         first_call: Start of the first call or range of all, or `UNKNOWN`.
-        last_call: End of the last call of all, or `UNKNOWN`.
     """
 
     start: Int64
@@ -88,7 +87,6 @@ class Waits:
     order_at: Int64
     order_track: Int64
     first_call: int
-    last_call: int
 
 
 def copy_name(word: str | None) -> int:
@@ -106,7 +104,7 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
     several = rank.has("processes") and rank.table("processes", ["process"]).num_rows > 1
     parts = [p for p in (_kernels(rank, several), _copies(rank, several), _graphs(rank, several)) if len(p["start"])]
     api = rank.table("api", TABLES["api"])
-    calls = {c: filled(api.column(c)) for c in ("start", "end", "correlation")}
+    calls = {c: integers(api.column(c), UNKNOWN) for c in ("start", "end", "correlation")}
     if several:
         calls["correlation"] = _apart(rank, "api", calls["correlation"])
     if parts:
@@ -123,19 +121,6 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
     return work, _waits(rank, api, calls, tracks, several=several)
 
 
-def filled(column: Any, value: int = UNKNOWN) -> Int64:
-    """An Arrow column of integers as an int64 array, `value` where it is null."""
-    import pyarrow as pa
-
-    if not len(column):
-        return np.empty(0, np.int64)
-    column = pc.cast(column, pa.int64())
-    if column.null_count:
-        column = pc.fill_null(column, pa.scalar(value, pa.int64()))
-    values: Int64 = column.to_numpy().astype(np.int64, copy=False)
-    return values
-
-
 def _tracks(device: Int64, stream: Int64) -> tuple[list[tuple[int, int]], Int64]:
     """The (device, stream) there are, ascending, and the number of each row's."""
     devices, of_device = distinct(device)
@@ -147,44 +132,33 @@ def _tracks(device: Int64, stream: Int64) -> tuple[list[tuple[int, int]], Int64]
 
 def _apart(rank: RankTables, table: str, correlation: Int64) -> Int64:
     """Correlations that differ between processes, each of which counts its own from 1 in 32 bits; -1 where there is none."""
-    process = filled(rank.table(table, ["process"]).column("process"), -1)
+    process = integers(rank.table(table, ["process"]).column("process"), -1)
     keys: Int64 = np.where(correlation >= 0, ((process + 1) << 33) + correlation, -1)
     return keys
 
 
 def _base(rank: RankTables, table: str, several: bool) -> tuple[Any, dict[str, Int64]]:
     found = rank.table(table, TABLES[table])
-    columns = {c: filled(found.column(c), -1) for c in ("device", "stream", "correlation")}
+    columns = {c: integers(found.column(c), -1) for c in ("device", "stream", "correlation")}
     if several:
         columns["correlation"] = _apart(rank, table, columns["correlation"])
-    columns |= {c: filled(found.column(c), 0) for c in ("start", "end")}
+    columns |= {c: integers(found.column(c)) for c in ("start", "end")}
     return found, columns
-
-
-def _codes(column: Any) -> tuple[list[Any], Int64]:
-    """The words of an enum column, None last, and each row's place among them."""
-    import pyarrow as pa
-
-    column = column.combine_chunks()
-    if not len(column) or isinstance(column, pa.ChunkedArray):
-        return [None], np.zeros(len(column), np.int64)
-    words = [*column.dictionary.to_pylist(), None]
-    return words, column.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _kernels(rank: RankTables, several: bool) -> dict[str, Int64]:
     table, columns = _base(rank, "kernels", several)
-    words, codes = _codes(table.column("kind"))
-    columns["kind"] = np.array([OTHER if w in COMMUNICATION else COMPUTE for w in words], np.int64)[codes]
-    columns["name"] = filled(table.column("name"), 0)
+    words, codes = coded(table.column("kind"))
+    columns["kind"] = np.array([*(OTHER if w in COMMUNICATION else COMPUTE for w in words.to_pylist()), COMPUTE], np.int64)[codes]
+    columns["name"] = integers(table.column("name"))
     return columns
 
 
 def _copies(rank: RankTables, several: bool) -> dict[str, Int64]:
     table, columns = _base(rank, "copies", several)
-    words, codes = _codes(table.column("kind"))
+    words, codes = coded(table.column("kind"))
     columns["kind"] = np.full(table.num_rows, COPY, np.int64)
-    columns["name"] = np.array([copy_name(w) for w in words], np.int64)[codes]
+    columns["name"] = np.array([*map(copy_name, words.to_pylist()), copy_name(None)], np.int64)[codes]
     return columns
 
 
@@ -218,13 +192,12 @@ def _merged(rank: RankTables, columns: dict[str, Int64], tracks: list[tuple[int,
     keep = np.ones(len(columns["start"]), np.bool_)
     if len(matched) and len(keep):
         table = rank.table("collectives", ("start", "end", "device", "stream")).take(pa.array(matched))
-        begin, finish = filled(table.column("start")), filled(table.column("end"))
-        device, stream = filled(table.column("device"), -1), filled(table.column("stream"), -1)
-        number = {pair: n for n, pair in enumerate(tracks)}
+        begin, finish = (integers(table.column(c), UNKNOWN) for c in ("start", "end"))
+        device, stream = (integers(table.column(c), -1) for c in ("device", "stream"))
         talk = columns["kind"] == OTHER
         bounds = np.searchsorted(columns["track"], np.arange(len(tracks) + 1))
         first, after = np.full(len(matched), -1, np.int64), np.full(len(matched), -1, np.int64)
-        for (d, s), track in number.items():
+        for track, (d, s) in enumerate(tracks):
             mine = np.flatnonzero((device == d) & (stream == s) & (begin != UNKNOWN))
             low, high = int(bounds[track]), int(bounds[track + 1])
             at = low + np.searchsorted(columns["start"][low:high], begin[mine])
@@ -250,22 +223,20 @@ def _waits(rank: RankTables, api: Any, calls: dict[str, Int64], tracks: list[tup
     number = {pair: n for n, pair in enumerate(tracks)}
     start, end, track = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
     syncs, columns = _base(rank, "syncs", several)
-    words, codes = _codes(syncs.column("kind"))
+    words, codes = coded(syncs.column("kind"))
+    kinds = np.array([*words.to_pylist(), None], object)[codes]
     pairs = zip(columns["device"].tolist(), columns["stream"].tolist(), strict=True)
     of_sync = np.array([number.get(p, -1) for p in pairs], np.int64) if syncs.num_rows else np.empty(0, np.int64)
-    named = np.array([w == "stream" for w in words])[codes]
-    ordering = np.array([w == "stream-wait" for w in words])[codes] & (of_sync >= 0)
+    named, ordering = kinds == "stream", (kinds == "stream-wait") & (of_sync >= 0)
     if api.num_rows:
-        encoded = api.column("name").combine_chunks().dictionary_encode()
-        waiting = [bool(w and _WAITING.match(w)) for w in rank.texts(encoded.dictionary).to_pylist()]
-        wanted = np.array([*waiting, False])[encoded.indices.fill_null(len(waiting)).to_numpy(zero_copy_only=False)]
+        ids, at = coded(api.column("name"))
+        wanted = np.array([*(bool(w and _WAITING.match(w)) for w in rank.texts(ids).to_pylist()), False])[at]
         rows = np.flatnonzero(wanted & (calls["end"] >= calls["start"]))
         rows = rows[np.argsort(calls["end"][rows], kind="stable")]
         start, end = calls["start"][rows], calls["end"][rows]
         track = _looked_up(columns["correlation"][named], of_sync[named], calls["correlation"][rows])
         track = np.where(track == UNKNOWN, -1, track)
-    known = bool(api.num_rows)
-    begun = filled(rank.table("ranges", TABLES["ranges"]).column("start"))
+    begun = integers(rank.table("ranges", TABLES["ranges"]).column("start"), UNKNOWN)
     begun = np.concatenate((begun[begun != UNKNOWN], calls["start"]))
     return Waits(
         start,
@@ -274,5 +245,4 @@ def _waits(rank: RankTables, api: Any, calls: dict[str, Int64], tracks: list[tup
         columns["start"][ordering],
         of_sync[ordering],
         int(begun.min()) if len(begun) else UNKNOWN,
-        int(calls["end"].max()) if known else UNKNOWN,
     )

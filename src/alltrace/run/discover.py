@@ -145,7 +145,7 @@ def _best(twins: list[Path]) -> Path:
         name = path.name.lower()
         if name.endswith(".sqlite"):
             return 0 if _looks_whole(path) else 9
-        return 1 + [*_EXPORTS, *TO_EXPORT].index(next((s for s in (*_EXPORTS, *TO_EXPORT) if name.endswith(s)), ".qdstrm"))
+        return 1 + [*_EXPORTS, *TO_EXPORT].index(_suffix(name) or ".qdstrm")
 
     return min(twins, key=worth)
 
@@ -165,8 +165,9 @@ def _looks_whole(path: Path) -> bool:
     return size >= page * int.from_bytes(head[28:32], "big")
 
 
+def _suffix(name: str) -> str:
+    return next((s for s in (*_EXPORTS, *TO_EXPORT) if name.lower().endswith(s)), "")
+
+
 def _stem(name: str) -> str:
-    for suffix in (*_EXPORTS, *TO_EXPORT):
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)]
-    return name
+    return name[: len(name) - len(_suffix(name))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from alltrace.run.manifest import Manifest, Rank
 
@@ -49,7 +49,8 @@ def samples_of_host(own: Any, others: Sequence[Rank], opened: Callable[[Rank], A
         other = opened(record)
         places = {device: lacking[name] for name, device in _named(other).items() if name in lacking}
         seen: set[int] = set()
-        for piece in _pieces(other, places, read):
+        numbers = other.pieces_of_devices(TABLE, set(places)) if places else []
+        for piece in (other.piece(TABLE, number, read) for number in numbers):
             device = piece.column("device").fill_null(-1).to_numpy()
             mine = np.isin(device, list(places))
             if mine.any():
@@ -67,11 +68,3 @@ def _named(rank: Any) -> dict[str, int]:
     table = rank.table("devices", ["device", "uuid", "bus_id"])
     names = zip(*(table.column(c).to_pylist() for c in table.column_names), strict=True)
     return {uuid or bus: device for device, uuid, bus in names if uuid or bus}
-
-
-def _pieces(rank: Any, places: dict[int, int], columns: Sequence[str]) -> Iterator[Any]:
-    """The pieces of a rank's samples that can hold one of some devices, one after the other."""
-    if not places:
-        return
-    for piece in rank.pieces_of_devices(TABLE, set(places)):
-        yield rank.piece(TABLE, piece, columns)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -108,18 +109,16 @@ class Plan(NamedTuple):
     notes: tuple[str, ...]
 
 
+@dataclass
 class _Candidate:
     """One process (or the whole of a report without one) that may be a rank, over all reports of it, in their time order."""
 
-    def __init__(
-        self, host: str, stem: str, leads: list[ReportProcess], sources: list[Source], reports: list[Report], *, alone: bool
-    ) -> None:
-        self.host = host
-        self.stem = stem
-        self.leads = leads
-        self.sources = sources
-        self.reports = reports
-        self.alone = alone
+    host: str
+    stem: str
+    alone: bool
+    leads: list[ReportProcess] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -208,7 +207,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
             # two processes of one report are two, also where they have one id, as in containers or after ids came round
             known = next((c for c in same if c.sources[-1].report != index and c.may_be(report, lead)), None)
             if known is None:
-                known = _Candidate(own, stem, [], [], [], alone=len(leads) <= 1)
+                known = _Candidate(own, stem, len(leads) <= 1)
                 same.append(known)
             known.leads += [lead] if lead else []
             known.sources.append(Source(index, mine))

@@ -320,7 +320,7 @@ def _as_input_error(record: ReportRecord, more: str) -> AlltraceError:
 
 def _facts(plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None, rules: KernelRules) -> Manifest:
     hosts = tuple(dict.fromkeys(r.host for r in plan.ranks))
-    bases = [b for r in plan.ranks if (b := _time_base(r, probes)) is not None]
+    bases = [b for r in plan.ranks if (b := probes[r.sources[0].report].record.utc_ns) is not None]
     notes = list(plan.notes)
     notes += [p.record.error for p in probes if p.record.error]
     if bases and len(bases) < len(plan.ranks):
@@ -340,10 +340,6 @@ def _facts(plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None,
         tables=tables,
         kernel_rules=rules.fingerprint,
     )
-
-
-def _time_base(rank: RankPlan, probes: Sequence[_Probe]) -> int | None:
-    return probes[rank.sources[0].report].record.utc_ns
 
 
 def _prepare(output: Path) -> None:

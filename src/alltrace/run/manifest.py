@@ -7,7 +7,7 @@ import os
 from functools import cache
 from math import isfinite
 from types import UnionType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.schema import FORMAT_VERSION
@@ -20,8 +20,6 @@ MANIFEST = "manifest.json"
 RANKS = "ranks"
 RANK_RECORD = "rank.json"
 NAMES = "names.parquet"
-
-_Record = TypeVar("_Record", bound=NamedTuple)
 
 
 class ReportRecord(NamedTuple):
@@ -286,12 +284,6 @@ def read_manifest(run: Path) -> Manifest:
         raise InputError(path, found=f"a damaged manifest ({printable(str(error))})", advice="import the reports again") from error
 
 
-def rank_to_json(rank: Rank) -> dict[str, Any]:
-    """`rank` as plain JSON values."""
-    facts: dict[str, Any] = plain(rank)
-    return facts
-
-
 def plain(value: Any) -> Any:
     """`value` with the records in it, as the ones above or dataclasses, as objects of JSON."""
     fields = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
@@ -305,22 +297,14 @@ def plain(value: Any) -> Any:
 
 
 def rank_from_json(value: Mapping[str, Any]) -> Rank:
-    """The rank that `rank_to_json` wrote.
+    """The rank that `plain` made JSON of.
 
     Raises:
-        KeyError: A fact is missing.
-        TypeError: A fact is of another type, or there is one too many.
+        TypeError: A fact is missing or of another type, or there is one too many.
         ValueError: A number is out of its bounds.
     """
-    facts = dict(value)
-    facts["devices"] = tuple(_typed(Device(**d)) for d in facts["devices"])
-    facts["pids"] = tuple(facts["pids"])
-    facts["reports"] = tuple(facts["reports"])
-    facts["warnings"] = {n: tuple(found) for n, found in {**facts.get("warnings", {})}.items()}
-    rank = _typed(Rank(**facts))
-    if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
-        raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
-    return rank
+    rank: Rank = _record(Rank, value)
+    return _sound(rank)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -343,19 +327,15 @@ def _read_json(path: Path, expected: str) -> dict[str, Any]:
     return value
 
 
+def _sound(rank: Rank) -> Rank:
+    if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
+        raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
+    return rank
+
+
 def _manifest_from(value: Mapping[str, Any]) -> Manifest:
-    facts = dict(value)
-    facts["reports"] = tuple(_typed(ReportRecord(**{**r, "warnings": tuple(r["warnings"])})) for r in facts["reports"])
-    facts["ranks"] = tuple(rank_from_json(r) for r in facts["ranks"])
-    facts["clocks"] = tuple(_typed(Clock(**c)) for c in facts["clocks"])
-    facts["logs"] = tuple(_typed(LogRecord(**r)) for r in facts.get("logs", ()))
-    facts["log_matches"] = tuple(_typed(LogMatch(**m)) for m in facts.get("log_matches", ()))
-    for key in ("missing_ranks", "notes", "redactions"):
-        facts[key] = tuple(facts[key])
-    if facts["tables"] is not None:
-        facts["tables"] = tuple(facts["tables"])
-    manifest = _typed(Manifest(**facts))
-    numbers = [r.rank for r in manifest.ranks]
+    manifest: Manifest = _record(Manifest, value)
+    numbers = [_sound(r).rank for r in manifest.ranks]
     if numbers != sorted(set(numbers)):
         raise ValueError("its ranks are not in order, each once")
     if any(not 0 <= i < len(manifest.reports) for r in manifest.ranks for i in r.reports):
@@ -363,37 +343,50 @@ def _manifest_from(value: Mapping[str, Any]) -> Manifest:
     return manifest
 
 
-def _typed(record: _Record) -> _Record:
-    """`record`, filled from JSON, seen to hold what its annotations say."""
-    kind: Any = type(record)
-    checks: dict[str, Callable[[Any], bool]] = _checks(kind)
-    for name, check in checks.items():
-        value = getattr(record, name)
-        if not check(value):
-            raise TypeError(f"{type(record).__name__}.{name} is {value!r:.60}")
-    return record
+def _record(kind: Any, facts: Any) -> Any:
+    """A record of a kind from an object of JSON, each fact of which is seen to be what the annotations say."""
+    readers, read = _readers(kind), {}
+    for name, value in _seen(facts, dict).items():
+        if name not in readers:
+            raise TypeError(f"{kind.__name__} has no {name}")
+        try:
+            read[name] = readers[name](value)
+        except _WrongError:
+            raise TypeError(f"{kind.__name__}.{name} is {value!r:.60}") from None
+    if lacking := readers.keys() - read.keys():
+        raise TypeError(f"{kind.__name__} lacks {min(lacking)}")
+    return kind(**read)
+
+
+class _WrongError(TypeError):
+    """A value is of another type."""
 
 
 @cache
-def _checks(record: Any) -> dict[str, Callable[[Any], bool]]:
-    return {name: _check(hint) for name, hint in get_type_hints(record, {**globals(), "Mapping": dict}).items()}
+def _readers(kind: Any) -> dict[str, Callable[[Any], Any]]:
+    return {name: _reader(hint) for name, hint in get_type_hints(kind, {**globals(), "Mapping": dict}).items()}
 
 
-def _check(hint: Any) -> Callable[[Any], bool]:
-    """A function that says whether a value is of the type `hint`, one of those that the records above use."""
-    origin, inside = get_origin(hint), get_args(hint)
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """A function that makes a value of the type `hint`, one of those that the records above use, of one of JSON."""
+    origin, inside = get_origin(hint), [_reader(h) for h in get_args(hint) if h not in (type(None), ...)]
     if origin in (Union, UnionType):
-        checks = [_check(h) for h in inside]
-        return lambda value: any(check(value) for check in checks)
+        return lambda value: None if value is None else inside[0](value)
     if origin is tuple:
-        one = _check(inside[0])
-        return lambda value: isinstance(value, tuple) and all(map(one, value))
+        return lambda value: tuple(map(inside[0], _seen(value, list)))
     if origin is dict:
-        key, item = _check(inside[0]), _check(inside[1])
-        return lambda value: isinstance(value, dict) and all(key(k) and item(v) for k, v in value.items())
+        return lambda value: {inside[0](k): inside[1](v) for k, v in _seen(value, dict).items()}
+    if hasattr(hint, "_fields"):
+        return lambda value: _record(hint, value)
     if hint is float:
-        return lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+        return lambda value: _seen(value, (int, float), isfinite)
     if hint is int:
-        return lambda value: isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
-    kind: type = hint
-    return lambda value: isinstance(value, kind)
+        return lambda value: _seen(value, int, lambda number: -(1 << 63) <= number < 1 << 63)
+    return lambda value: _seen(value, hint)
+
+
+def _seen(value: Any, kind: Any, fits: Callable[[Any], bool] | None = None) -> Any:
+    """`value`, which is of a kind; to Python true and false are whole numbers as well."""
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool) or (fits is not None and not fits(value)):
+        raise _WrongError
+    return value

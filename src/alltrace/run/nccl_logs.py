@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from alltrace.trace.errors import InputError, UsageError, path_text
 from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.readers.nccl_log.read import LogPart
 
@@ -98,15 +99,11 @@ class NcclLogs:
                     yield log, reader.get_batch(n)
 
 
-class LogFolder:
-    """A temporary folder for calls; use it as a context manager around `read_nccl_logs` and the question."""
-
-    def __enter__(self) -> Path:
-        self._folder = scratch_folder("alltrace-logs-")
-        return Path(self._folder.name)
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+@contextmanager
+def log_folder() -> Iterator[Path]:
+    """A temporary folder for calls, for `read_nccl_logs` and the question."""
+    with scratch_folder("alltrace-logs-") as folder:
+        yield Path(folder)
 
 
 def expand(given: Sequence[str]) -> list[Path]:
@@ -142,7 +139,6 @@ def read_nccl_logs(
     times: bool = False,
     time_format: str | None = None,
     jobs: int | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> NcclLogs:
     """Read logs in parallel, a file a task.
 
@@ -152,7 +148,6 @@ def read_nccl_logs(
         times: Whether to read the lines' times.
         time_format: Their format for `strptime`; None tries those that are common.
         jobs: The most processes.
-        progress: Told the bytes read.
 
     Raises:
         InputError: A file cannot be read, or none has a record of NCCL.
@@ -165,7 +160,7 @@ def read_nccl_logs(
         Wanted(str(path), None if calls_to is None else str(calls_to / f"{n}.arrow"), times, time_format)
         for n, path in enumerate(paths)
     ]
-    outcomes = sorted(run_tasks(read_log, wanted, jobs=jobs_for(paths, jobs), progress=progress), key=lambda o: o.index)
+    outcomes = sorted(run_tasks(read_log, wanted, jobs=jobs_for(paths, jobs)), key=lambda o: o.index)
     return _put_together([outcome.get() for outcome in outcomes], calls_to)
 
 

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.manifest import Clock, LogMatch, Manifest
+from alltrace.trace.schema import Column, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,32 +18,42 @@ if TYPE_CHECKING:
 
 ALIGN = "align"
 FACTS = "alignment.json"
-SHARED_TABLES: dict[str, dict[str, str]] = {
-    "members": {
-        "instance": "BIGINT",
-        "communicator": "BIGINT",
-        "ordinal": "BIGINT",
-        "rank": "INTEGER",
-        "row": "BIGINT",
-        "start": "BIGINT",
-        "end": "BIGINT",
-        "confidence": "DOUBLE",
-    },
-    "steps": {
-        "rank": "INTEGER",
-        "step": "BIGINT",
-        "start": "BIGINT",
-        "end": "BIGINT",
-        "device_start": "BIGINT",
-        "device_end": "BIGINT",
-        "kind": "VARCHAR",
-        "source": "VARCHAR",
-    },
-}
-"""The tables of an alignment that hold all ranks in one file: their columns and SQL types."""
+MEMBERS = Table(
+    "members",
+    "One rank's operation within a matched instance; an instance has at least two rows, of different ranks.",
+    (
+        Column("instance", "int64", None, "number of the instance, 0-based, in order of its first end"),
+        Column("communicator", "int64", None, "number of the communicator over all ranks, row of `groups` in alignment.json"),
+        Column("ordinal", "int64", None, "place of the instance among those of its communicator"),
+        Column("rank", "int32", None, "rank"),
+        Column("row", "int64", None, "row of the rank's `collectives`"),
+        Column("start", "time", "ns", "start on the device, or of the call where only that is known; time of the rank's files"),
+        Column("end", "time", "ns", "end, likewise"),
+        Column("confidence", "float64", None, "1 for an identity from the profiler; less for an inferred match"),
+    ),
+    (),
+    None,
+)
 
-SHARED_TIMES = ("start", "end", "device_start", "device_end")
-"""Their columns that hold points in time."""
+STEPS = Table(
+    "steps",
+    "One training step of one rank.",
+    (
+        Column("rank", "int32", None, "rank"),
+        Column("step", "int64", None, "number of the step, equal on all ranks; from the program's name of it where it has one"),
+        Column("start", "time", "ns", "start on the host, time of the rank's files"),
+        Column("end", "time", "ns", "end on the host"),
+        Column("device_start", "time", "ns", "first start of the device work launched in it; null without any"),
+        Column("device_end", "time", "ns", "last end of that work"),
+        Column("kind", "enum", None, "step, warm-up or checkpoint"),
+        Column("source", "enum", None, "what it was found by: range, kernels, collectives, or log for the training log"),
+    ),
+    (),
+    None,
+)
+
+SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS)}
+"""The tables of an alignment that hold all ranks in one file."""
 
 ALIGNED_TABLES = ("collectives", *SHARED_TABLES)
 """All tables that come from the alignment."""

@@ -15,27 +15,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.compute as pc
 
 from alltrace.readers.registry import open_report
-from alltrace.run.bounds import Bounds
-from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, rank_folder, rank_to_json, write_json
-from alltrace.run.parquet import read_parquet, write_parquet
+from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, plain, rank_folder, write_json
+from alltrace.run.parquet import read_parquet
+from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
-from alltrace.run.writer import TableWriter
+from alltrace.run.store import Names
+from alltrace.trace.arrays import integers
 from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
-from alltrace.trace.schema import DICTIONARIES, TABLES
+from alltrace.trace.schema import DICTIONARIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from concurrent.futures import ThreadPoolExecutor
 
     from alltrace.readers.base import ReportProcess, ReportReader
     from alltrace.run.identity import RankPlan
-
-_GROUPS: tuple[tuple[str, ...], ...] = (("ranges", "marks"),)
-"""Canonical tables that come from one table of a source and are read together."""
-
-_GPU_WORK = ("kernels", "copies", "graphs", "memory")
-"""Tables whose rows say that a rank used a device."""
 
 _BUDGET_BYTES = 12 << 20
 _AHEAD = 3  # batches that are decoded while others are sorted and written
@@ -69,25 +63,6 @@ class RankTask(NamedTuple):
     reader: ReportReader | None = None
 
 
-class _Piece:
-    """What one report gave one rank: a folder of tables, in the report's own numbering and time."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.rows: dict[str, int] = {}
-        self.start_ns: int | None = None
-        self.end_ns: int | None = None
-        self.open_end_ns: int | None = None
-        self.devices: set[int] = set()
-        self.warnings: tuple[str, ...] = ()
-
-    def saw(self, start: int | None, end: int | None) -> None:
-        if start is not None and (self.start_ns is None or start < self.start_ns):
-            self.start_ns = start
-        if end is not None and (self.end_ns is None or end > self.end_ns):
-            self.end_ns = end
-
-
 def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
     """Read the reports of `task` and commit its ranks; returns them as they now stand in the run.
 
@@ -99,7 +74,7 @@ def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
     staging = run / RANKS / f".{platform.node()}-{os.getpid()}-{task.ranks[0].rank}"
     shutil.rmtree(staging, ignore_errors=True)
     try:
-        pieces: dict[int, list[_Piece]] = defaultdict(list)
+        pieces: dict[int, list[Piece]] = defaultdict(list)
         for index in task.reports:
             mine = {r.rank for r in task.ranks if any(s.report == index for s in r.sources)}
             for rank, piece in _read_report(index, mine, task, staging / str(index), advance):
@@ -115,7 +90,7 @@ def _read_report(
     task: RankTask,
     folder: Path,
     advance: Callable[[int], None],
-) -> Iterator[tuple[int, _Piece]]:
+) -> Iterator[tuple[int, Piece]]:
     """Each rank's piece of one report."""
     if task.reader is not None:
         yield from _split(task.reader, report, mine, task, folder, advance)
@@ -137,8 +112,7 @@ def _split(
     task: RankTask,
     folder: Path,
     advance: Callable[[int], None],
-) -> Iterator[tuple[int, _Piece]]:
-
+) -> Iterator[tuple[int, Piece]]:
     kinds = _KernelKinds(reader, task.rules)
     owners = task.owners[report]
     router = _Router([processes for _, processes in owners])
@@ -147,27 +121,23 @@ def _split(
         if rank in mine:
             place = folder / f"rank={rank}"
             place.mkdir(parents=True)
-            pieces[n] = _Piece(place)
+            pieces[n] = Piece(place)
+    budget = _BUDGET_BYTES // max(1, min(4, len(pieces)))
     with one_thread() as encoder, closing(prefetched(_batches(reader, task, kinds), _AHEAD)) as batches:
-        for group, found in groupby(batches, key=itemgetter(0)):
-            sinks = _Sinks(task.reports[report].path, group, pieces, folder, encoder)
-            try:
+        for _, found in groupby(batches, key=itemgetter(0)):
+            with Sinks(pieces, folder, budget, encoder, task.reports[report].path) as sinks:
                 for _, name, batch in found:
                     for n, part in router.split(batch):
                         if n in pieces:  # the others are there already
                             sinks.append(name, n, part)
                     advance(batch.num_rows)
-                sinks.finish()
-            except BaseException:
-                sinks.abort()
-                raise
     dictionaries = reader.dictionaries()
     warnings = reader.warnings()
     for n, piece in pieces.items():
         for name in DICTIONARIES:
             table = dictionaries.get(name)
             if table is not None:
-                _write_dictionary(piece.folder, name, router.dictionary(table, n) if len(owners) > 1 else table)
+                piece.write_dictionary(name, router.dictionary(table, n) if len(owners) > 1 else table)
         if piece.open_end_ns is None and piece.end_ns is not None:
             piece.open_end_ns = piece.end_ns
         piece.warnings = (*warnings, *piece.warnings)
@@ -176,71 +146,9 @@ def _split(
 
 def _batches(reader: ReportReader, task: RankTask, kinds: _KernelKinds) -> Iterator[tuple[tuple[str, ...], str, Any]]:
     """The rows of all wanted tables: which tables are read together, the table, and the batch."""
-    for group in _grouped(task.tables):
+    for group in grouped(task.tables):
         for name, batch in reader.stream(group):
             yield group, name, kinds.fill(batch) if name == "kernels" else batch
-
-
-def _grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    done: set[str] = set()
-    for table in tables:
-        if table in done:
-            continue
-        group = tuple(t for t in next((g for g in _GROUPS if table in g), (table,)) if t in tables)
-        done.update(group)
-        yield group
-
-
-class _Sinks:
-    """The writers of one group of tables, made as rows come; a table without rows gets no file."""
-
-    def __init__(
-        self, report: str, group: Sequence[str], pieces: Mapping[int, _Piece], spill: Path, encoder: ThreadPoolExecutor
-    ) -> None:
-        self._report = report
-        self._encoder = encoder
-        self._pieces = pieces
-        self._spill = spill
-        self._share = max(1, min(4, len(pieces)))
-        self._writers: dict[tuple[str, int], TableWriter] = {}
-        self._bounds: dict[tuple[str, int], Bounds] = {}
-        self._latest: dict[int, int] = {}
-        self._group = group
-
-    def append(self, name: str, piece: int, batch: Any) -> None:
-        if batch.num_rows == 0:
-            return
-        key = (name, piece)
-        if key not in self._writers:
-            path = self._pieces[piece].folder / f"{name}.parquet"
-            self._writers[key] = TableWriter(TABLES[name], path, self._spill, _BUDGET_BYTES // self._share, self._encoder)
-            self._bounds[key] = Bounds(self._report, TABLES[name])
-        batch = self._bounds[key].checked(batch)
-        self._writers[key].append(batch)
-        if name in _GPU_WORK:
-            self._pieces[piece].devices.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
-        if name in ("ranges", "marks"):
-            self._latest[piece] = max(self._latest.get(piece, -(1 << 63)), _latest(batch))
-
-    def finish(self) -> None:
-        for (name, n), writer in self._writers.items():
-            piece = self._pieces[n]
-            if n in self._latest:
-                piece.open_end_ns = self._latest[n]
-            stats = writer.finish(open_end_ns=self._latest.get(n))
-            piece.rows[name] = stats.rows
-            piece.warnings += self._bounds[name, n].warnings()
-            piece.saw(stats.first_start_ns, stats.last_end_ns)
-
-    def abort(self) -> None:
-        for writer in self._writers.values():
-            writer.abort()
-
-
-def _latest(batch: Any) -> int:
-
-    times = (pc.max(batch.column(c)).as_py() for c in ("start", "end", "time") if c in batch.schema.names)
-    return max((t for t in times if t is not None), default=-(1 << 63))
 
 
 class _Router:
@@ -269,15 +177,12 @@ class _Router:
             return table
         import pyarrow as pa
 
-        return table.filter(pa.array(self._owner_of(table.column("process").combine_chunks()) == piece))
+        return table.filter(pa.array(self._owner_of(table.column("process")) == piece))
 
     def _owner_of(self, processes: Any) -> Any:
         import numpy as np
-        import pyarrow as pa
 
-        if isinstance(processes, pa.ChunkedArray):
-            processes = processes.combine_chunks() if processes.num_chunks else pa.array([], pa.int32())
-        values = pc.fill_null(processes, -1).to_numpy(zero_copy_only=False)
+        values = integers(processes, -1)
         top = max((p for owned in self._owned for p in owned), default=0)
         lookup = np.zeros(max(top, int(values.max(initial=0))) + 2, np.int32)
         for n, owned in enumerate(self._owned):
@@ -298,7 +203,8 @@ class _KernelKinds:
     def fill(self, batch: Any) -> Any:
         import pyarrow as pa
 
-        encoded = pc.dictionary_encode(_kernel_names(batch))
+        # the best name a kernel has is the demangled one
+        encoded = pc.dictionary_encode(pc.coalesce(batch.column("name"), batch.column("short_name")))
         ids = encoded.dictionary.to_pylist()
         if any(i not in self._known for i in ids):
             names = self._reader.dictionaries()["names"]
@@ -310,13 +216,7 @@ class _KernelKinds:
         return batch.set_column(batch.schema.get_field_index("kind"), batch.schema.field("kind"), column)
 
 
-def _kernel_names(batch: Any) -> Any:
-    """The best name a kernel has: demangled, else short."""
-    name = batch.column("name")
-    return name if name.null_count == 0 else pc.fill_null(name, batch.column("short_name"))
-
-
-def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[_Piece], staging: Path) -> Rank:
+def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], staging: Path) -> Rank:
     """Put a rank's folder in its place, whole."""
     order = [s.report for s in plan.sources]
     piece = pieces[0]
@@ -325,10 +225,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[_Piece],
 
         by_report = {int(p.folder.parent.name): p for p in pieces}
         parts = [(by_report[i].folder, _shift(task, order[0], i), by_report[i].rows) for i in order]
-        joined = staging / f"joined-{plan.rank}"
-        rows, start, end, latest, devices = join_pieces(parts, joined, staging)
-        piece = _Piece(joined)
-        piece.rows, piece.start_ns, piece.end_ns, piece.open_end_ns, piece.devices = rows, start, end, latest, devices
+        piece = join_pieces(parts, staging / f"joined-{plan.rank}", staging)
     record = task.reports[order[0]]
     warnings = {p.folder.parent.name: p.warnings for p in pieces if p.warnings}
     rank = Rank(
@@ -346,7 +243,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[_Piece],
         open_end_ns=piece.open_end_ns,
         warnings=warnings,
     )
-    write_json(piece.folder / RANK_RECORD, {"signature": task.signatures[plan.rank], "rank": rank_to_json(rank)})
+    write_json(piece.folder / RANK_RECORD, {"signature": task.signatures[plan.rank], "rank": plain(rank)})
     _sync(piece.folder)
     place = run / rank_folder(plan.rank)
     shutil.rmtree(place, ignore_errors=True)
@@ -368,25 +265,15 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-def _write_dictionary(folder: Path, name: str, table: Any) -> None:
-    if table.num_rows:
-        file = NAMES if name == "names" else f"{name}.parquet"
-        write_parquet(table.cast(TABLES[name].arrow_schema()), folder / file, store_schema=False)
-
-
-def _devices(piece: _Piece, host: str) -> tuple[Device, ...]:
+def _devices(piece: Piece, host: str) -> tuple[Device, ...]:
     """The devices that the rank used, out of all that its reports describe."""
-    folder = piece.folder
-    path = folder / "devices.parquet"
+    path, names = piece.folder / "devices.parquet", piece.folder / NAMES
     if not path.is_file():
         return ()
-    names = {}
-    if (folder / NAMES).is_file():
-        table = read_parquet(folder / NAMES, ["id", "value"])
-        names = dict(zip(table.column("id").to_pylist(), table.column("value").to_pylist(), strict=True))
-    rows = read_parquet(path, ["device", "ordinal", "uuid", "bus_id", "name"]).to_pylist()
+    rows = read_parquet(path, ["device", "ordinal", "uuid", "bus_id", "name"])
+    texts = Names([names] if names.is_file() else []).texts(rows.column("name").combine_chunks()).to_pylist()
     return tuple(
-        Device(r["device"], r["ordinal"], r["uuid"], r["bus_id"], names.get(r["name"]), host)
-        for r in rows
+        Device(r["device"], r["ordinal"], r["uuid"], r["bus_id"], text, host)
+        for r, text in zip(rows.to_pylist(), texts, strict=True)
         if r["device"] in piece.devices
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from alltrace.run.manifest import NAMES
-from alltrace.run.parquet import row_group_order
-from alltrace.run.writer import TableWriter
+from alltrace.run.parquet import read_parquet, row_group_order
+from alltrace.run.pieces import Piece, Sinks, grouped
+from alltrace.run.writer import DEFAULT_MEMORY_BYTES
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
@@ -29,65 +30,33 @@ _IDENTITY = {"processes": ("pid", "source_id"), "threads": ("source_id", "tid"),
 _KEY = {"processes": "process", "threads": "thread", "devices": "device"}
 
 
-def join_pieces(
-    parts: Sequence[tuple[Path, int, Mapping[str, int]]], output: Path, spill: Path
-) -> tuple[dict[str, int], int | None, int | None, int | None, set[int]]:
+def join_pieces(parts: Sequence[tuple[Path, int, Mapping[str, int]]], output: Path, spill: Path) -> Piece:
     """Join the tables of `parts` into the folder `output`.
 
     Args:
         parts: For each report its folder of tables, what its times are shifted by (ns), and its row counts; in time order.
         output: The folder to make.
         spill: A folder for temporary files.
-
-    Returns:
-        Row count of each table, first start, last end, where open ranges are taken to end (all in ns), and the devices with work.
     """
     import pyarrow.parquet as pq
 
     output.mkdir(parents=True)
+    joined = Piece(output)
     maps, dictionaries = _join_dictionaries([folder for folder, _, _ in parts])
     for name, table in dictionaries.items():
-        if table.num_rows:
-            pq.write_table(
-                table, output / (NAMES if name == "names" else f"{name}.parquet"), compression="zstd", store_schema=False
-            )
-    rows: dict[str, int] = {}
-    starts: list[int] = []
-    ends: list[int] = []
-    latest: int | None = None
-    devices: set[int] = set()
-    for name in ("marks", *(t for t in EVENT_TABLES if t != "marks")):
-        present = [(i, folder, shift) for i, (folder, shift, counts) in enumerate(parts) if counts.get(name)]
-        if not present:
-            continue
-        writer = TableWriter(TABLES[name], output / f"{name}.parquet", spill)
-        schema = TABLES[name].arrow_schema()
-        enums = [c.name for c in TABLES[name].columns if c.type == "enum"]
-        try:
-            for i, folder, shift in present:
+        joined.write_dictionary(name, table)
+    for group in grouped(EVENT_TABLES):
+        with Sinks({0: joined}, spill, DEFAULT_MEMORY_BYTES) as sinks:
+            for name, (i, (folder, shift, counts)) in product(group, enumerate(parts)):
+                if not counts.get(name):
+                    continue
+                enums = [c.name for c in TABLES[name].columns if c.type == "enum"]
                 with pq.ParquetFile(folder / f"{name}.parquet", read_dictionary=enums) as file:
                     for batch in file.iter_batches(row_groups=row_group_order(file.metadata)):
-                        moved = _move(batch, name, shift, maps[i]).cast(schema)
-                        if name in ("ranges", "marks"):
-                            latest = _later(latest, moved)
-                        if name in ("kernels", "copies", "graphs", "memory"):
-                            devices.update(d for d in moved.column("device").unique().to_pylist() if d is not None)
-                        writer.append(moved)
-            stats = writer.finish(open_end_ns=latest)
-        except BaseException:
-            writer.abort()
-            raise
-        rows[name] = stats.rows
-        starts += [] if stats.first_start_ns is None else [stats.first_start_ns]
-        ends += [] if stats.last_end_ns is None else [stats.last_end_ns]
-    end = max(ends, default=None)
-    return rows, min(starts, default=None), end, end if latest is None else latest, devices
-
-
-def _later(latest: int | None, batch: Any) -> int | None:
-
-    times = [pc.max(batch.column(c)).as_py() for c in ("start", "end", "time") if c in batch.schema.names]
-    return max((t for t in (latest, *times) if t is not None), default=None)
+                        sinks.append(name, 0, _move(batch, name, shift, maps[i]).cast(TABLES[name].arrow_schema()))
+    if joined.open_end_ns is None:
+        joined.open_end_ns = joined.end_ns
+    return joined
 
 
 def _move(batch: Any, name: str, shift: int, maps: Mapping[str, Any]) -> Any:
@@ -117,9 +86,9 @@ def _join_dictionaries(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], d
         rows: list[dict[str, Any]] = []
         known: dict[tuple[Any, ...], int] = {}
         for i, folder in enumerate(folders):
-            table = _read(folder, name)
+            path = folder / f"{name}.parquet"
             lookup: dict[int, int] = {}
-            for row in table.to_pylist() if table is not None else []:
+            for row in read_parquet(path, schema.names).to_pylist() if path.is_file() else ():
                 moved = dict(row)
                 if name != "processes" and "process" in moved:
                     moved["process"] = _looked_up(maps[i].get("processes"), moved["process"])
@@ -142,13 +111,3 @@ def _looked_up(lookup: Any, number: int | None) -> int | None:
         return number
     value: int | None = lookup[number].as_py()
     return value
-
-
-def _read(folder: Path, name: str) -> Any:
-    import pyarrow.parquet as pq
-
-    path = folder / (NAMES if name == "names" else f"{name}.parquet")
-    if not path.is_file():
-        return None
-    with pq.ParquetFile(path) as file:
-        return file.read()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from alltrace.run.log_files import read_files
 from alltrace.run.manifest import LogRecord, Manifest, Rank, read_json, write_json
-from alltrace.run.nccl_logs import LogFolder, expand, read_nccl_logs
+from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT
@@ -42,14 +41,6 @@ _RANKS = "ranks.json"
 _RANKS_AT_ONCE = 128
 _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
 _FROM_CALL = 4
-
-
-@dataclass(frozen=True)
-class FoundLogs:
-    """For each rank that has calls how its log was found, `process` or `rank`; and what a reader must know."""
-
-    found_by: dict[int, str]
-    notes: tuple[str, ...]
 
 
 def import_logs(
@@ -77,9 +68,9 @@ def import_logs(
     if nccl or training:
         (draft / "calls").mkdir(parents=True)
         if nccl:
-            found = _import_nccl(draft, manifest, expand(nccl), jobs, records)
-            write_json(draft / _RANKS, {str(r): how for r, how in found.found_by.items()})
-            notes += found.notes
+            found, more = _import_nccl(draft, manifest, expand(nccl), jobs, records)
+            write_json(draft / _RANKS, {str(r): how for r, how in found.items()})
+            notes += more
         if training:
             notes += _import_training(draft, expand(training), jobs, records)
     shutil.rmtree(place, ignore_errors=True)
@@ -113,8 +104,11 @@ def _record(path: str, kind: str, records: int) -> LogRecord:
     return LogRecord(path, kind, size, digest, records)
 
 
-def _import_nccl(draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]) -> FoundLogs:
-    with LogFolder() as folder:
+def _import_nccl(
+    draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]
+) -> tuple[dict[int, str], tuple[str, ...]]:
+    """For each rank that has calls how its log was found, `process` or `rank`; and what a reader must know."""
+    with log_folder() as folder:
         logs = read_nccl_logs(paths, calls_to=folder, times=True, jobs=jobs)
         kind = "CALL" if logs.uses_calls_of_trace else "COLL"
         records += [_record(p.path, "nccl", p.records.counts[kind]) for p in logs.parts]
@@ -126,7 +120,7 @@ def _import_nccl(draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: i
     if broken:
         others = f"; so it is with {len(broken) - 1} more of NCCL's logs" if len(broken) > 1 else ""
         notes = (*notes, f"{path_text(broken[0].path)}: {broken[0].damage}{others}")
-    return FoundLogs(found, notes)
+    return found, notes
 
 
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:

@@ -120,10 +120,8 @@ class RowOrder:
             if codes is None:
                 codes, limit = part, part_limit
                 continue
-            codes = codes.astype(np.int64, copy=False)  # the product may need it
-            if limit * part_limit > 1 << 62:
-                codes, limit = _compact(codes)
-            codes = codes * part_limit + part
+            # the product fits: neither factor is much above the number of rows
+            codes = codes.astype(np.int64, copy=False) * part_limit + part
             limit *= part_limit
             if limit > _MAX_DIRECT:
                 codes, limit = _compact(codes)

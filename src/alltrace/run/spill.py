@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -51,8 +50,7 @@ class Spill:
 
     def remove(self) -> None:
         """Remove the file, if it is there."""
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+        self.path.unlink(missing_ok=True)
 
 
 def block_rows(row_bytes: float) -> int:

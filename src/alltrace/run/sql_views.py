@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from alltrace.run.clock import clock_map
-from alltrace.run.overlay import SHARED_TABLES, SHARED_TIMES, collectives_file
+from alltrace.run.overlay import SHARED_TABLES, collectives_file
 from alltrace.trace.errors import InputError, printable
-from alltrace.trace.schema import DICTIONARIES, TABLES, Column, Table
+from alltrace.trace.schema import TABLES, Column, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,9 @@ def connect(run: Run, tables: Sequence[str] | None = None, *, ids: bool = False)
     left_out = run.left_out()
     wanted = [TABLES[t] for t in (TABLES if tables is None else tables) if t not in left_out]
     _make_ranks(connection, run)
-    _make_names(connection, run)
+    connection.register("_names", run.name_table())
+    connection.execute("CREATE TABLE names AS SELECT id, value FROM _names")
+    connection.unregister("_names")
     try:
         for table in wanted:
             if table.name != "names":
@@ -95,8 +97,8 @@ def connect(run: Run, tables: Sequence[str] | None = None, *, ids: bool = False)
                 if table.name != "names":
                     connection.execute(_view_sql(run, table, ids=True))
         if tables is None:
-            for name in SHARED_TABLES:
-                connection.execute(_shared_sql(run, name))
+            for table in SHARED_TABLES.values():
+                connection.execute(_shared_sql(run, table))
     except duckdb.Error:
         connection.close()
         check_files(run)
@@ -125,25 +127,16 @@ def _make_ranks(connection: Any, run: Run) -> None:
     connection.execute(
         "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, end_ns BIGINT)"
     )
-    rows = []
+    connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE)")
+    rows, clocks = [], []
     for r in run.ranks:
         clock = clock_map(run.manifest, r)
-        start = None if r.start_ns is None else clock.apply_one(r.start_ns)
-        end = None if r.end_ns is None else clock.apply_one(r.end_ns)
+        start, end = (None if time is None else clock.apply_one(time) for time in (r.start_ns, r.end_ns))
         rows.append((r.rank, r.local_rank, r.host, r.rank_source, start, end))
+        clocks.append((r.rank, r.host, clock.shift_ns, clock.drift))
     if rows:
         connection.executemany("INSERT INTO ranks VALUES (?, ?, ?, ?, ?, ?)", rows)
-    connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE)")
-    clocks = [(r.rank, r.host, c.shift_ns, c.drift) for r in run.ranks for c in [clock_map(run.manifest, r)]]
-    if clocks:
         connection.executemany("INSERT INTO _clocks VALUES (?, ?, ?, ?)", clocks)
-
-
-def _make_names(connection: Any, run: Run) -> None:
-    names = run.name_table()
-    connection.register("_names", names)
-    connection.execute("CREATE TABLE names AS SELECT id, value FROM _names")
-    connection.unregister("_names")
 
 
 def _view_sql(run: Run, table: Table, *, ids: bool = False) -> str:
@@ -157,11 +150,9 @@ def _view_sql(run: Run, table: Table, *, ids: bool = False) -> str:
         parted = ", filename = true, hive_partitioning = false"
     else:
         folder = plain_folder(run.path)
-        files = [f"{folder}/{r.folder}/{table.name}.parquet" for r in run.ranks if _has(run, r, table.name)]
+        files = [f"{folder}/{r.folder}/{table.name}.parquet" for r in run.ranks if run.has(r, table.name)]
     if not files:
-        types = {**_SQL_TYPES, "name": "BIGINT"} if ids else _SQL_TYPES
-        columns = ", ".join(f'CAST(NULL AS {types[c.type]}) AS "{c.name}"' for c in table.columns)
-        return f"CREATE VIEW {view} AS SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {columns} WHERE false"
+        return _empty_sql(view, table.columns, ids=ids)
     joins = []
     selected = [f"{rank} AS rank", "c.host AS host"]
     for n, column in enumerate(table.columns):
@@ -176,39 +167,33 @@ def _view_sql(run: Run, table: Table, *, ids: bool = False) -> str:
     )
 
 
-def _shared_sql(run: Run, name: str) -> str:
+def _empty_sql(view: str, columns: Sequence[Column], *, ids: bool = False) -> str:
+    """The view of a table without rows."""
+    types = {**_SQL_TYPES, "name": "BIGINT"} if ids else _SQL_TYPES
+    nothing = ", ".join(f'CAST(NULL AS {types[c.type]}) AS "{c.name}"' for c in columns)
+    return f"CREATE VIEW {view} AS SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {nothing} WHERE false"
+
+
+def _shared_sql(run: Run, table: Table) -> str:
     """The view of a table of the alignment that holds all ranks in one file."""
-    columns = [(c, kind) for c, kind in SHARED_TABLES[name].items() if c != "rank"]
-    path = f"{plain_folder(run.overlay.folder)}/{name}.parquet" if run.overlay is not None else None
-    if run.overlay is None or path is None or not (run.overlay.folder / f"{name}.parquet").is_file():
-        empty = ", ".join(f'CAST(NULL AS {kind}) AS "{c}"' for c, kind in columns)
-        return f'CREATE VIEW "{name}" AS SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {empty} WHERE false'
-    selected = ", ".join(
-        f'{_time_expression(c)} AS "{c}"' if c in SHARED_TIMES else f'CAST(t."{c}" AS {kind}) AS "{c}"' for c, kind in columns
-    )
+    columns = [c for c in table.columns if c.name != "rank"]
+    if run.overlay is None or not (run.overlay.folder / f"{table.name}.parquet").is_file():
+        return _empty_sql(f'"{table.name}"', columns)
+    path = _path_literal(f"{plain_folder(run.overlay.folder)}/{table.name}.parquet")
+    selected = ", ".join(f'CAST({_expression(c, 0, ids=True)} AS {_SQL_TYPES[c.type]}) AS "{c.name}"' for c in columns)
     return (
-        f'CREATE VIEW "{name}" AS SELECT t.rank AS rank, c.host AS host, {selected} '
-        f"FROM read_parquet([{_path_literal(path)}], hive_partitioning = false) t JOIN _clocks c ON c.rank = t.rank"
+        f'CREATE VIEW "{table.name}" AS SELECT t.rank AS rank, c.host AS host, {selected} '
+        f"FROM read_parquet([{path}], hive_partitioning = false) t JOIN _clocks c ON c.rank = t.rank"
     )
-
-
-def _has(run: Run, rank: Rank, table: str) -> bool:
-    if table in DICTIONARIES:  # the manifest counts events only
-        return (run.path / rank.folder / f"{table}.parquet").is_file()
-    return rank.rows.get(table, 0) > 0
 
 
 def _expression(column: Column, n: int, *, ids: bool) -> str:
     if column.type == "time":
-        return _time_expression(column.name)
+        shifted = f't."{column.name}" + c.shift_ns'
+        return f"{shifted} - CAST(round_even(({shifted}) * c.drift, 0) AS BIGINT)"
     if column.type == "name" and not ids:
         return f"n{n}.value"
     return f't."{column.name}"'
-
-
-def _time_expression(name: str) -> str:
-    shifted = f't."{name}" + c.shift_ns'
-    return f"{shifted} - CAST(round_even(({shifted}) * c.drift, 0) AS BIGINT)"
 
 
 def as_pattern(path: str) -> str:

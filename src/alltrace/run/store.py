@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
-from alltrace.run.overlay import SHARED_TABLES, SHARED_TIMES, Overlay, find_overlay, unaligned
+from alltrace.run.overlay import SHARED_TABLES, Overlay, find_overlay, unaligned
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
+
+    from alltrace.trace.schema import Table
 
 _FEW_TEXTS = 1_000
 
@@ -73,7 +75,7 @@ class Names:
         known, values = self._sorted
         if isinstance(ids, pa.ChunkedArray):
             ids = ids.combine_chunks()
-        if isinstance(ids, pa.ChunkedArray) or len(known) == 0:
+        if len(known) == 0:
             return pa.nulls(len(ids), pa.string())
         if len(ids) <= _FEW_TEXTS:  # what takes many, loads for longer than these take
             few = ids.to_pylist()
@@ -89,11 +91,25 @@ class Names:
         return pc.take(values, pa.array(at, mask=~found))
 
 
+def _has(run: Path, record: Rank, table: str, overlay: Overlay | None) -> bool:
+    """Whether a rank has rows of a table; the manifest counts events only, a dictionary is there or not."""
+    if table in DICTIONARIES:
+        return (run / record.folder / f"{table}.parquet").is_file()
+    if table == "collectives" and overlay is not None:
+        return overlay.rows.get(record.rank, 0) > 0
+    return record.rows.get(table, 0) > 0
+
+
+def _wanted(table: Table, columns: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """The columns wanted of a table, all for None; and those of them that are enums."""
+    wanted = list(table.column_names if columns is None else columns)
+    return wanted, [c for c in wanted if table.column(c).type == "enum"]
+
+
 def _complete(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table as `schema` has it; a column that a run made by an earlier version lacks is null."""
     if table.schema == schema:
         return table
-
     for field in schema:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
@@ -137,12 +153,8 @@ class StoredRank:
         self._pieces: dict[str, list[Piece]] = {}
 
     def has(self, table: str) -> bool:
-        """Whether the rank has rows of the canonical `table`; the manifest counts events only, a dictionary is there or not."""
-        if table in DICTIONARIES:
-            return (self._folder / f"{table}.parquet").is_file()
-        if table == "collectives" and self._overlay is not None:
-            return self._overlay.rows.get(self.rank, 0) > 0
-        return self.record.rows.get(table, 0) > 0
+        """Whether the rank has rows of the canonical `table`."""
+        return _has(self._run, self.record, table, self._overlay)
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The canonical `table` as a `pyarrow.Table`, on the run's aligned clock (see `RankTables.table`)."""
@@ -152,16 +164,11 @@ class StoredRank:
         """The same in the time of the rank's files, for what must not depend on clocks."""
         from alltrace.run.parquet import read_parquet
 
-        declared = TABLES[table]
-        wanted = list(declared.column_names if columns is None else columns)
-        schema = declared.arrow_schema(wanted)
+        wanted, enums = _wanted(TABLES[table], columns)
+        schema = TABLES[table].arrow_schema(wanted)
         if not self.has(table):
             return schema.empty_table()
-        enums = [c for c in wanted if declared.column(c).type == "enum"]
-        path = self._folder / f"{table}.parquet"
-        if table == "collectives" and self._overlay is not None:
-            path = self._overlay.collectives(self.rank)
-        return _complete(read_parquet(path, wanted, enums), schema)
+        return _complete(read_parquet(self._path(table), wanted, enums), schema)
 
     def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
         """The samples of the rank's GPUs, whichever report of its host has them (see `RankTables.gpu_samples`)."""
@@ -187,14 +194,10 @@ class StoredRank:
 
         if not self.has(table):
             return
-        if table == "collectives" and self._overlay is not None:
-            yield self.table(table, columns)
-            return
         declared = TABLES[table]
-        wanted = list(declared.column_names if columns is None else columns)
+        wanted, enums = _wanted(declared, columns)
         schema = declared.arrow_schema(wanted)
-        enums = [c for c in wanted if declared.column(c).type == "enum"]
-        for found in read_row_groups(self._folder / f"{table}.parquet", wanted, enums, rows):
+        for found in read_row_groups(self._path(table), wanted, enums, rows):
             whole = _complete(found, schema)
             yield whole if lengths and not self.clock.drift else self._aligned(whole, declared.time_columns())
 
@@ -230,10 +233,9 @@ class StoredRank:
         """The same in the time of the rank's files."""
         from alltrace.run.parquet import read_row_group
 
-        declared = TABLES[table]
         path, metadata = self._file(table)
-        enums = [c for c in columns if declared.column(c).type == "enum"]
-        return _complete(read_row_group(path, metadata, group, columns, enums), declared.arrow_schema(columns))
+        wanted, enums = _wanted(TABLES[table], columns)
+        return _complete(read_row_group(path, metadata, group, wanted, enums), TABLES[table].arrow_schema(wanted))
 
     def constant(self, table: str, group: int, column: str) -> int | None:
         """The value that a column of whole numbers has in every row of one of `pieces`; None where they differ or are not told."""
@@ -259,11 +261,14 @@ class StoredRank:
         from alltrace.run.parquet import read_metadata
 
         if table not in self._metadata:
-            path = self._folder / f"{table}.parquet"
-            if table == "collectives" and self._overlay is not None:
-                path = self._overlay.collectives(self.rank)
+            path = self._path(table)
             self._metadata[table] = (path, read_metadata(path))
         return self._metadata[table]
+
+    def _path(self, table: str) -> Path:
+        if table == "collectives" and self._overlay is not None:
+            return self._overlay.collectives(self.rank)
+        return self._folder / f"{table}.parquet"
 
     def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
@@ -271,9 +276,10 @@ class StoredRank:
             return None
         from alltrace.run.parquet import read_rows
 
-        texts = [c for c, kind in SHARED_TABLES[table].items() if kind == "VARCHAR"]
-        path = self._overlay.folder / f"{table}.parquet"
-        return self._aligned(read_rows(path, list(SHARED_TABLES[table]), ("rank", self.rank), texts), SHARED_TIMES)
+        declared = SHARED_TABLES[table]
+        names, enums = _wanted(declared, None)
+        found = read_rows(self._overlay.folder / f"{table}.parquet", names, ("rank", self.rank), enums)
+        return self._aligned(found, declared.time_columns())
 
     def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids, as a string array; null where the id is."""
@@ -350,10 +356,8 @@ class Run:
         return run
 
     def has(self, record: Rank, table: str) -> bool:
-        """Whether a rank has rows of the event table `table`."""
-        if table == "collectives" and self.overlay is not None:
-            return self.overlay.rows.get(record.rank, 0) > 0
-        return record.rows.get(table, 0) > 0
+        """Whether a rank has rows of the canonical `table`."""
+        return _has(self.path, record, table, self.overlay)
 
     def left_out(self) -> tuple[str, ...]:
         """The event tables that the import was told to leave out and no alignment made since; nothing is known of their rows."""
@@ -481,11 +485,6 @@ class Run:
         from alltrace.run.sql_views import connect
 
         return connect(self, tables, ids=ids)
-
-
-def open_run(path: str | Path) -> Run:
-    """Open a run directory."""
-    return Run(path)
 
 
 def _bounds_of(group: pq.RowGroupMetaData, column: str) -> tuple[int | None, int | None]:

@@ -45,9 +45,11 @@ def _record(run: SimulatedRun, rank: int) -> Recording:
     for number, fault in enumerate(run.faults):
         if line is None:
             break
+        if rank not in fault.ranks:
+            continue
         before = _records(line)
-        line = fault.record(rank, line, steps, np.random.default_rng((scenario.seed, 11, number, rank)))
-        complaint = None if line is None else fault.complaint(rank, before - _records(line))
+        line = fault.record(line, steps, np.random.default_rng((scenario.seed, 11, number, rank)))
+        complaint = None if line is None else fault.complaint(before - _records(line))
         if complaint:
             complaints.append(complaint)
     share = scenario.environment.dropped_share

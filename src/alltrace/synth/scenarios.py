@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from alltrace.synth.faults import SlowRank
-from alltrace.synth.scenario import Environment, Layout, Links, Scenario, Work
+from alltrace.synth.faults.compute import SlowRank
+from alltrace.synth.scenario import Environment, Layout, Scenario, Work
 from alltrace.trace.errors import UsageError
 
 _ALL = (
     Scenario(
         name="healthy",
         about="16 ranks on 2 hosts, data parallel, nothing wrong",
-        work=Work(),
     ),
     Scenario(
         name="straggler",
@@ -73,7 +72,6 @@ _ALL = (
             kernel_names=220,
             jitter=0.2,
         ),
-        links=Links(),
         environment=Environment(gpu_metrics_hz=12_000),
     ),
 )

@@ -192,7 +192,8 @@ class _Rank:
             self._step = step
             ops = meeting.program.step(self.rank, step, rng)
             for fault, fault_rng in zip(meeting.faults, own, strict=True):
-                ops = fault.edit(self.rank, step, ops, fault_rng)
+                if fault.hits(self.rank, step):
+                    ops = fault.edit(self.rank, step, ops, fault_rng)
             begin = self._threads[p.MAIN_THREAD]
             for op in ops:
                 waiting = self._HANDLERS[type(op)](self, op)

@@ -134,11 +134,6 @@ def _batches(table: Table, layout: Any) -> Iterator[Any]:
         for field in layout:
             values = table.columns.get(field.name)
             part = _plain(values, first, last) if _is_column(values) else [values] * (last - first)
-            arrays.append(pa.array(part, field.type) if not pa.types.is_boolean(field.type) else _booleans(part))
+            # Arrow makes truth of numbers, but not while it reads them
+            arrays.append(pa.array(part).cast(field.type) if pa.types.is_boolean(field.type) else pa.array(part, field.type))
         yield pa.Table.from_arrays(arrays, schema=layout)
-
-
-def _booleans(values: list[Any]) -> Any:
-    import pyarrow as pa
-
-    return pa.array([None if value is None else bool(value) for value in values], pa.bool_())

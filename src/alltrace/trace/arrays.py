@@ -24,6 +24,15 @@ def integers(column: Any, null: int = 0) -> Int64:
     return result
 
 
+def coded(column: Any) -> tuple[Any, NDArray[np.int64]]:
+    """The distinct values of an Arrow column, and the place of each row's among them: that of a null is behind the last."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    codes = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    return codes.dictionary, integers(codes.indices, len(codes.dictionary))
+
+
 def extremes(column: Any) -> tuple[int | None, int | None]:
     """The smallest and the largest of an Arrow array of whole numbers, nulls left out; None where it has nothing else.
 

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from alltrace.replay.graph import Graph, longest_path, make_graph, makespan_ns, slack_ns, times
+from alltrace.replay.graph import Graph, longest_path, make_graph, slack_ns, times
 from tests.fuzz.fields import Fields
 
 _MOST_NODES = 3_500  # smaller graphs and larger ones
@@ -51,7 +51,6 @@ def run(data: bytes) -> None:
     assert (slack >= 0).all()
     path = longest_path(graph, when, via)
     if nodes:
-        assert makespan_ns(graph, kept) == int(when.max()) - int(when.min())
         assert int(kept[path].sum()) == int(when.max())
     with np.errstate(over="ignore"):
         times(graph, weights[graph.arcs])  # of any size: sums wrap

@@ -15,7 +15,7 @@ from alltrace.recipes.base import Part
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.stats import find_report, nvtx_kern_sum
 from alltrace.run.importer import import_reports
-from alltrace.run.store import open_run
+from alltrace.run.store import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def asked(tmp_path: Path, report: str, rows: dict[str, list[tuple[Any, ...]]], n
     """The rows of the answer for a run made of one report."""
     made(tmp_path / f"{name}.sqlite", rows)
     import_reports([str(tmp_path / f"{name}.sqlite")], tmp_path / "run", jobs=1)
-    return ask(open_run(tmp_path / "run"), find_report(report)).table.to_pylist()
+    return ask(Run(tmp_path / "run"), find_report(report)).table.to_pylist()
 
 
 def made(path: Path, rows: dict[str, list[tuple[Any, ...]]]) -> None:
@@ -131,7 +131,7 @@ def test_an_open_range_that_starts_after_all_others_ended(tmp_path: Path) -> Non
 def test_stacks_of_more_text_than_a_string_array_holds(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = asked(tmp_path, report, gpu_work())
     monkeypatch.setattr("alltrace.recipes.stats.base._MOST_TEXT", 8)
-    answer = ask(open_run(tmp_path / "run"), find_report(report))
+    answer = ask(Run(tmp_path / "run"), find_report(report))
     assert pa.types.is_large_string(answer.table.schema.field("RangeStack").type)
     assert answer.table.to_pylist() == rows
     assert ":1" in to_csv(answer.table)
@@ -158,7 +158,7 @@ def test_range_numbers_of_two_reports_do_not_clash(tmp_path: Path) -> None:
         rows = {"NVTX_EVENTS": [pushpop(10 + rank, 100, "outer"), pushpop(20 + rank, 30, "leaf")], "MPI_RANKS": [(MAIN, rank)]}
         made(tmp_path / f"r{rank}.sqlite", rows)
     import_reports([str(tmp_path / f"r{rank}.sqlite") for rank in (0, 1)], tmp_path / "run", jobs=1)
-    table = ask(open_run(tmp_path / "run"), find_report("nvtx_pushpop_trace")).table
+    table = ask(Run(tmp_path / "run"), find_report("nvtx_pushpop_trace")).table
     assert table.column("RangeStack").to_pylist() == [":1", ":3", ":1:2", ":3:4"]
 
 

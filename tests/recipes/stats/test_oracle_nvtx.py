@@ -17,7 +17,7 @@ from alltrace.cli.output import cells
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.stats import find_report
 from alltrace.run.importer import import_reports
-from alltrace.run.store import open_run
+from alltrace.run.store import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def theirs(nsys: Path, report: str, file: Path, form: str = "csv") -> str:
 
 
 def ours(report: str, run: Path) -> list[list[str]]:
-    table = ask(open_run(run), find_report(report)).table
+    table = ask(Run(run), find_report(report)).table
     return [table.column_names, *(list(row) for row in zip(*cells(table), strict=True))]
 
 
@@ -80,7 +80,7 @@ def test_json_of_the_corpus(report: str, corpus: Path, nsys: Path, tmp_path: Pat
     shutil.copyfile(corpus / "nsys" / "llm_nvtx_nsys2025.sqlite", file)
     expected = json.loads(theirs(nsys, report, file, "json"))
     import_reports([str(file)], tmp_path / "run", jobs=1)
-    found = ask(open_run(tmp_path / "run"), find_report(report)).table.to_pylist()
+    found = ask(Run(tmp_path / "run"), find_report(report)).table.to_pylist()
     assert [list(row.values()) for row in found] == [[None if v == "" else v for v in row.values()] for row in expected]
     assert list(found[0]) == list(expected[0])
 

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
     from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.recipes.logs.nccl_histogram import parse_edges
-    from alltrace.run.nccl_logs import LogFolder, expand, parse_steps, read_nccl_logs
+    from alltrace.run.nccl_logs import expand, log_folder, parse_steps, read_nccl_logs
 
     ranks = parse_ranks(args.ranks)
     wanted = None if ranks is None else frozenset(ranks)
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{option} has no meaning for the view {args.view}; it is for the view {view}")
     paths = expand(args.files)
     each = args.view in NEEDS_CALLS or options.steps is not None
-    with LogFolder() if each else nullcontext() as folder:
+    with log_folder() if each else nullcontext() as folder:
         logs = read_nccl_logs(paths, calls_to=folder, times=args.view == "calls", time_format=args.time_format, jobs=args.jobs)
         answer = import_module(NCCL_VIEWS[args.view]).answer(logs, options)
         write_answer("logs nccl", with_unread(answer, logs), facts(logs), args)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.align.schema import STEPS
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.run.overlay import STEPS
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.align.schema import STEPS
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.run.overlay import STEPS
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:

@@ -39,28 +39,4 @@ _ALL = (
 FAULTS: dict[str, type[Fault]] = {fault.kind: fault for fault in _ALL}
 """Every kind of fault by its name."""
 
-__all__ = [
-    "FAULTS",
-    "Allocation",
-    "CutShort",
-    "DataStall",
-    "DroppedEvents",
-    "ExposedCommunication",
-    "Fault",
-    "HiddenByGraphs",
-    "HostPause",
-    "IdleGap",
-    "Imbalance",
-    "LateStart",
-    "LaunchBound",
-    "LowBandwidth",
-    "MissingRank",
-    "NeedlessSync",
-    "NoRanges",
-    "PageableCopy",
-    "SerializedCommunication",
-    "SlowCommunicator",
-    "SlowHost",
-    "SlowRank",
-    "SyncCopy",
-]
+__all__ = ["FAULTS", "Fault"]

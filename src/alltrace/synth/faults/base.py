@@ -52,12 +52,11 @@ class Fault:
         """The instructions of one rank and step with the fault put in; the given list is not changed.
 
         Args:
-            rank: The rank, of any kind; a fault leaves the ranks that are not its own as they are.
-            step: The step.
+            rank: A rank that has the fault.
+            step: A step that has it.
             ops: The instructions so far.
             rng: Random numbers of this fault and rank alone, so that one fault never changes another's draw.
         """
-        del rank, step, rng
         return ops
 
     def cured(self) -> Fault:
@@ -66,24 +65,20 @@ class Fault:
 
     def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
         """How long a collective lasts after its last arrival, with the fault put in."""
-        del group, op, step
         return transfer_ns
 
-    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
-        """What the rank's report has of what happened; None for no report at all.
+    def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+        """What the report of a rank that has the fault has of what happened; None for no report at all.
 
         Args:
-            rank: The rank.
             line: What happened, or what other faults left of it.
             steps: Start and end of each step of the rank.
             rng: Random numbers of this fault and rank alone.
         """
-        del rank, steps, rng
         return line
 
-    def complaint(self, rank: int, lost: int) -> str | None:
+    def complaint(self, lost: int) -> str | None:
         """What the profiler writes into the report about it, with the number of device and API events that are missing."""
-        del rank, lost
         return None
 
     def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
@@ -93,7 +88,6 @@ class Fault:
             layout: The layout of the run.
             groups: Its communicators.
         """
-        del groups
         if self.everywhere and not self.ranks:
             return dataclasses.replace(self, ranks=tuple(range(layout.ranks)))
         return self

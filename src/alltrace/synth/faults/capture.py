@@ -41,10 +41,9 @@ class MissingRank(CaptureFault):
 
     kind: ClassVar[str] = "missing-rank"
 
-    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+    def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
         """Nothing of the rank."""
-        del steps, rng
-        return None if rank in self.ranks else line
+        return None
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,8 @@ class CutShort(CaptureFault):
     kind: ClassVar[str] = "cut-short"
     share: float = bounded(0.6, 0.0, 1.0)
 
-    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+    def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
         """What had ended by then."""
-        del rng
-        if rank not in self.ranks:
-            return line
         end = _moment(steps, self.share)
         return line.keep(lambda _, rows: rows["end"] <= end)
 
@@ -78,11 +74,8 @@ class LateStart(CaptureFault):
     kind: ClassVar[str] = "late-start"
     share: float = bounded(0.3, 0.0, 1.0)
 
-    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+    def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
         """What began later."""
-        del rng
-        if rank not in self.ranks:
-            return line
         begin = _moment(steps, self.share)
         return line.keep(lambda _, rows: rows["start"] >= begin)
 
@@ -98,22 +91,17 @@ class DroppedEvents(CaptureFault):
     kind: ClassVar[str] = "dropped-events"
     share: float = bounded(0.05, 0.0, 1.0)
 
-    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+    def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
         """What was not lost."""
-        del steps
-        if rank not in self.ranks:
-            return line
 
         def kept(name: str, rows: Rows) -> NDArray[np.bool_] | None:
             return rng.random(len(rows)) >= self.share if name in CUPTI_TABLES else None
 
         return line.keep(kept)
 
-    def complaint(self, rank: int, lost: int) -> str | None:
+    def complaint(self, lost: int) -> str | None:
         """How many records were lost."""
-        if rank not in self.ranks or not lost:
-            return None
-        return f"CUPTI dropped {lost} records. Some CUPTI events might be missing."
+        return f"CUPTI dropped {lost} records. Some CUPTI events might be missing." if lost else None
 
 
 @dataclass(frozen=True)
@@ -123,17 +111,13 @@ class NoRanges(CaptureFault):
     kind: ClassVar[str] = "no-nvtx"
     everywhere: ClassVar[bool] = True
 
-    def record(self, rank: int, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
+    def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
         """Everything but ranges."""
-        del steps, rng
-        if rank not in self.ranks:
-            return line
         return line.keep(lambda name, rows: rows["start"] < rows["start"].min() if name == "ranges" else None)
 
-    def complaint(self, rank: int, lost: int) -> str | None:
+    def complaint(self, lost: int) -> str | None:
         """That there are no ranges."""
-        del lost
-        return _NO_RANGES if rank in self.ranks else None
+        return _NO_RANGES
 
 
 @dataclass(frozen=True)
@@ -145,9 +129,6 @@ class HiddenByGraphs(CaptureFault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with one launch for each layer."""
-        del rng
-        if not self.hits(rank, step):
-            return ops
         edited: list[Op] = []
         graph = 0
         for op in ops:

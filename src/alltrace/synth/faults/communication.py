@@ -36,12 +36,10 @@ class SlowCommunicator(Fault):
 
     def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
         """A longer time for these communicators."""
-        del op
         return int(transfer_ns * self.factor) if group.name in self.communicators and self.during(step) else transfer_ns
 
     def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
         """The fault with its communicators and, if it has none, their members as its ranks."""
-        del layout
         names = self.communicators
         if not names and self.ranks:
             names = tuple(group.name for group in groups if set(self.ranks) <= set(group.ranks))
@@ -70,9 +68,6 @@ class ExposedCommunication(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a wait after each collective."""
-        del rng
-        if not self.hits(rank, step):
-            return ops
         edited: list[Op] = []
         for op in ops:
             edited.append(op)
@@ -90,9 +85,6 @@ class SerializedCommunication(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with all collectives, and the waits for them, on one stream."""
-        del rng
-        if not self.hits(rank, step):
-            return ops
         streams = {op.stream for op in ops if isinstance(op, Collective)}
         edited: list[Op] = []
         for op in ops:

@@ -42,10 +42,7 @@ class SlowRank(Fault):
     rotate_every: int = bounded(0, 0)
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with every kernel longer, if the rank is a slow one."""
-        del rng
-        if not self.hits(rank, step):
-            return ops
+        """The instructions with every kernel longer, if it is the turn of the rank."""
         if self.rotate_every and self.ranks[step // self.rotate_every % len(self.ranks)] != rank:
             return ops
         return _stretched(ops, self.factor)
@@ -73,13 +70,11 @@ class SlowHost(Fault):
     factor: float = bounded(1.2, 0.01)
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with every kernel longer, on the ranks of these hosts."""
-        del rng
-        return _stretched(ops, self.factor) if self.hits(rank, step) else ops
+        """The instructions with every kernel longer."""
+        return _stretched(ops, self.factor)
 
     def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
         """The fault with the ranks of its hosts."""
-        del groups
         return dataclasses.replace(self, ranks=tuple(rank for rank in range(layout.ranks) if layout.host_of(rank) in self.hosts))
 
     def moved(self, layout: Layout) -> Fault:
@@ -114,9 +109,6 @@ class Imbalance(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with some kernels of each layer, or of each expert, launched once more."""
-        del rng
-        if not self.hits(rank, step):
-            return ops
         part = "expert" if any(isinstance(op, Compute) and op.part == "expert" for op in ops) else "layer"
         return [self._more(op) if isinstance(op, Compute) and op.part == part else op for op in ops]
 

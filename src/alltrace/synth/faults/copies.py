@@ -34,9 +34,6 @@ class PageableCopy(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with every copy to the device from pageable memory."""
-        del rng
-        if not self.hits(rank, step):
-            return ops
         return [self._slower(op) if isinstance(op, Copy) and op.kind == _TO_DEVICE else op for op in ops]
 
     def _slower(self, op: Copy) -> Copy:
@@ -59,8 +56,7 @@ class SyncCopy(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a copy after each layer."""
-        del rng
-        return around(ops, after=self._fetch) if self.hits(rank, step) else ops
+        return around(ops, after=self._fetch)
 
     def _fetch(self, op: Compute) -> tuple[Op, ...]:
         if op.thread != MAIN_THREAD:
@@ -86,10 +82,7 @@ class LowBandwidth(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with slower copies."""
-        del rng
         kind = _DIRECTIONS[self.direction]
-        if kind is None or not self.hits(rank, step):
-            return ops
         return [
             dataclasses.replace(op, duration_ns=int(op.duration_ns * self.factor))
             if isinstance(op, Copy) and op.kind == kind
@@ -99,7 +92,6 @@ class LowBandwidth(Fault):
 
     def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
         """A longer time for the rank's communicators."""
-        del op
         slow = self.direction == "link" and self.during(step) and not set(self.ranks).isdisjoint(group.ranks)
         return int(transfer_ns * self.factor) if slow else transfer_ns
 

@@ -31,9 +31,6 @@ class LaunchBound(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with small kernels and slow launches."""
-        del rng
-        if not self.hits(rank, step):
-            return ops
         return [self._smaller(op) if isinstance(op, Compute) else op for op in ops]
 
     def _smaller(self, op: Compute) -> Compute:
@@ -70,9 +67,6 @@ class NeedlessSync(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a wait after each layer."""
-        del rng
-        if not self.hits(rank, step):
-            return ops
         stream = None if self.device else COMPUTE_STREAM
         return around(ops, after=lambda op: (Synchronize(stream, op.thread), HostWork(self.host_ns, op.thread)))
 
@@ -93,7 +87,7 @@ class HostPause(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a pause somewhere in the first third, before the host is far ahead of the device."""
-        if not self.hits(rank, step) or (step + 1) % self.every:
+        if (step + 1) % self.every:
             return ops
         places = [place for place, op in enumerate(ops) if isinstance(op, Compute)]
         if not places:
@@ -118,7 +112,7 @@ class DataStall(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a longer wait for the batch."""
-        if not self.hits(rank, step) or step % self.every:
+        if step % self.every:
             return ops
         longer = int(self.stall_ns * rng.uniform(0.9, 1.1))
         return [
@@ -141,9 +135,8 @@ class IdleGap(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a gap in the middle of the layers."""
-        del rng
         places = [place for place, op in enumerate(ops) if isinstance(op, Compute) and op.part != "optimizer"]
-        if not self.hits(rank, step) or not places:
+        if not places:
             return ops
         place = places[len(places) // 2]
         return [*ops[:place], DeviceGap(self.gap_ns, thread=ops[place].thread), *ops[place:]]
@@ -165,9 +158,6 @@ class Allocation(Fault):
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with calls around each layer."""
-        del rng
-        if not self.hits(rank, step):
-            return ops
         return around(
             ops,
             before=lambda op: (Call("cudaMalloc_v3020", self.malloc_ns, thread=op.thread),),

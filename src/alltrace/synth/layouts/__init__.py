@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from alltrace.synth.layouts.data import DataParallel
 from alltrace.synth.layouts.experts import ExpertParallel
@@ -12,25 +12,12 @@ from alltrace.synth.layouts.sharded import FullySharded
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import numpy as np
-
-    from alltrace.synth.program import Group, Op
+    from alltrace.synth.layouts.base import Frame
     from alltrace.synth.scenario import Scenario
 
-__all__ = ["LAYOUTS", "DataParallel", "ExpertParallel", "FullySharded", "PipelineParallel", "Program"]
+__all__ = ["LAYOUTS", "DataParallel", "ExpertParallel", "FullySharded", "PipelineParallel"]
 
-
-class Program(Protocol):
-    """The work of a whole run: who talks to whom, and what each rank does in each step."""
-
-    groups: tuple[Group, ...]
-
-    def step(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
-        """The instructions of `rank` in `step`, with durations drawn from `rng`, which is the rank's own."""
-        ...
-
-
-LAYOUTS: Mapping[str, Callable[[Scenario], Program]] = {
+LAYOUTS: Mapping[str, Callable[[Scenario], Frame]] = {
     "data": DataParallel,
     "pipeline": PipelineParallel,
     "expert": ExpertParallel,

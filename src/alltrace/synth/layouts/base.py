@@ -10,6 +10,7 @@ import numpy as np
 
 from alltrace.synth import kernels
 from alltrace.synth.program import (
+    AUTOGRAD_THREAD,
     COMPUTE_STREAM,
     MAIN_THREAD,
     SIDE_STREAMS,
@@ -17,6 +18,7 @@ from alltrace.synth.program import (
     Compute,
     Copy,
     Group,
+    Handover,
     HostCollective,
     HostWork,
     Memset,
@@ -29,7 +31,7 @@ from alltrace.synth.program import (
 from alltrace.synth.scenario import STEP_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -65,11 +67,10 @@ class Frame:
 
     def streams(self, rank: int) -> Iterable[int]:
         """The streams that the optimizer waits for."""
-        del rank
         return ()
 
     def step(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
-        """The instructions of one rank and step."""
+        """The instructions of one rank and step, with durations drawn from `rng`, which is the rank's own."""
         work, environment = self.scenario.work, self.scenario.environment
         name = STEP_NAMES[environment.step_names].format(step)
         ops: list[Op] = [Push(name)] if name else []
@@ -112,6 +113,18 @@ class Frame:
             Compute(chosen[begin:end], durations[begin:end], thread, stream, part)
             for stream, begin, end in zip((COMPUTE_STREAM, *SIDE_STREAMS), bounds[:-1], bounds[1:], strict=True)
         ]
+
+    def backward(self, passes: Callable[[int], list[Op]]) -> list[Op]:
+        """The backward pass, on the autograd thread where there is one, for which the main thread waits.
+
+        Args:
+            passes: The instructions of all layers on a thread.
+        """
+        thread = AUTOGRAD_THREAD if self.scenario.work.autograd_thread else MAIN_THREAD
+        ops = passes(thread)
+        if thread != MAIN_THREAD:
+            ops = [Handover(MAIN_THREAD, thread), *ops, Handover(thread, MAIN_THREAD, call="pthread_cond_wait")]
+        return [Push("backward"), *ops, Pop()]
 
     def _batch(self, rng: np.random.Generator) -> list[Op]:
         work, links = self.scenario.work, self.scenario.links

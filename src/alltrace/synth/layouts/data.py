@@ -9,13 +9,11 @@ import numpy as np
 from alltrace.synth import kernels
 from alltrace.synth.layouts.base import Frame
 from alltrace.synth.program import (
-    AUTOGRAD_THREAD,
     COMPUTE_STREAM,
     DATA_STREAM_OF_NCCL,
     MAIN_THREAD,
     TENSOR_STREAM_OF_NCCL,
     Collective,
-    Handover,
     Op,
     Pop,
     Push,
@@ -46,13 +44,11 @@ class DataParallel(Frame):
 
     def streams(self, rank: int) -> tuple[int, ...]:
         """The streams that the optimizer waits for."""
-        del rank
         return (DATA_STREAM_OF_NCCL,) if self.scenario.layout.ranks > 1 else ()
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
         """The forward and the backward pass."""
-        del step
-        return [*self._forward(rank, rng), *self._backward(rank, rng)]
+        return [*self._forward(rank, rng), *self.backward(lambda thread: self._backward(rank, rng, thread))]
 
     def _forward(self, rank: int, rng: np.random.Generator) -> list[Op]:
         work = self.scenario.work
@@ -62,13 +58,10 @@ class DataParallel(Frame):
             ops += [*self._share(rank, MAIN_THREAD), Pop()]
         return [*ops, Pop()]
 
-    def _backward(self, rank: int, rng: np.random.Generator) -> list[Op]:
+    def _backward(self, rank: int, rng: np.random.Generator, thread: int) -> list[Op]:
         work, layout = self.scenario.work, self.scenario.layout
-        thread = AUTOGRAD_THREAD if work.autograd_thread else MAIN_THREAD
         group = self.number("world" if self._width == 1 else f"data {rank % self._width}")
-        ops: list[Op] = [Push("backward")]
-        if thread != MAIN_THREAD:
-            ops.append(Handover(MAIN_THREAD, thread))
+        ops: list[Op] = []
         bounds = np.linspace(0, work.layers, work.buckets + 1).round().astype(int)
         for bucket in range(work.buckets):
             for done in range(bounds[bucket], bounds[bucket + 1]):
@@ -82,9 +75,7 @@ class DataParallel(Frame):
             if layout.ranks > layout.tensor_parallel:
                 size = work.gradient_bytes // work.buckets
                 ops.append(Collective(group, "AllReduce", size, DATA_STREAM_OF_NCCL, thread=thread))
-        if thread != MAIN_THREAD:
-            ops.append(Handover(thread, MAIN_THREAD, call="pthread_cond_wait"))
-        return [*ops, Pop()]
+        return ops
 
     def _share(self, rank: int, thread: int) -> list[Op]:
         if self._width == 1:

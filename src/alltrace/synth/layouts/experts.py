@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 from alltrace.synth import kernels
 from alltrace.synth.layouts.base import Frame
 from alltrace.synth.program import (
-    AUTOGRAD_THREAD,
     COMPUTE_STREAM,
     DATA_STREAM_OF_NCCL,
     EXPERT_STREAM_OF_NCCL,
     MAIN_THREAD,
     TENSOR_STREAM_OF_NCCL,
     Collective,
-    Handover,
     Op,
     Pop,
     Push,
@@ -45,29 +43,26 @@ class ExpertParallel(Frame):
 
     def streams(self, rank: int) -> tuple[int, ...]:
         """The streams that the optimizer waits for."""
-        del rank
         return (DATA_STREAM_OF_NCCL, EXPERT_STREAM_OF_NCCL)[: 2 if self.scenario.layout.ranks > self._width else 1]
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
         """The forward and the backward pass."""
-        del step
         work = self.scenario.work
-        thread = AUTOGRAD_THREAD if work.autograd_thread else MAIN_THREAD
         ops: list[Op] = [Push("forward")]
         for layer in range(work.layers):
             ops += [Push(f"layer {layer}"), *self._layer(rank, rng, MAIN_THREAD, kernels.FORWARD, 1), Pop()]
-        ops += [Pop(), Push("backward")]
-        if thread != MAIN_THREAD:
-            ops.append(Handover(MAIN_THREAD, thread))
+        return [*ops, Pop(), *self.backward(lambda thread: self._backward(rank, rng, thread))]
+
+    def _backward(self, rank: int, rng: np.random.Generator, thread: int) -> list[Op]:
+        work = self.scenario.work
+        ops: list[Op] = []
         ready = {round((number + 1) * work.layers / work.buckets): number for number in range(work.buckets)}
         for done in range(1, work.layers + 1):
             ops += [Push(f"backward layer {work.layers - done}", thread)]
             ops += [*self._layer(rank, rng, thread, kernels.BACKWARD, 2), Pop(thread)]
             if done in ready:
                 ops += self._gradients(rank, thread)
-        if thread != MAIN_THREAD:
-            ops.append(Handover(thread, MAIN_THREAD, call="pthread_cond_wait"))
-        return [*ops, Pop()]
+        return ops
 
     def _gradients(self, rank: int, thread: int) -> list[Op]:
         size = self.scenario.work.gradient_bytes // (2 * self.scenario.work.buckets)

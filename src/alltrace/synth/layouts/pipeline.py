@@ -45,12 +45,10 @@ class PipelineParallel(Frame):
 
     def streams(self, rank: int) -> tuple[int, ...]:
         """The streams that the optimizer waits for."""
-        del rank
         return (DATA_STREAM_OF_NCCL,) if self._width > 1 else ()
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
         """All microbatches: the stage fills, goes one forward and one backward, and drains."""
-        del step
         stage, batches = rank // self._width, self.scenario.work.microbatches
         filling = min(self._stages - 1 - stage, batches)
         ops: list[Op] = []

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 from alltrace.synth import kernels
 from alltrace.synth.layouts.base import Frame
 from alltrace.synth.program import (
-    AUTOGRAD_THREAD,
     COMPUTE_STREAM,
     DATA_STREAM_OF_NCCL,
     GATHER_STREAM_OF_NCCL,
     MAIN_THREAD,
     Collective,
-    Handover,
     Op,
     Pop,
     Push,
@@ -39,30 +37,26 @@ class FullySharded(Frame):
 
     def streams(self, rank: int) -> tuple[int, ...]:
         """The streams that the optimizer waits for."""
-        del rank
         return (DATA_STREAM_OF_NCCL,)
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
         """The forward and the backward pass."""
-        del rank, step
         work = self.scenario.work
-        thread = AUTOGRAD_THREAD if work.autograd_thread else MAIN_THREAD
         ops: list[Op] = [Push("forward"), self._gather(MAIN_THREAD)]
         for layer in range(work.layers):
             ops += [Push(f"layer {layer}"), *self._gathered(MAIN_THREAD, layer < work.layers - 1)]
             ops += [*self.kernels(kernels.FORWARD, work.kernels_per_layer, rng, MAIN_THREAD), Pop()]
-        ops += [Pop(), Push("backward")]
-        if thread != MAIN_THREAD:
-            ops.append(Handover(MAIN_THREAD, thread))
-        ops.append(self._gather(thread))
+        return [*ops, Pop(), *self.backward(lambda thread: self._backward(rng, thread))]
+
+    def _backward(self, rng: np.random.Generator, thread: int) -> list[Op]:
+        work = self.scenario.work
+        ops: list[Op] = [self._gather(thread)]
         reduce = self.number("reduce")
         for layer in reversed(range(work.layers)):
             ops += [Push(f"backward layer {layer}", thread), *self._gathered(thread, layer > 0)]
             ops += self.kernels(kernels.BACKWARD, 2 * work.kernels_per_layer, rng, thread)
             ops += [Collective(reduce, "ReduceScatter", self._part, DATA_STREAM_OF_NCCL, thread=thread), Pop(thread)]
-        if thread != MAIN_THREAD:
-            ops.append(Handover(thread, MAIN_THREAD, call="pthread_cond_wait"))
-        return [*ops, Pop()]
+        return ops
 
     @property
     def _part(self) -> int:

@@ -1,0 +1,127 @@
+"""What reports gave a rank: a folder of tables, and the writers that fill it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from alltrace.run.bounds import Bounds
+from alltrace.run.parquet import write_parquet
+from alltrace.run.writer import TableWriter
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+_TOGETHER = ("ranges", "marks")
+"""Tables that come from one table of a source and are read together: open ranges end with the last of either."""
+
+_GPU_WORK = ("kernels", "copies", "graphs", "memory")
+"""Tables whose rows say that a rank used a device."""
+
+
+def grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The tables, those that are read together in one group."""
+    together = tuple(t for t in tables if t in _TOGETHER)
+    for table in tables:
+        if table not in together:
+            yield (table,)
+        elif table == together[0]:
+            yield together
+
+
+class Piece:
+    """What one report, or several joined, gave one rank: a folder of tables in one numbering and time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rows: dict[str, int] = {}
+        self.start_ns: int | None = None
+        self.end_ns: int | None = None
+        self.open_end_ns: int | None = None
+        self.devices: set[int] = set()
+        self.warnings: tuple[str, ...] = ()
+
+    def saw(self, start: int | None, end: int | None) -> None:
+        """The first start and the last end of a table."""
+        self.start_ns = min((t for t in (start, self.start_ns) if t is not None), default=None)
+        self.end_ns = max((t for t in (end, self.end_ns) if t is not None), default=None)
+
+    def write_dictionary(self, name: str, table: Any) -> None:
+        """Write the dictionary `name`; one without rows gets no file."""
+        if table.num_rows:
+            write_parquet(table.cast(TABLES[name].arrow_schema()), self.folder / f"{name}.parquet", store_schema=False)
+
+
+class Sinks:
+    """The writers of one group of tables, made as rows come; a table without rows gets no file.
+
+    As a context manager it finishes the files where the block ends, and removes them where it fails.
+
+    Args:
+        pieces: What is filled, by number.
+        spill: A folder for temporary files.
+        memory_bytes: What each writer may take.
+        encoder: Where row groups are encoded; None for a thread for each file.
+        report: The report that the rows come from, whose numbers are checked; empty where they were.
+    """
+
+    def __init__(
+        self,
+        pieces: Mapping[int, Piece],
+        spill: Path,
+        memory_bytes: int,
+        encoder: ThreadPoolExecutor | None = None,
+        report: str = "",
+    ) -> None:
+        self._pieces = pieces
+        self._spill = spill
+        self._memory_bytes = memory_bytes
+        self._encoder = encoder
+        self._report = report
+        self._bounds: dict[tuple[str, int], Bounds] = {}
+        self._writers: dict[tuple[str, int], TableWriter] = {}
+        self._latest: dict[int, int] = {}
+
+    def append(self, name: str, piece: int, batch: Any) -> None:
+        """Add rows of the table `name` to a piece."""
+        if batch.num_rows == 0:
+            return
+        key = (name, piece)
+        if key not in self._writers:
+            path = self._pieces[piece].folder / f"{name}.parquet"
+            self._writers[key] = TableWriter(TABLES[name], path, self._spill, self._memory_bytes, self._encoder)
+            if self._report:
+                self._bounds[key] = Bounds(self._report, TABLES[name])
+        if key in self._bounds:
+            batch = self._bounds[key].checked(batch)
+        self._writers[key].append(batch)
+        if name in _GPU_WORK:
+            self._pieces[piece].devices.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
+        if name in _TOGETHER:
+            times = (pc.max(batch.column(c)).as_py() for c in ("start", "end", "time") if c in batch.schema.names)
+            known = [t for t in (*times, self._latest.get(piece)) if t is not None]
+            if known:
+                self._latest[piece] = max(known)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            for (name, n), writer in self._writers.items() if error is None else ():
+                piece = self._pieces[n]
+                piece.open_end_ns = self._latest.get(n, piece.open_end_ns)
+                stats = writer.finish(open_end_ns=self._latest.get(n))
+                piece.rows[name] = stats.rows
+                piece.saw(stats.first_start_ns, stats.last_end_ns)
+                if (name, n) in self._bounds:
+                    piece.warnings += self._bounds[name, n].warnings()
+        finally:
+            for writer in self._writers.values():
+                writer.abort()  # nothing is left to do where it has finished
