@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,8 +25,6 @@ class Spool:
 
     def append(self, table: str, columns: dict[str, Any]) -> None:
         """Write some rows of a table."""
-        import pyarrow as pa
-
         batch = pa.RecordBatch.from_pydict(columns)
         if table not in self._writers:
             options = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -39,8 +39,6 @@ class Spool:
 
     def read(self, table: str) -> Iterator[dict[str, Any]]:
         """The rows of a table, in batches as they were written."""
-        import pyarrow as pa
-
         if table not in self._writers:
             return
         with pa.OSFile(str(self._path(table))) as file, pa.ipc.open_stream(file) as batches:
@@ -58,8 +56,6 @@ class Spool:
 
 def record_batch(table: str, columns: dict[str, Any]) -> Any:
     """The canonical batch of the columns given, the others null."""
-    import pyarrow as pa
-
     from alltrace.trace.schema import TABLES
 
     schema = TABLES[table].arrow_schema()
