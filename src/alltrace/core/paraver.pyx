@@ -43,12 +43,6 @@ cdef enum:
     COMMUNICATION = 3
     EVENT_NUMBERS = 8  # of an event of one type
     COMMUNICATION_NUMBERS = 15
-    COMMENT = 35
-    MINUS = 45
-    COLON = 58
-    LINE_END = 10
-    ZERO = 48
-    NINE = 57
 
 
 def innermost(
@@ -209,21 +203,21 @@ def parse_lines(const uint8_t[::1] text, int64_t[::1] values, int64_t[::1] offse
     cdef uint64_t number
     cdef int digits
     cdef bint negative, bad
-    if size > 0 and text[size - 1] != LINE_END:
+    if size > 0 and text[size - 1] != c"\n":
         raise ValueError("the text does not end with a line end")
     with nogil:
         while at < size:
             offsets[line] = count
             bad = False
-            if text[at] != COMMENT and text[at] != LINE_END:
+            if text[at] != c"#" and text[at] != c"\n":
                 while True:
-                    negative = text[at] == MINUS
+                    negative = text[at] == c"-"
                     if negative:
                         at += 1
                     digits = 0
                     number = 0
-                    while ZERO <= text[at] <= NINE:
-                        number = 10 * number + (text[at] - ZERO)
+                    while c"0" <= text[at] <= c"9":
+                        number = 10 * number + (text[at] - c"0")
                         digits += digits < 20
                         at += 1
                     # 19 digits are less than 2**64
@@ -231,12 +225,12 @@ def parse_lines(const uint8_t[::1] text, int64_t[::1] values, int64_t[::1] offse
                         bad = True
                     values[count] = <int64_t>(0 - number if negative else number)
                     count += 1
-                    if text[at] != COLON:
+                    if text[at] != c":":
                         break
                     at += 1
-                if text[at] != LINE_END:
+                if text[at] != c"\n":
                     bad = True
-            while text[at] != LINE_END:
+            while text[at] != c"\n":
                 at += 1
             at += 1
             wrong[line] = bad
@@ -351,7 +345,7 @@ cdef int64_t launched_by(
     return -1
 
 
-cdef Py_ssize_t pair_from(
+cpdef Py_ssize_t pair(
     Py_ssize_t first,
     const int64_t[::1] values,
     const int64_t[::1] offsets,
@@ -371,133 +365,7 @@ cdef Py_ssize_t pair_from(
     Py_ssize_t call_slot,
     Py_ssize_t last_work,
     int64_t first_tag,
-) except -1 nogil:
-    cdef Py_ssize_t i, p, q, at, stop, found, slot, k, row, others = places.shape[1] - OPEN_OTHERS
-    cdef int64_t kind, thread, other, time, call, place, value, depth, above, chosen, over
-    cdef bint begins
-    for i in range(first, wrong.shape[0]):
-        at = offsets[i]
-        stop = offsets[i + 1]
-        if wrong[i] or stop - at < EVENT_NUMBERS:
-            continue
-        kind = values[at]
-        if kind != EVENT and kind != COMMUNICATION:
-            continue
-        thread = thread_of(first_threads, values[at + 3], values[at + 4])
-        if thread < 0:
-            continue
-        time = values[at + 5]
-        # most lines take two places at most
-        if counters[FREE] < 0 or places[counters[FREE], OPEN_BELOW] < 0:
-            return i
-        if kind == COMMUNICATION:
-            if stop - at != COMMUNICATION_NUMBERS or not first_tag <= values[at + 14] <= first_tag + 1:
-                continue
-            other = thread_of(first_threads, values[at + 9], values[at + 10])
-            if other < 0:
-                continue
-            call = call_at(heads[thread, call_slot], time, places, counters)
-            if call >= 0:
-                launch(call, time, other, values[at + 11], call_slot, last_work, heads, waiting, places, counters)
-            continue
-        for p in range(at + 6, stop - 1, 2):
-            found = find(types, values[p])
-            if found < 0 or slots[found] < 0:
-                continue
-            slot = slots[found]
-            value = values[p + 1]
-            begins = value != 0
-            if kinds[slot] == CHANGES:
-                depth = values[p + 3] if p + 3 < stop else 0
-                begins = depth > depths[thread, slot]
-                depths[thread, slot] = depth
-            if kinds[slot] == PUNCTUAL:
-                row = counters[ROWS]
-                counters[ROWS] += 1
-                out[row, SLOT] = slot
-                out[row, THREAD] = thread
-                out[row, BEGIN] = time
-                out[row, END] = time
-                out[row, VALUE] = value
-                continue
-            if begins:
-                if counters[FREE] < 0:  # a line with many types; what does not fit is left out
-                    counters[LOST] += 1
-                    continue
-                place = take_place(places, counters)
-                places[place, OPEN_TIME] = time
-                places[place, OPEN_VALUE] = value
-                places[place, OPEN_END] = -1
-                places[place, OPEN_CALL] = -1
-                for k in range(others):
-                    places[place, OPEN_OTHERS + k] = -1
-                for q in range(at + 6, stop - 1, 2):
-                    if values[q] == length_type:
-                        places[place, OPEN_END] = time + values[q + 1]
-                    if q != p:
-                        found = find(types, values[q])
-                        if found >= 0 and kept[found] >= 0:
-                            places[place, OPEN_OTHERS + kept[found]] = values[q + 1]
-                if call_slot < slot <= last_work:
-                    places[place, OPEN_CALL] = launched_by(thread, time, waiting, places, counters)
-                places[place, OPEN_BELOW] = heads[thread, slot]
-                heads[thread, slot] = place
-                continue
-            # end the interval whose known end is now, else the innermost one without a known end
-            above = over = chosen = -1
-            place = heads[thread, slot]
-            while place >= 0:
-                if places[place, OPEN_END] == time:
-                    chosen = place
-                    over = above
-                    break
-                if chosen < 0 and places[place, OPEN_END] < 0:
-                    chosen = place
-                    over = above
-                above = place
-                place = places[place, OPEN_BELOW]
-            if chosen < 0:
-                counters[LOST] += 1
-                continue
-            if over < 0:
-                heads[thread, slot] = places[chosen, OPEN_BELOW]
-            else:
-                places[over, OPEN_BELOW] = places[chosen, OPEN_BELOW]
-            row = counters[ROWS]
-            counters[ROWS] += 1
-            out[row, SLOT] = slot
-            out[row, THREAD] = thread
-            out[row, BEGIN] = places[chosen, OPEN_TIME]
-            out[row, END] = time
-            out[row, VALUE] = places[chosen, OPEN_VALUE]
-            out[row, CALL] = places[chosen, OPEN_CALL]
-            for k in range(others):
-                out[row, OTHERS + k] = places[chosen, OPEN_OTHERS + k]
-            free_place(chosen, places, counters)
-    return wrong.shape[0]
-
-
-def pair(
-    Py_ssize_t first,
-    const int64_t[::1] values,
-    const int64_t[::1] offsets,
-    const uint8_t[::1] wrong,
-    const int64_t[::1] first_threads,
-    const int64_t[::1] types,
-    const int64_t[::1] slots,
-    const int64_t[::1] kinds,
-    const int64_t[::1] kept,
-    int64_t[:, ::1] heads,
-    int64_t[:, ::1] waiting,
-    int64_t[:, ::1] depths,
-    int64_t[:, ::1] places,
-    int64_t[:, ::1] out,
-    int64_t[::1] counters,
-    int64_t length_type,
-    Py_ssize_t call_slot,
-    Py_ssize_t last_work,
-    int64_t first_tag,
-):
+) except -1:
     """Make intervals of begins and ends; n, or the line for which no place is free.
 
     Lines are n, from line `first` on, as `parse_lines` gives them. `first_threads` has the first thread of each task, and how many
@@ -512,10 +380,107 @@ def pair(
     `length_type` is the type whose value is a length. `call_slot` is the slot of calls; work has the slots after it up to
     `last_work`. `first_tag` and the tag after it are those of launches.
     """
-    cdef Py_ssize_t line
+    cdef Py_ssize_t i, p, q, at, stop, found, slot, k, row, others = places.shape[1] - OPEN_OTHERS
+    cdef int64_t kind, thread, other, time, call, place, value, depth, above, chosen, over
+    cdef bint begins
     with nogil:
-        line = pair_from(
-            first, values, offsets, wrong, first_threads, types, slots, kinds, kept, heads, waiting, depths, places, out, counters,
-            length_type, call_slot, last_work, first_tag,
-        )
-    return line
+        for i in range(first, wrong.shape[0]):
+            at = offsets[i]
+            stop = offsets[i + 1]
+            if wrong[i] or stop - at < EVENT_NUMBERS:
+                continue
+            kind = values[at]
+            if kind != EVENT and kind != COMMUNICATION:
+                continue
+            thread = thread_of(first_threads, values[at + 3], values[at + 4])
+            if thread < 0:
+                continue
+            time = values[at + 5]
+            # most lines take two places at most
+            if counters[FREE] < 0 or places[counters[FREE], OPEN_BELOW] < 0:
+                return i
+            if kind == COMMUNICATION:
+                if stop - at != COMMUNICATION_NUMBERS or not first_tag <= values[at + 14] <= first_tag + 1:
+                    continue
+                other = thread_of(first_threads, values[at + 9], values[at + 10])
+                if other < 0:
+                    continue
+                call = call_at(heads[thread, call_slot], time, places, counters)
+                if call >= 0:
+                    launch(call, time, other, values[at + 11], call_slot, last_work, heads, waiting, places, counters)
+                continue
+            for p in range(at + 6, stop - 1, 2):
+                found = find(types, values[p])
+                if found < 0 or slots[found] < 0:
+                    continue
+                slot = slots[found]
+                value = values[p + 1]
+                begins = value != 0
+                if kinds[slot] == CHANGES:
+                    depth = values[p + 3] if p + 3 < stop else 0
+                    begins = depth > depths[thread, slot]
+                    depths[thread, slot] = depth
+                if kinds[slot] == PUNCTUAL:
+                    row = counters[ROWS]
+                    counters[ROWS] += 1
+                    out[row, SLOT] = slot
+                    out[row, THREAD] = thread
+                    out[row, BEGIN] = time
+                    out[row, END] = time
+                    out[row, VALUE] = value
+                    continue
+                if begins:
+                    if counters[FREE] < 0:  # a line with many types; what does not fit is left out
+                        counters[LOST] += 1
+                        continue
+                    place = take_place(places, counters)
+                    places[place, OPEN_TIME] = time
+                    places[place, OPEN_VALUE] = value
+                    places[place, OPEN_END] = -1
+                    places[place, OPEN_CALL] = -1
+                    for k in range(others):
+                        places[place, OPEN_OTHERS + k] = -1
+                    for q in range(at + 6, stop - 1, 2):
+                        if values[q] == length_type:
+                            places[place, OPEN_END] = time + values[q + 1]
+                        if q != p:
+                            found = find(types, values[q])
+                            if found >= 0 and kept[found] >= 0:
+                                places[place, OPEN_OTHERS + kept[found]] = values[q + 1]
+                    if call_slot < slot <= last_work:
+                        places[place, OPEN_CALL] = launched_by(thread, time, waiting, places, counters)
+                    places[place, OPEN_BELOW] = heads[thread, slot]
+                    heads[thread, slot] = place
+                    continue
+                # end the interval whose known end is now, else the innermost one without a known end
+                above = over = chosen = -1
+                place = heads[thread, slot]
+                while place >= 0:
+                    if places[place, OPEN_END] == time:
+                        chosen = place
+                        over = above
+                        break
+                    if chosen < 0 and places[place, OPEN_END] < 0:
+                        chosen = place
+                        over = above
+                    above = place
+                    place = places[place, OPEN_BELOW]
+                if chosen < 0:
+                    counters[LOST] += 1
+                    continue
+                if over < 0:
+                    heads[thread, slot] = places[chosen, OPEN_BELOW]
+                else:
+                    places[over, OPEN_BELOW] = places[chosen, OPEN_BELOW]
+                row = counters[ROWS]
+                counters[ROWS] += 1
+                out[row, SLOT] = slot
+                out[row, THREAD] = thread
+                out[row, BEGIN] = places[chosen, OPEN_TIME]
+                out[row, END] = time
+                out[row, VALUE] = places[chosen, OPEN_VALUE]
+                out[row, CALL] = places[chosen, OPEN_CALL]
+                for k in range(others):
+                    out[row, OTHERS + k] = places[chosen, OPEN_OTHERS + k]
+                free_place(chosen, places, counters)
+    return wrong.shape[0]

@@ -82,6 +82,12 @@ cdef int check_pages(Py_ssize_t size, Py_ssize_t pages, Py_ssize_t page_size, Py
     return 0
 
 
+cdef inline Py_ssize_t refuse(int64_t[::1] info, int64_t problem, Py_ssize_t result) except? -1 nogil:
+    """Note what is wrong; `result`."""
+    info[0] = problem
+    return result
+
+
 cpdef Py_ssize_t children(
     const uint8_t[::1] buf,
     Py_ssize_t pages,
@@ -115,27 +121,22 @@ cpdef Py_ssize_t children(
             page = &buf[index * page_size]  # with `usable` bytes, as `check_pages` found
             info[1] = index
             if page[0] != INTERIOR:
-                info[0] = NOT_A_PAGE
-                return -1
+                return refuse(info, NOT_A_PAGE, -1)
             count = big_endian_2(page + 3)
             first = 12 + 2 * count
             if first > usable:
-                info[0] = TOO_MANY_CELLS
-                return -1
+                return refuse(info, TOO_MANY_CELLS, -1)
             for cell in range(count + 1):
                 at = 8  # where the last child stands
                 if cell < count:
                     at = big_endian_2(page + 12 + 2 * cell)
                     if at < first or at + 5 > usable:
-                        info[0] = CELL_OUTSIDE
-                        return -1
+                        return refuse(info, CELL_OUTSIDE, -1)
                 child = big_endian_4(page + at)
                 if child < 2 or child > page_count or child == lock_page:
-                    info[0] = NO_SUCH_PAGE
-                    return -1
+                    return refuse(info, NO_SUCH_PAGE, -1)
                 if seen[child]:
-                    info[0] = USED_TWICE
-                    return -1
+                    return refuse(info, USED_TWICE, -1)
                 seen[child] = 1
                 out[found] = <uint32_t>child
                 found += 1
@@ -196,44 +197,35 @@ cpdef Py_ssize_t cells(
             page = &buf[index * page_size]  # with `usable` bytes, as `check_pages` found
             info[1] = index
             if page[0] != LEAF:
-                info[0] = NOT_A_PAGE
-                return -1
+                return refuse(info, NOT_A_PAGE, -1)
             count = big_endian_2(page + 3)
             if count > (usable - 8) // 6:
-                info[0] = TOO_MANY_CELLS
-                return -1
+                return refuse(info, TOO_MANY_CELLS, -1)
             first = 8 + 2 * count
             room = usable - first
             for cell in range(count):
                 begin = big_endian_2(page + 8 + 2 * cell)
                 if begin < first or begin >= usable:
-                    info[0] = CELL_OUTSIDE
-                    return -1
+                    return refuse(info, CELL_OUTSIDE, -1)
                 at = varint(page, begin, usable, &length)
                 if at >= 0:
                     at = varint(page, at, usable, &row)
                 if at < 0:
-                    info[0] = CELL_OUTSIDE
-                    return -1
+                    return refuse(info, CELL_OUTSIDE, -1)
                 if length < 0 or length > MAX_RECORD:
-                    info[0] = RECORD_TOO_LARGE
-                    return -1
+                    return refuse(info, RECORD_TOO_LARGE, -1)
                 long_record = length > usable - 35
                 stop = at + (local_bytes(length, usable) + 4 if long_record else length)
                 if stop > usable:
-                    info[0] = CELL_TOO_LARGE
-                    return -1
+                    return refuse(info, CELL_TOO_LARGE, -1)
                 more = big_endian_4(page + stop - 4) if long_record else 0
                 if long_record and more < 2:
-                    info[0] = NO_SUCH_PAGE
-                    return -1
+                    return refuse(info, NO_SUCH_PAGE, -1)
                 room -= stop - begin
                 if room < 0:
-                    info[0] = OVERLAP
-                    return -1
+                    return refuse(info, OVERLAP, -1)
                 if has_last and row <= last:
-                    info[0] = OUT_OF_ORDER
-                    return -1
+                    return refuse(info, OUT_OF_ORDER, -1)
                 last = row
                 has_last = True
                 start[found] = index * page_size + at
@@ -382,14 +374,12 @@ cpdef Py_ssize_t decode(
             at = start[record]
             length = size[record]
             if at < 0 or at > total or length < 0 or length > total - at:
-                info[0] = BAD_VALUES
-                return record - low
+                return refuse(info, BAD_VALUES, record - low)
             end = at + length
             # From here on 0 <= at <= head <= head_end <= value_at <= end <= total
             head = varint(data, at, end, &header)
             if head < 0 or header < head - at or header > end - at:
-                info[0] = BAD_HEADER
-                return record - low
+                return refuse(info, BAD_HEADER, record - low)
             head_end = at + header
             value_at = head_end
             # The row's number comes last, as if it were one more field
@@ -408,18 +398,15 @@ cpdef Py_ssize_t decode(
                             head = varint(data, head - 1, head_end, &serial)
                             length = value_size(serial) if head >= 0 else -1
                         if length < 0 or length > end - here:
-                            info[0] = BAD_HEADER if length < 0 else BAD_VALUES
-                            return record - low
+                            return refuse(info, BAD_HEADER if length < 0 else BAD_VALUES, record - low)
                         value_at += length
                     elif step[HAS_DEFAULT]:
-                        info[0] = SURPRISE
-                        return record - low
+                        return refuse(info, SURPRISE, record - low)
                     if step[OUTPUT] < 0:
                         continue
                     kind = step[KIND]
                     if not (ACCEPTED[kind] >> min(serial, 15)) & 1:
-                        info[0] = SURPRISE
-                        return record - low
+                        return refuse(info, SURPRISE, record - low)
                     value = 0
                     if kind == BYTES:
                         text_at[step[BEGIN], record - low] = here
@@ -443,18 +430,15 @@ cpdef Py_ssize_t decode(
                     out64[place] = value if serial == 7 else float_bits(<double>value)
                 elif kind == INT32:
                     if value != <int32_t>value:
-                        info[0] = SURPRISE
-                        return record - low
+                        return refuse(info, SURPRISE, record - low)
                     out32[place] = <int32_t>value
                 elif kind == INT16:
                     if value != <int16_t>value:
-                        info[0] = SURPRISE
-                        return record - low
+                        return refuse(info, SURPRISE, record - low)
                     out16[place] = <int16_t>value
                 elif kind == INT8:
                     if value != <int8_t>value:
-                        info[0] = SURPRISE
-                        return record - low
+                        return refuse(info, SURPRISE, record - low)
                     out8[place] = <int8_t>value
     return high - low
 

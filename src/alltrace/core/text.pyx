@@ -35,14 +35,7 @@ cpdef enum:  # what follows a piece of text of a Paraver line
     LAST_HIGH = 8
 
 cdef enum:
-    COMMA = 44
-    MINUS = 45
-    POINT = 46
-    QUOTE = 34
-    LINE_END = 10
-    ZERO = 48
     E4 = 10000
-    VARINT_BYTES = 10
 
 NULL_NUMBER = INT64_MIN
 """What stands for null in a `NUMBER_OR_NULL` column."""
@@ -154,14 +147,14 @@ cdef inline Py_ssize_t put_number(Bytes out, Py_ssize_t at, uint64_t u) except -
         memcpy(to - 2, PAIRS + 2 * u, 2)
     else:
         to -= 1
-        to[0] = <uint8_t>(ZERO + u)
+        to[0] = <uint8_t>(c"0" + u)
     return at + count
 
 
 cdef inline Py_ssize_t put_signed(Bytes out, Py_ssize_t at, int64_t v) except -1 nogil:
     cdef uint64_t u = <uint64_t>v
     if v < 0:
-        at = put_byte(out, at, MINUS)
+        at = put_byte(out, at, c"-")
         u = 0 - u
     return put_number(out, at, u)
 
@@ -190,7 +183,7 @@ def write_csv_rows(
             begun = at
             for column in range(columns):
                 if column > 0:
-                    at = put_byte(written, at, COMMA)
+                    at = put_byte(written, at, c",")
                 kind = kinds[column]
                 value = values[column, row]
                 if kind == NUMBER:
@@ -204,9 +197,9 @@ def write_csv_rows(
                 else:
                     at = put_piece(written, at, all_texts, value, values[column, row + 1])
             if columns == 1 and at == begun:
-                at = put_byte(written, at, QUOTE)
-                at = put_byte(written, at, QUOTE)
-            at = put_byte(written, at, LINE_END)
+                at = put_byte(written, at, c'"')
+                at = put_byte(written, at, c'"')
+            at = put_byte(written, at, c"\n")
     return at
 
 
@@ -214,13 +207,13 @@ cdef inline Py_ssize_t put_microseconds(Bytes out, Py_ssize_t at, int64_t ns) ex
     cdef uint64_t u = <uint64_t>ns
     cdef uint32_t rest
     if ns < 0:
-        at = put_byte(out, at, MINUS)
+        at = put_byte(out, at, c"-")
         u = 0 - u
     at = put_number(out, at, u // 1000)
     rest = <uint32_t>(u % 1000)
     need(out, at, 4)
-    out.data[at] = POINT
-    out.data[at + 1] = <uint8_t>(ZERO + rest // 100)
+    out.data[at] = c"."
+    out.data[at + 1] = <uint8_t>(c"0" + rest // 100)
     memcpy(out.data + at + 2, PAIRS + 2 * (rest % 100), 2)
     return at + 4
 

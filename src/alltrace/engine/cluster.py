@@ -18,7 +18,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from alltrace.engine.outcome import Outcome
+from alltrace.engine.outcome import Outcome, attempt
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
@@ -68,9 +68,14 @@ class ClusterEngine:
             AlltraceError: The scheduler or all workers went away, or a task was the end of several workers.
         """
         topic = f"alltrace-{uuid.uuid4().hex}"
-        told = _Told(progress)
         if progress is not None:
-            self._client.subscribe_topic(topic, told.hear)
+            lock = threading.Lock()
+
+            def hear(event: tuple[float, Any]) -> None:
+                with lock:
+                    progress(int(event[1]))
+
+            self._client.subscribe_topic(topic, hear)
         try:
             yield from self._outcomes(functools.partial(_on_worker, topic, function), list(items))
         finally:
@@ -155,19 +160,6 @@ class ClusterEngine:
         return AlltraceError(f"{self._place} went away; what was finished is kept, so run it again when the scheduler is back")
 
 
-class _Told:
-    """Hands what tasks report to `progress`."""
-
-    def __init__(self, progress: Callable[[int], None] | None) -> None:
-        self._progress = progress
-        self._lock = threading.Lock()
-
-    def hear(self, event: tuple[float, Any]) -> None:
-        if self._progress is not None:
-            with self._lock:
-                self._progress(int(event[1]))
-
-
 def _on_worker(topic: str, function: Callable[[Any, Callable[[int], None]], Any], index: int, item: Any) -> Outcome[Any]:
     """One task, on a worker."""
     from distributed import get_worker
@@ -178,10 +170,7 @@ def _on_worker(topic: str, function: Callable[[Any, Callable[[int], None]], Any]
         with suppress(Exception):  # progress is told as far as it can be
             worker.log_event(topic, count)
 
-    try:
-        return Outcome(index, function(item, advance), None)
-    except AlltraceError as error:
-        return Outcome(index, None, error)
+    return attempt(index, function, item, advance)
 
 
 @contextmanager

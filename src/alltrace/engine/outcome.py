@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from alltrace.trace.errors import AlltraceError
@@ -13,6 +14,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+@dataclass(frozen=True)
 class Outcome(Generic[_Result]):
     """What became of one item: its result, or the error that was raised on purpose.
 
@@ -22,10 +24,9 @@ class Outcome(Generic[_Result]):
         error: The `AlltraceError` it raised, or None.
     """
 
-    def __init__(self, index: int, result: _Result | None, error: AlltraceError | None) -> None:
-        self.index = index
-        self.result = result
-        self.error = error
+    index: int
+    result: _Result | None
+    error: AlltraceError | None
 
     def get(self) -> _Result:
         """The result; raises the error where there is one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from alltrace.engine import local
 from alltrace.engine.local import default_jobs
@@ -13,30 +13,19 @@ from alltrace.engine.outcome import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from alltrace.engine.cluster import ClusterEngine
+
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-__all__ = ["Engine", "Outcome", "default_jobs", "remote", "run_tasks", "using"]
+__all__ = ["Outcome", "default_jobs", "remote", "run_tasks", "using"]
 
 
-class Engine(Protocol):
-    """Runs tasks in other places than this machine's processes."""
-
-    def run_tasks(
-        self,
-        function: Callable[[_Item, Callable[[int], None]], _Result],
-        items: Sequence[_Item],
-        progress: Callable[[int], None] | None = None,
-    ) -> Iterator[Outcome[_Result]]:
-        """`function(item, advance)` for each item; see `alltrace.engine.local.run_tasks`."""
-        ...
-
-
-_engine: ContextVar[Engine | None] = ContextVar("alltrace_engine", default=None)
+_engine: ContextVar[ClusterEngine | None] = ContextVar("alltrace_engine", default=None)
 
 
 @contextmanager
-def using(engine: Engine) -> Iterator[None]:
+def using(engine: ClusterEngine) -> Iterator[None]:
     """Within the block, tasks run by `engine`."""
     before = _engine.set(engine)
     try:

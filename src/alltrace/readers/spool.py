@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from alltrace.trace.scratch import scratch_folder, writing_scratch
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ class Spool:
         Raises:
             InputError: The temporary folder is full.
         """
-        import pyarrow as pa
-
         batch = pa.RecordBatch.from_pydict(columns)
         with writing_scratch(Path(self._folder.name), "the rows of a report"):
             if table not in self._writers:
@@ -46,8 +46,6 @@ class Spool:
 
     def read(self, table: str) -> Iterator[dict[str, Any]]:
         """The rows of a table, in batches as they were written."""
-        import pyarrow as pa
-
         if table not in self._writers:
             return
         with pa.OSFile(str(self._path(table))) as file, pa.ipc.open_stream(file) as batches:
@@ -65,8 +63,6 @@ class Spool:
 
 def record_batch(table: str, columns: dict[str, Any]) -> Any:
     """The canonical batch of the columns given, the others null."""
-    import pyarrow as pa
-
     from alltrace.trace.schema import TABLES
 
     schema = TABLES[table].arrow_schema()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
 def integers(column: Any, null: int = 0) -> Int64:
     """A `pyarrow.Array` or `ChunkedArray` of whole numbers as a NumPy int64 array, with `null` for nulls."""
     import numpy as np
-    import pyarrow as pa
 
     filled = pc.fill_null(column, null) if column.null_count else column
     values = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
@@ -43,6 +45,12 @@ def extremes(column: Any) -> tuple[int | None, int | None]:
         return found["min"].as_py(), found["max"].as_py()
     values = column.to_numpy()
     return int(values.min()), int(values.max())
+
+
+def either(*masks: Any) -> Any:
+    """Where any of the masks, as `unpacked` gives them, is true; None where all are None."""
+    given = [mask for mask in masks if mask is not None]
+    return functools.reduce(operator.or_, given) if given else None
 
 
 def unpacked(values: Any) -> tuple[Any, Any]:

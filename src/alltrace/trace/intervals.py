@@ -232,14 +232,6 @@ class Concurrency(NamedTuple):
     times: Int64
     counts: Int64
 
-    def level_ns(self) -> Int64:
-        """The time spent at each number of open intervals, from 0 (between the first start and the last end) to the largest."""
-        if not len(self.times):
-            return np.zeros(1, np.int64)
-        levels = np.zeros(int(self.counts.max()) + 1, np.int64)
-        np.add.at(levels, self.counts[:-1], np.diff(self.times))
-        return levels
-
 
 def concurrency(starts: Int64, ends: Int64) -> Concurrency:
     """How many of the intervals are open at each time.

@@ -8,12 +8,10 @@ accidental clash among a billion names improbable (about 3 percent), and the rea
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def name_id(text: str) -> int:
@@ -37,21 +35,12 @@ def intern(texts: Any) -> tuple[Any, Any]:
         Two Arrow objects: an int64 array of n ids, null where the text is; and a table `names` (`id`, `value`) of the distinct
         strings among them.
     """
-    import pyarrow as pa
-
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
         if isinstance(texts, pa.ChunkedArray):  # zero chunks
             texts = pa.array([], texts.type)
     encoded = texts if pa.types.is_dictionary(texts.type) else pc.dictionary_encode(texts)
     values = encoded.dictionary
-    ids = name_ids(values.to_pylist())
+    ids = pa.array([None if t is None else name_id(t) for t in values.to_pylist()], pa.int64())
     taken = pc.take(ids, encoded.indices)
     return taken, pa.table({"id": ids, "value": pc.cast(values, pa.string())})
-
-
-def name_ids(texts: Iterable[str | None]) -> Any:
-    """The ids of `texts` as an int64 Arrow array, null where the text is None."""
-    import pyarrow as pa
-
-    return pa.array([None if t is None else name_id(t) for t in texts], pa.int64())

@@ -71,6 +71,3 @@ class Block:
     def __del__(self) -> None:
         """Give the memory back."""
         self._owner._take_back(self.bytes)  # noqa: SLF001
-
-
-__all__ = ["Block", "Blocks"]

@@ -58,7 +58,7 @@ def test_small_row_groups_become_full_batches(tmp_path):
     folder = write(tmp_path / "x_pqtdir", {"T": {"a": list(range(11)), "b": [str(i) for i in range(11)]}})
     source = ParquetFolder(folder)
     assert source.tables == {"T": {"a": "int64", "b": "string"}}
-    assert source.count("T") == 11
+    assert source.count_about("T") == 11
     batches = list(source.batches("T", {"b": pa.string(), "a": pa.int16()}, batch_rows=4))
     assert [b.num_rows for b in batches] == [4, 4, 3]
     assert [v for b in batches for v in b.column(1).to_pylist()] == list(range(11))

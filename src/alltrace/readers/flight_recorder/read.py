@@ -70,8 +70,6 @@ class Entry:
     p2p: bool = False
     peer: int | None = None
     created_ns: int | None = None
-    started_ns: int | None = None
-    completed_ns: int | None = None
     duration_us: float | None = None
     busbw: float | None = None
     frame: str = ""
@@ -205,8 +203,6 @@ def _entry(raw: dict[str, Any], rank: int) -> Entry:
         p2p=p2p,
         peer=_whole(sent["peer"]) if sent else None,
         created_ns=_time(raw.get("time_created_ns")),
-        started_ns=_time(raw.get("time_discovered_started_ns")),
-        completed_ns=_time(raw.get("time_discovered_completed_ns")),
         duration_us=1000.0 * float(milliseconds) if isinstance(milliseconds, (int, float)) else None,
         frame="" if top is None else f"{_text(top.get('filename'))}:{_text(top.get('line'))} {_text(top.get('name'))}"[:300],
         retired=bool(raw.get("retired")),
@@ -292,7 +288,6 @@ def _inspected(raw: Any, recording: Recording) -> Entry | None:
         recording.version = _text(meta.get("inspector_output_format_version", recording.version))
         recording.sizes[group] = _whole(header.get("n_ranks", 0))
         recording.descriptions.setdefault(group, _text(header.get("comm_name", "")))
-        stamp = meta.get("dump_timestamp_us")
         return Entry(
             rank=rank,
             group=group,
@@ -302,7 +297,6 @@ def _inspected(raw: Any, recording: Recording) -> Entry | None:
             bytes=_whole(perf[f"{word}_msg_size_bytes"]),
             p2p=p2p,
             peer=_whole(perf["p2p_peer"]) if p2p and "p2p_peer" in perf else None,
-            completed_ns=_time(stamp * 1000) if isinstance(stamp, int) else None,
             duration_us=float(perf[f"{word}_exec_time_us"]),
             busbw=float(perf[f"{word}_busbw_gbs"]) if f"{word}_busbw_gbs" in perf else None,
             retired=True,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import names
@@ -197,8 +198,6 @@ class Communication:
             "group_size": [g.size if g else None for g in of_kernel],
             "evidence": ["trace"] * count,
         }
-        import pyarrow as pa
-
         columns["evidence"] = pa.array(columns["evidence"]).dictionary_encode()
         return record_batch("collectives", columns)
 
@@ -217,8 +216,6 @@ class Communication:
         return {"api_start": whole(start), "api_end": whole(end), "thread": self._entities.threads(pid, tid)}
 
     def _added(self, texts: list[str | None]) -> Any:
-        import pyarrow as pa
-
         ids = {t: self._names.add(t) for t in set(texts) if t is not None}
         return pa.array([ids.get(t) if t is not None else None for t in texts], pa.int64())
 

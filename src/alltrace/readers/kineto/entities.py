@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
 from alltrace.trace.schema import TABLES
@@ -37,15 +38,11 @@ class Entities:
 
     def devices(self, ordinals: Any) -> Any:
         """Rows of `devices`, null where the events name none."""
-        import pyarrow as pa
-
         missing = (ordinals < 0) | (ordinals >= _MOST_ORDINALS)
         return pa.array(_rows(self._devices, np.where(missing, 0, ordinals), missing), mask=missing if missing.any() else None)
 
     def threads(self, pids: Any, tids: Any) -> Any:
         """Rows of `threads`, null where the events name none, or are of no process (the profiler's own have -1)."""
-        import pyarrow as pa
-
         missing = (tids == NOTHING) | (pids == NOTHING) | (pids < 0)
         return pa.array(_rows(self._threads, np.where(missing, 0, tids), missing), mask=missing if missing.any() else None)
 
@@ -65,8 +62,6 @@ class Entities:
 
     def tables(self, known: Names) -> dict[str, Any]:
         """The dictionaries `processes`, `threads` and `devices`."""
-        import pyarrow as pa
-
         process = {"process": 0, "pid": self._pid, "name": known.add(self._process_name) if self._process_name else None}
         threads = []
         for tid, row in self._threads.items():

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import categories
@@ -42,8 +43,6 @@ class Names:
 
     def ids(self, codes: Any) -> Any:
         """The interned ids of strings that rows refer to, as an Arrow array; null where there is none."""
-        import pyarrow as pa
-
         if len(self._ids) < len(self._texts):
             fresh = len(self._texts) - len(self._ids)
             self._ids = np.concatenate((self._ids, np.zeros(fresh, np.int64)))
@@ -66,8 +65,6 @@ class Names:
 
     def short_ids(self, codes: Any) -> Any:
         """The ids of kernels' short names."""
-        import pyarrow as pa
-
         kinds, places = np.unique(codes, return_inverse=True)
         for code in kinds.tolist():
             if code != NOTHING and code not in self._short:
@@ -92,8 +89,6 @@ class Names:
 
     def table(self) -> Any:
         """The dictionary `names` of the strings that were used."""
-        import pyarrow as pa
-
         found = dict(self._extra)
         for code in np.flatnonzero(self._used).tolist():
             found.setdefault(int(self._ids[code]), self.text(code))

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import categories, names
@@ -148,8 +149,6 @@ class Tables:
         }
 
     def _ranges(self, events: _Picked, role: Any) -> dict[str, Any]:
-        import pyarrow as pa
-
         domain = np.zeros(events.count, np.int64)
         for of, key in self._domains.items():
             domain[role == of] = key
@@ -176,8 +175,6 @@ class Tables:
 
     def _payload(self, events: _Picked) -> Any:
         """What operators were called with, as JSON: shapes and types of inputs, the other arguments of some, module and stack."""
-        import pyarrow as pa
-
         given = np.stack([events[field] for field, _, _ in _PAYLOAD])
         if (given == NOTHING).all():
             return pa.nulls(events.count, pa.string())
@@ -222,8 +219,6 @@ class _Picked:
 
 
 def _masked(values: Any, missing: Any) -> Any:
-    import pyarrow as pa
-
     return pa.array(values, mask=missing if missing.any() else None)
 
 
@@ -240,8 +235,6 @@ def narrow(values: Any) -> Any:
 
 def words(places: Any, known: tuple[str, ...]) -> Any:
     """An array of words by their places in `known`, null where negative."""
-    import pyarrow as pa
-
     missing = places < 0
     indices = pa.array(places.astype(np.int32), mask=missing if missing.any() else None)
     return pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))

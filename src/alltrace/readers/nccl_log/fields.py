@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from alltrace.core.nccl_log import ABSENT
 from alltrace.readers.nccl_log import grammar as g
@@ -24,47 +24,33 @@ _POINTERS = frozenset({b"sendbuff", b"recvbuff", b"comm", b"stream"})
 _MOST_PAIRS = 32
 
 
-@dataclass(frozen=True)
-class Coll:
-    """A call: sizes in elements of `datatype`, pointers as signed 64-bit numbers, `ABSENT` for what is not known."""
+class Coll(NamedTuple):
+    """A call: sizes in elements of `datatype`, pointers as signed 64-bit numbers, `ABSENT` for what is not known.
+
+    All but the last two follow each other as in `core.nccl_log.FIELDS`.
+    """
 
     operation: int
     op_count: int
     sendbuff: int
     recvbuff: int
-    count: int
+    elements: int
     datatype: int
     redop: int
     root: int
-    comm: int
     nranks: int
     stream: int
     global_rank: int
+    comm: int
     flags: int = 0
 
     def row(self, line: int, token: int, communicator: int, time: int, flags: int) -> list[int]:
         """The call as a row of `core.nccl_log.FIELDS`."""
-        return [
-            line,
-            token,
-            communicator,
-            self.operation,
-            self.op_count,
-            self.sendbuff,
-            self.recvbuff,
-            self.count,
-            self.datatype,
-            self.redop,
-            self.root,
-            self.nranks,
-            self.stream,
-            self.global_rank,
-            time,
-            flags | self.flags,
-        ]
+        return [line, token, communicator, *self[:-2], time, flags | self.flags]
 
 
-def _signed(text: bytes) -> int:
+def signed(text: bytes) -> int:
+    """A hexadecimal number of at most 64 bits, or `(nil)`, as a signed one."""
     value = 0 if text == b"(nil)" else int(text, 16)
     return value - (1 << 64) if value >> 63 else value
 
@@ -105,15 +91,15 @@ def parse_coll(body: bytes, *, cut: bool) -> Coll | None:
             continue
         if not shape.fullmatch(value):
             return None
-        values[key] = _signed(value) if key in _POINTERS else int(value)
+        values[key] = signed(value) if key in _POINTERS else int(value)
     if any(key not in values for key in _NEEDED) or values[b"count"] < 0:
         return None
     return Coll(
         operation=OPERATIONS.index(head["op"].decode()),
-        op_count=_signed(op_count[1]),
+        op_count=signed(op_count[1]),
         sendbuff=values.get(b"sendbuff", ABSENT),
         recvbuff=values.get(b"recvbuff", ABSENT),
-        count=values[b"count"],
+        elements=values[b"count"],
         datatype=values[b"datatype"],
         redop=values[b"op"],
         root=values[b"root"],
@@ -137,15 +123,15 @@ def parse_call(body: bytes) -> Coll | None:
     return Coll(
         operation=OPERATIONS.index(found["op"].decode()),
         op_count=ABSENT,
-        sendbuff=_signed(args[0]),
-        recvbuff=_signed(args[1]),
-        count=int(args[2]),
+        sendbuff=signed(args[0]),
+        recvbuff=signed(args[1]),
+        elements=int(args[2]),
         datatype=int(args[3]),
         redop=int(args[4]),
         root=int(args[5]),
-        comm=_signed(args[6]),
+        comm=signed(args[6]),
         nranks=ABSENT,
-        stream=_signed(args[7]),
+        stream=signed(args[7]),
         global_rank=ABSENT,
         flags=FROM_CALL,
     )

@@ -32,7 +32,7 @@ class Instance:
         device: The CUDA ordinal.
         bus_id: The device's bus id, as printed.
         nodes, local_ranks, local_rank: Where NCCL placed it.
-        begin_line, end_line: Lines of its INIT and of its end.
+        begin_line: The line of its INIT.
     """
 
     process: int
@@ -48,7 +48,6 @@ class Instance:
     local_ranks: int | None = None
     local_rank: int | None = None
     begin_line: int | None = None
-    end_line: int | None = None
     complete: bool = False
 
 
@@ -123,10 +122,8 @@ class Instances:
                 known = Instance(*self._communicators[number], begin_line=event.line)
                 self._new(number, known)
             _fill(known, event.fields)
-        elif known is not None:
-            known.end_line = event.line
-            if event.what in ("Destroy COMPLETE", "Abort COMPLETE"):
-                self._current[number] = -1
+        elif known is not None and event.what in ("Destroy COMPLETE", "Abort COMPLETE"):
+            self._current[number] = -1
 
 
 def _fill(instance: Instance, fields: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from alltrace.readers.nccl_log import grammar as g
+from alltrace.readers.nccl_log.fields import signed
 from alltrace.readers.nccl_log.records import MOST_ENTRIES, CommunicatorEvent
 from alltrace.trace.names import text_of_bytes
 from alltrace.trace.nccl_words import ALGORITHMS, PROTOCOLS
@@ -81,9 +82,13 @@ def _text(value: bytes | None) -> str:
     return "" if value is None else text_of_bytes(value)
 
 
+def _fields(found: re.Match[bytes]) -> dict[str, str]:
+    return {k: _text(v) for k, v in found.groupdict().items() if v is not None}
+
+
 def _event(log: Log, found: re.Match[bytes], process: int, line: int) -> None:
-    number = log.communicator(process, _pointer(found["comm"]))
-    fields = {k: _text(v) for k, v in found.groupdict().items() if v is not None}
+    number = log.communicator(process, signed(found["comm"][:18]))
+    fields = _fields(found)
     what = fields.get("what", "placement")
     if what == "Init START":
         log.begin(process, number)
@@ -92,14 +97,8 @@ def _event(log: Log, found: re.Match[bytes], process: int, line: int) -> None:
     log.records.events.append(CommunicatorEvent(line, number, what, fields))
 
 
-def _pointer(text: bytes) -> int:
-    value = int(text[:18], 16)
-    return value - (1 << 64) if value >> 63 else value
-
-
 def _timings(log: Log, found: re.Match[bytes], process: int, line: int) -> None:
-    fields = {k: _text(v) for k, v in found.groupdict().items() if v is not None}
-    log.records.events.append(CommunicatorEvent(line, log.current(process), "timings", fields))
+    log.records.events.append(CommunicatorEvent(line, log.current(process), "timings", _fields(found)))
 
 
 def _edge(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.small import raw_type
-from alltrace.trace.arrays import unpacked
+from alltrace.trace.arrays import either, unpacked
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -66,10 +66,7 @@ class Columns:
 
     @staticmethod
     def _columns(field: Field, types: Any) -> list[str]:
-        present = [c for c in field.columns if c in types]
-        if field.otherwise_column in types:
-            present.append(str(field.otherwise_column))
-        return present
+        return [c for c in (field.column, field.otherwise_column) if c in types and c is not None]
 
     @staticmethod
     def _raw_type(field: Field, declared: str, kind: str) -> Any:
@@ -82,7 +79,7 @@ class Columns:
         target = TABLES[mapping.table]
         order = target.order or ""
         if order in mapping.fields:
-            time = as_integers(next(batch.column(c) for c in mapping.fields[order].columns if c in batch.schema.names))
+            time = as_integers(batch.column(mapping.fields[order].column))
             if time.null_count:
                 batch = pc.filter(batch, pc.is_valid(time))
         made: dict[str, Any] = {}
@@ -94,13 +91,11 @@ class Columns:
         count = batch.num_rows
         if field.how == "constant":
             return words_array(np.full(count, field.words.index(field.word or ""), np.int32), field.words)
-        names = batch.schema.names
-        present = [batch.column(c) for c in field.columns if c in names]
         if field.how == "string":
-            return self._string(batch, field, present)
-        if not present:
+            return self._string(batch, field)
+        if field.column not in batch.schema.names:
             return None
-        values = present[0]
+        values = batch.column(field.column)
         if field.how == "text":
             return self.strings.from_texts(values)
         if field.how in {"copy", "loose", "id"}:
@@ -121,11 +116,10 @@ class Columns:
             return self.entities.process_rows(values)
         return self.entities.device_rows(made.get("process"), values)
 
-    def _string(self, batch: Any, field: Field, present: list[Any]) -> Any:
+    def _string(self, batch: Any, field: Field) -> Any:
         result = None
-        for column in present:
-            found = self.strings.from_ids(as_integers(column))
-            result = found if result is None else pc.coalesce(result, found)
+        if field.column in batch.schema.names:
+            result = self.strings.from_ids(as_integers(batch.column(field.column)))
         other = field.otherwise_column
         if other in batch.schema.names and (result is None or result.null_count):
             labels = pc.cast(words_from(as_integers(batch.column(other)), field.otherwise), "string")
@@ -189,7 +183,7 @@ def words_from(values: Any, words: tuple[str, ...]) -> Any:
             codes = np.where(strange, words.index("unknown"), codes)
         else:
             codes = np.where(strange, 0, codes)
-            nothing = strange if nothing is None else nothing | strange
+            nothing = either(nothing, strange)
     return words_array(codes.astype(np.int32), words, nothing)
 
 
@@ -208,4 +202,4 @@ def _number(values: Any, how: str, kind: str) -> Any:
         numbers, nothing = unpacked(values)
         limits = np.iinfo(str(wanted))
         strange = (numbers < limits.min) | (numbers > limits.max)
-        return pa.array(np.where(strange, 0, numbers), wanted, mask=strange if nothing is None else nothing | strange)
+        return pa.array(np.where(strange, 0, numbers), wanted, mask=either(nothing, strange))

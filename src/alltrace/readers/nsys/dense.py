@@ -1,4 +1,4 @@
-"""Numbers rows densely by a key, in the order of first sight."""
+"""Numbers rows densely by a key, in the order of first sight; and the distinct ones of pairs of numbers."""
 
 from __future__ import annotations
 
@@ -50,3 +50,13 @@ class DenseRows:
         order = np.argsort(every, kind="stable")
         self._sorted = every[order]
         self._rows = order.astype(np.int32)
+
+
+def unique_pairs(first: Any, second: Any) -> tuple[list[tuple[int, int]], Any]:
+    """The distinct pairs of two int64 arrays of n, at least one, ascending, and which of them each row has: int64 array of n."""
+    if (first == first[0]).all() and (second == second[0]).all():
+        return [(int(first[0]), int(second[0]))], np.zeros(len(first), np.int64)
+    ones, first_at = np.unique(first, return_inverse=True)
+    twos, second_at = np.unique(second, return_inverse=True)
+    joined, inverse = np.unique(first_at * len(twos) + second_at, return_inverse=True)
+    return [(int(ones[j // len(twos)]), int(twos[j % len(twos)])) for j in joined.tolist()], inverse

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+
 from alltrace.readers.nsys.small import small_rows, whole
 from alltrace.trace.schema import TABLES
 
@@ -96,8 +98,6 @@ class Devices:
 
     def table(self, strings: Strings) -> Any:
         """The dictionary `devices`."""
-        import pyarrow as pa
-
         rows = [
             {
                 "device": row,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from alltrace.readers.nsys.entities import TID_BITS
 from alltrace.readers.nsys.small import small_rows, whole
 from alltrace.trace.schema import TABLES
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 
 def stream_table(source: RawSource, entities: Entities, strings: Strings) -> Any:
     """The dictionary `streams`: the streams of the processes that rows refer to."""
-    import pyarrow as pa
-
     rows_by_pid = entities.rows_by_pid()
     names: dict[tuple[Any, ...], str] = {}
     for pid, context, stream, name in small_rows(
@@ -48,8 +48,6 @@ def stream_table(source: RawSource, entities: Entities, strings: Strings) -> Any
 
 def communicator_table(source: RawSource, entities: Entities, ranks: dict[int, int]) -> Any:
     """The dictionary `communicators`."""
-    import pyarrow as pa
-
     process_of_rank: dict[int | None, int] = {}
     for key, rank in ranks.items():
         process_of_rank.setdefault(rank, entities.process_row(key << TID_BITS))

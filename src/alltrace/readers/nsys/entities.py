@@ -11,7 +11,7 @@ import pyarrow as pa
 from alltrace.readers.nsys.dense import DenseRows
 from alltrace.readers.nsys.devices import Devices
 from alltrace.readers.nsys.small import small_rows, whole
-from alltrace.trace.arrays import unpacked
+from alltrace.trace.arrays import either, unpacked
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ class Entities:
         else:
             owner, lost = unpacked(processes)
         strange = (numbers < 0) | (numbers >= 1 << 16)
-        for other in (lost, strange if strange.any() else None):
-            if other is not None:
-                nothing = other if nothing is None else nothing | other
+        nothing = either(nothing, lost, strange if strange.any() else None)
         rows = _rows(self._device_keys, (owner.astype(np.int64) << 16) | numbers, nothing)
         for key in self._device_keys.keys[len(self._device_of_key) :]:
             pid = None if key < 0 else self.pid(key >> 16)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, record_batch, words_array
 from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
-from alltrace.trace.arrays import unpacked
+from alltrace.trace.arrays import either, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,8 +52,6 @@ class Files:
 
     def stream(self) -> Iterator[Any]:
         """The rows of `file_accesses`, as batches."""
-        import pyarrow as pa
-
         for table in self.tables():
             types = self._source.tables[table]
             paths, owners = self._descriptors()
@@ -116,12 +115,7 @@ class Files:
 
 def _global(processes: Any, threads: Any) -> Any:
     """Global thread ids of threads of processes; one that is global already stays."""
-    import pyarrow as pa
-
     owner, lost = unpacked(processes)
     thread, missing = unpacked(threads)
     made = np.where((thread >= 0) & (thread <= TID_MASK), owner | thread, thread)
-    nothing = np.zeros(len(made), bool)
-    for mask in (lost, missing):
-        nothing |= False if mask is None else mask
-    return pa.array(made, mask=nothing)
+    return pa.array(made, mask=either(lost, missing))

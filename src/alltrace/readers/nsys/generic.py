@@ -10,9 +10,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, record_batch
+from alltrace.readers.nsys.dense import unique_pairs
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
 from alltrace.trace.arrays import unpacked
@@ -58,8 +60,6 @@ class Generic:
                 yield from self._json_rows(table)
 
     def _json_rows(self, table: str) -> Iterator[Any]:
-        import pyarrow as pa
-
         types = self._source.tables[table]
         wanted = {c: raw_type(types[c]) for c in ("timestamp", "typeId", "data")}
         for batch in self._source.batches(table, wanted, 16_384):
@@ -84,8 +84,6 @@ class Generic:
                 yield record_batch(_TABLE, made, len(times))
 
     def _rows_by_field(self, table: str) -> Iterator[Any]:
-        import pyarrow as pa
-
         ids, times, kinds = self._events()
         labels = self._field_labels()
         if not len(ids):
@@ -107,12 +105,7 @@ class Generic:
             yield record_batch(_TABLE, made, len(at))
 
     def _names_of(self, kinds: Any, fields: Any, labels: dict[tuple[int, int], str]) -> tuple[Any, Any]:
-        import pyarrow as pa
-
-        ones, first = np.unique(kinds, return_inverse=True)
-        twos, second = np.unique(fields, return_inverse=True)
-        joined, inverse = np.unique(first * len(twos) + second, return_inverse=True)
-        pairs = [(int(ones[j // len(twos)]), int(twos[j % len(twos)])) for j in joined.tolist()]
+        pairs, inverse = unique_pairs(kinds, fields)
         named = np.array([self._names(k, labels.get((k, f), f"field {f}")) for k, f in pairs], np.int64)
         return pa.array(named[inverse, 0]), pa.array(named[inverse, 1])
 
@@ -182,8 +175,6 @@ def _values(given: dict[str, Any], count: int) -> tuple[Any, Any]:
 
 def _floats(values: Any) -> Any:
     """An Arrow array of numbers as it is, one of text as the numbers that it spells."""
-    import pyarrow as pa
-
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         return values
     return pa.array([float(v) if _is_number(v) else None for v in values.to_pylist()], pa.float64())

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, record_batch, words_array
+from alltrace.readers.nsys.dense import unique_pairs
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type, whole
-from alltrace.trace.arrays import unpacked
+from alltrace.trace.arrays import either, unpacked
 from alltrace.trace.names import text_of_bytes
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Nvtx:
     def _ranges(self, batch: Any, types: Any, numbers: Any, *, mixed: bool) -> Any:
         if mixed:
             keep = np.isin(types, _RANGES)
-            batch, types, numbers = pc.filter(batch, _mask(keep)), types[keep], numbers[keep]
+            batch, types, numbers = pc.filter(batch, pa.array(keep)), types[keep], numbers[keep]
         if not batch.num_rows:
             return None
         common = self._common(batch)
@@ -120,7 +121,7 @@ class Nvtx:
         keep = np.isin(types, _MARKS)
         if not keep.any():
             return None
-        batch = pc.filter(batch, _mask(keep))
+        batch = pc.filter(batch, pa.array(keep))
         common = self._common(batch)
         common["time"] = as_integers(batch.column("start"))
         return record_batch("marks", common, batch.num_rows)
@@ -151,23 +152,18 @@ class Nvtx:
         none = domains == 0
         if not self._domains and self._scanned:
             return None
-        for mask in (nothing, lost):
-            none = none if mask is None else none | mask
-        if none.all() and not any(d == 0 for _, d in self._domains):
+        if either(none, nothing, lost).all() and not any(d == 0 for _, d in self._domains):
             return None
         processes = tids >> 24
         # a pair of process and domain in one number; domain ids are small, and a clash of hashes would need 2^20 of them
-        pairs, inverse = _unique_pairs(processes, domains)
+        pairs, inverse = unique_pairs(processes, domains)
         ids = np.zeros(len(pairs), np.int64)
         lacking = np.ones(len(pairs), np.bool_)
         for i, pair in enumerate(pairs):
             found = self._domain(pair)
             if found is not None:
                 ids[i], lacking[i] = found, False
-        missing = lacking[inverse]
-        for mask in (nothing, lost):
-            missing = missing if mask is None else missing | mask
-        return pa.array(ids[inverse], pa.int64(), mask=missing)
+        return pa.array(ids[inverse], pa.int64(), mask=either(lacking[inverse], nothing, lost))
 
     def _domain(self, pair: tuple[int, int]) -> int | None:
         if pair not in self._domains and pair[1] != 0 and not self._scanned:
@@ -203,16 +199,3 @@ class Nvtx:
                     self._entities.thread_names.setdefault(tid, text)
                 elif "domainId" in names and (domain := whole(row["domainId"])) is not None:
                     self._domains.setdefault((tid >> 24, domain), self._strings.add(text))
-
-
-def _unique_pairs(first: Any, second: Any) -> tuple[list[tuple[int, int]], Any]:
-    if (first == first[0]).all() and (second == second[0]).all():
-        return [(int(first[0]), int(second[0]))], np.zeros(len(first), np.int64)
-    ones, first_at = np.unique(first, return_inverse=True)
-    twos, second_at = np.unique(second, return_inverse=True)
-    joined, inverse = np.unique(first_at * len(twos) + second_at, return_inverse=True)
-    return [(int(ones[j // len(twos)]), int(twos[j % len(twos)])) for j in joined.tolist()], inverse
-
-
-def _mask(keep: Any) -> Any:
-    return pa.array(keep)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.source import rows_per_batch
@@ -20,8 +21,6 @@ class ParquetFolder:
     """A `RawSource` over `<table>.parquet` files; the tables are the same as those of the SQLite of the same report."""
 
     def __init__(self, path: Path) -> None:
-        import pyarrow as pa
-
         self.path = path
         self.tables: dict[str, dict[str, str]] = {}
         self._files: dict[str, Any] = {}
@@ -43,21 +42,15 @@ class ParquetFolder:
         if not self._files:
             raise InputError(path, found="the folder has no .parquet files", expected="an export by nsys export -t parquetdir")
 
-    def count(self, table: str) -> int:
-        """The number of rows of `table`."""
-        return int(self._files[table].metadata.num_rows)
-
     def count_about(self, table: str) -> int:
         """The number of rows of `table`, which the file's footer has."""
-        return self.count(table)
+        return int(self._files[table].metadata.num_rows)
 
     def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
         """The rows of `table` in batches; see `RawSource.batches`.
 
         The row groups that nsys writes have 2,048 rows; they are put together to full batches.
         """
-        import pyarrow as pa
-
         schema = pa.schema(list(columns.items()))
         batch_rows = batch_rows or rows_per_batch(columns)
         held: list[Any] = []
@@ -79,8 +72,6 @@ class ParquetFolder:
             ) from error
 
     def _delivered(self, table: str, batch: Any, schema: Any) -> Any:
-        import pyarrow as pa
-
         arrays = []
         for wanted in schema:
             values = batch.column(wanted.name)
@@ -109,8 +100,6 @@ def _opened(file: Path) -> Any:
 
 def _split(held: list[Any], rows: int, wanted: int) -> tuple[Any, list[Any], int]:
     """The first `wanted` rows as one batch, and what is left."""
-    import pyarrow as pa
-
     table = pa.Table.from_batches(held).combine_chunks()
     first = pa.RecordBatch.from_arrays(
         [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.slice(0, wanted).columns], schema=table.schema
@@ -120,8 +109,6 @@ def _split(held: list[Any], rows: int, wanted: int) -> tuple[Any, list[Any], int
 
 
 def _type(kind: Any) -> str:
-    import pyarrow as pa
-
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return "int64"
     if pa.types.is_floating(kind):
@@ -130,8 +117,6 @@ def _type(kind: Any) -> str:
 
 
 def _converted(values: Any, wanted: Any) -> Any:
-    import pyarrow as pa
-
     if values.type == wanted:
         return _sound(values)
     if values.type == pa.uint64() and pa.types.is_integer(wanted):
@@ -144,8 +129,6 @@ def _converted(values: Any, wanted: Any) -> Any:
 
 def _sound(values: Any) -> Any:
     """Strings with what is not UTF-8 replaced, as the Parquet file may claim UTF-8 falsely."""
-    import pyarrow as pa
-
     if not pa.types.is_string(values.type):
         return values
     try:

@@ -12,6 +12,7 @@ import math
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers
@@ -240,8 +241,6 @@ def _as_bytes(data: bytes | str) -> bytes | None:
 
 def payload_texts(batch: Any, strings: Strings, payloads: Payloads) -> Any:
     """The payloads of a batch of NVTX events as an Arrow array of strings, or None where no event has one."""
-    import pyarrow as pa
-
     result: Any = None
     for column in ("jsonText", "jsonTextId", "binaryData", *_NUMBERS):
         if column not in batch.schema.names:
@@ -267,8 +266,6 @@ _NUMBERS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Val
 
 
 def _binary_texts(batch: Any, values: Any, payloads: Payloads) -> Any:
-    import pyarrow as pa
-
     known = "domainId" in batch.schema.names
     domains = as_integers(batch.column("domainId")).to_pylist() if known else [None] * batch.num_rows
     pairs = zip(domains, values.to_pylist(), strict=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.trace.names import text_of_bytes
 
@@ -35,8 +37,6 @@ def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[A
 
 def raw_type(name: str) -> Any:
     """The Arrow type of a raw column's type name."""
-    import pyarrow as pa
-
     return {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string(), "binary": pa.binary()}[name]
 
 

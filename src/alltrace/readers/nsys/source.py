@@ -33,10 +33,6 @@ class RawSource(Protocol):
         """Column name to type name, for each table, in the order of the file."""
         ...
 
-    def count(self, table: str) -> int:
-        """The number of rows of `table`."""
-        ...
-
     def count_about(self, table: str) -> int:
         """About the number of rows of `table`, found quickly; 0 only if it has none."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.core import paraver as core
 from alltrace.readers.paraver import labels as ev
@@ -109,8 +110,6 @@ class Parsed:
             self._spool.append(slot.table, _strict(slot.table, self._columns(slot, mine)))
 
     def _columns(self, slot: Slot, rows: Int64) -> dict[str, Any]:
-        import pyarrow as pa
-
         places = rows[core.THREAD]
         values, inverse = np.unique(rows[core.VALUE], return_inverse=True)
         texts = [slot.values.get(v, f"value {v}") for v in values.tolist()]
@@ -171,8 +170,6 @@ class Parsed:
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of all rows."""
-        import pyarrow as pa
-
         facts = self._facts
         processes = [{"process": n, "pid": pid} for n, (_, pid) in enumerate(facts.ranks)]
         threads = [
@@ -213,8 +210,6 @@ def _places(count: int, first: int = 0) -> Int64:
 
 def _known(values: Int64, least: int = 0, most: int = 2**63 - 1) -> Any:
     """Numbers as an Arrow array, those below `least` or above `most` as null."""
-    import pyarrow as pa
-
     return pa.array(values, mask=(values < least) | (values > most))
 
 

@@ -11,6 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LONGEST = 20_000
 _NUMBER = r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -19,16 +23,16 @@ _ITERATION = re.compile(
     r"(?:\bTraining epoch (?P<epoch>[0-9]+),"
     r" )?\biteration:?\s+(?P<step>[0-9]{1,15})\s*/\s*(?P<total>[0-9]{1,15}|infinity)\s*\|"
 )
-_TITAN = re.compile(rf"\bstep:\s*(?P<step>[0-9]{{1,15}})\s+loss:\s*(?P<loss>{_NUMBER})(?P<rest>.*)")
-_DEEPSPEED_TIMER = re.compile(r"\bglobal_step=(?P<step>[0-9]{1,15}), RunningAvgSamplesPerSec=(?P<rest>.*)")
+_TITAN = re.compile(rf"\bstep:\s*(?P<step>[0-9]{{1,15}})\s+loss:\s*(?P<loss>{_NUMBER})(?P<words>.*)")
+_DEEPSPEED_TIMER = re.compile(r"\bglobal_step=(?P<step>[0-9]{1,15}), RunningAvgSamplesPerSec=(?P<pairs>.*)")
 _DEEPSPEED_STEPS = re.compile(
-    rf"\bsteps: (?P<step>[0-9]{{1,15}}) loss: (?P<loss>{_NUMBER}) iter time \(s\): (?P<time>{_NUMBER})(?:"
-    rf" samples/sec: (?P<rate>{_NUMBER}))?"
+    rf"\bsteps: (?P<step>[0-9]{{1,15}}) loss: (?P<loss>{_NUMBER}) iter time \(s\): (?P<step_time_s>{_NUMBER})(?:"
+    rf" samples/sec: (?P<samples_per_s>{_NUMBER}))?"
 )
-_DEEPSPEED_STEP = re.compile(r"\bstep=(?P<step>[0-9]{1,15}), skipped=(?P<skipped>[0-9]{1,15}), lr=\[(?P<lr>[^\],]*)")
+_DEEPSPEED_STEP = re.compile(r"\bstep=(?P<step>[0-9]{1,15}), skipped=(?P<skipped>[0-9]{1,15}), lr=\[(?P<learning_rate>[^\],]*)")
 _FSDP = re.compile(
-    rf"\bBatch (?P<step>[0-9]{{1,15}}) Loss: (?P<loss>{_NUMBER}), Speed: (?P<rate>{_NUMBER}) samples/sec(?:,"
-    rf" lr: (?P<lr>{_NUMBER}))?"
+    rf"\bBatch (?P<step>[0-9]{{1,15}}) Loss: (?P<loss>{_NUMBER}), Speed: (?P<samples_per_s>{_NUMBER}) samples/sec(?:,"
+    rf" lr: (?P<learning_rate>{_NUMBER}))?"
 )
 _BAR = re.compile(
     rf"(?P<percent>[0-9]{{1,3}})%\|[^|]*\|\s*(?P<step>[0-9]{{1,15}})/(?P<total>[0-9]{{1,15}})\s*\[(?P<elapsed>[0-9:]+)<[^,\]]*(?:,\s*(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it))?(?P<rest>[^\n]*"
@@ -48,27 +52,10 @@ _MOST_STEPS, _LARGEST = 1 << 53, 1e100
 _SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
-METRICS = {
-    "step_time_s": "s",
-    "tflops_per_gpu": "TFLOP/s",
-    "tokens_per_s": "1/s",
-    "tokens_per_s_per_gpu": "1/s",
-    "samples_per_s": "1/s",
-    "memory_bytes": "bytes",
-    "loss": None,
-    "loss_scale": None,
-    "grad_norm": None,
-    "learning_rate": None,
-    "global_batch": None,
-    "mfu_percent": "%",
-    "skipped": None,
-}
-"""What a step's line may tell, with its unit."""
-
 
 @dataclass
 class Step:
-    """A step's line: the framework, the step, what it tells by `METRICS`, and the rank of its prefix."""
+    """A step's line: the framework, the step, what it tells by metric (`_KEYS`), and the rank of its prefix."""
 
     framework: str
     step: int | None
@@ -195,49 +182,25 @@ def _iteration(text: str) -> Step | None:
     return _pairs(step, re.sub(r" s (samples/sec:)", r" | \1", text[found.end() :]), "|")
 
 
-def _titan(text: str) -> Step | None:
-    found = _TITAN.search(text)
-    if found is None:
-        return None
-    step = Step("TorchTitan", int(found["step"]))
-    step.values["loss"] = float(found["loss"].replace(",", ""))
-    for part in re.finditer(rf"([A-Za-z_]+):\s*({_NUMBER}[A-Za-z%]*)", found["rest"]):
-        _put(step, part[1], part[2])
-    return step
+def _line(framework: str, pattern: re.Pattern[str]) -> Callable[[str], Step | None]:
+    """Reads a line whose values are groups called as their metrics; `pairs` and `words` hold further ones."""
 
+    def read(text: str) -> Step | None:
+        found = pattern.search(text)
+        if found is None:
+            return None
+        step = Step(framework, int(found["step"]))
+        groups = found.groupdict()
+        pairs, words = groups.pop("pairs", None), groups.pop("words", None)
+        del groups["step"]
+        for metric, value in groups.items():
+            if value and (given := number(value)) is not None:
+                step.values[metric] = given[0]
+        for part in re.finditer(rf"([A-Za-z_]+):\s*({_NUMBER}[A-Za-z%]*)", words or ""):
+            _put(step, part[1], part[2])
+        return _pairs(step, pairs, ",") if pairs else step
 
-def _deepspeed_timer(text: str) -> Step | None:
-    found = _DEEPSPEED_TIMER.search(text)
-    return None if found is None else _pairs(Step("DeepSpeed", int(found["step"])), found["rest"], ",")
-
-
-def _deepspeed_steps(text: str) -> Step | None:
-    found = _DEEPSPEED_STEPS.search(text)
-    if found is None:
-        return None
-    step = Step("DeepSpeed", int(found["step"]), {"loss": float(found["loss"]), "step_time_s": float(found["time"])})
-    if found["rate"]:
-        step.values["samples_per_s"] = float(found["rate"])
-    return step
-
-
-def _deepspeed_step(text: str) -> Step | None:
-    found = _DEEPSPEED_STEP.search(text)
-    if found is None:
-        return None
-    step = Step("DeepSpeed", int(found["step"]), {"skipped": float(found["skipped"])})
-    _put(step, "lr", found["lr"])
-    return step
-
-
-def _fsdp(text: str) -> Step | None:
-    found = _FSDP.search(text)
-    if found is None:
-        return None
-    step = Step("FSDP", int(found["step"]), {"loss": float(found["loss"]), "samples_per_s": float(found["rate"])})
-    if found["lr"]:
-        step.values["learning_rate"] = float(found["lr"])
-    return step
+    return read
 
 
 def _bar(text: str) -> Step | None:
@@ -272,11 +235,11 @@ def _hugging_face(text: str) -> Step | None:
 
 _FORMATS = (
     (("iteration",), _iteration),
-    (("step:",), _titan),
-    (("global_step=",), _deepspeed_timer),
-    (("iter time (s):",), _deepspeed_steps),
-    (("skipped=",), _deepspeed_step),
-    (("samples/sec",), _fsdp),
+    (("step:",), _line("TorchTitan", _TITAN)),
+    (("global_step=",), _line("DeepSpeed", _DEEPSPEED_TIMER)),
+    (("iter time (s):",), _line("DeepSpeed", _DEEPSPEED_STEPS)),
+    (("skipped=",), _line("DeepSpeed", _DEEPSPEED_STEP)),
+    (("samples/sec",), _line("FSDP", _FSDP)),
     (("%|",), _bar),
     (("{'",), _hugging_face),
 )

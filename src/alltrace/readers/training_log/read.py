@@ -30,7 +30,6 @@ class TrainingLog:
         restarts: How often the steps went back, as after a restart; the later values count.
         smoothed: Whether step times are a progress bar's moving averages.
         lines: Lines of the file.
-        step_lines: Lines that tell of a step.
         stamps: When the line of a step was written, ns since 1970 as if its local time were UTC, for steps whose line tells.
         not_understood: Lines that look like a step's, and are not of a form that is known.
     """
@@ -41,7 +40,6 @@ class TrainingLog:
     restarts: int = 0
     smoothed: bool = False
     lines: int = 0
-    step_lines: int = 0
     stamps: dict[int, int] = field(default_factory=dict)
     not_understood: int = 0
     samples: list[tuple[int, str]] = field(default_factory=list)
@@ -84,7 +82,6 @@ class _Reading:
         listed = parse_list(text)
         if listed:
             self._listed.append(listed)
-            self.log.step_lines += 1
             return
         step = parse(text)
         if step is None:
@@ -129,7 +126,6 @@ class _Reading:
 
     def _take(self, step: Step, number: int) -> None:
         log = self.log
-        log.step_lines += 1
         log.frameworks[step.framework] += 1
         log.smoothed |= step.smoothed
         if step.step is None:  # a line of values, of the step that the progress bar shows

@@ -78,7 +78,6 @@ def both() -> Callable[..., dict[str, pa.Table | str]]:
                 assert type(one) is type(other), (one, other)
                 assert isinstance(one, str) or one.equals(other), table
                 if not isinstance(one, str):
-                    assert auto.count(table) == slow.count(table) == one.num_rows
                     about = auto.count_about(table)
                     assert 0.5 * one.num_rows <= about <= 2 * one.num_rows
                 found[table] = one

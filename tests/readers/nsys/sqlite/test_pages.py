@@ -167,7 +167,7 @@ def test_a_file_cut_short_while_it_is_read(export):
     with closing(open_sqlite(export)) as source:
         os.truncate(export, 4 * SIZE)
         with pytest.raises(InputError, match=r"page \d+ is past the end of the file"):
-            source.count("StringIds")
+            source.count_about("StringIds")
         with pytest.raises(InputError, match=r"page \d+ is past the end of the file"):
             list(source.batches("StringIds", IDS))
 
@@ -176,12 +176,12 @@ def test_counts_come_from_the_heads_of_pages(export):
     leaf = last_leaf(export)
     raw = bytearray(export.read_bytes())
     with closing(open_sqlite(export)) as source:
-        assert source.count("StringIds") == 301
+        assert source.count_about("StringIds") == 301
     raw[(leaf - 1) * SIZE + 8 : leaf * SIZE] = bytes(SIZE - 8)  # what lies behind the head is not looked at
     export.write_bytes(raw)
     with closing(open_sqlite(export)) as source:
-        assert source.count("StringIds") == 301
+        assert source.count_about("StringIds") == 301
     raw[(leaf - 1) * SIZE] = 2
     export.write_bytes(raw)
     with closing(open_sqlite(export)) as source, pytest.raises(InputError, match=f"page {leaf} is not a page of a table"):
-        source.count("StringIds")
+        source.count_about("StringIds")

@@ -273,7 +273,7 @@ def test_closing_lets_batches_under_way_end(tmp_path, make):
     assert first["start"].to_pylist() == [i * 1000 for i in range(100)]
     assert sum(batch.num_rows for batch in batches) == 49900
     with pytest.raises(UsageError, match="is closed already"):
-        source.count("api")
+        source.count_about("api")
 
 
 def test_descriptors_are_given_back(tmp_path, make):
@@ -282,7 +282,7 @@ def test_descriptors_are_given_back(tmp_path, make):
     for _ in range(3):
         source = open_sqlite(path)
         next(source.batches("api", {"start": pa.int64()}, 10))
-        source.count("api")
+        source.count_about("api")
         del source
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
@@ -303,7 +303,7 @@ def test_wrong_questions(tmp_path, make):
     path = make(tmp_path / "a.sqlite", [API])
     with closing(open_sqlite(path)) as source:
         with pytest.raises(UsageError, match="no table 'apis'; did you mean api"):
-            source.count("apis")
+            source.count_about("apis")
         with pytest.raises(UsageError, match="no column of table 'api' 'begin'"):
             source.batches("api", {"begin": pa.int64()})
         with pytest.raises(UsageError, match="no column of table 'api' is asked for"):
@@ -313,7 +313,7 @@ def test_wrong_questions(tmp_path, make):
         with pytest.raises(InputError, match="column 'name' is declared as string; expected int64"):
             source.batches("api", {"name": pa.int64()})
         assert list(source.batches("api", {"start": pa.int64()})) == []
-        assert source.count("api") == 0
+        assert source.count_about("api") == 0
     with pytest.raises(UsageError, match="no engine 'slow'"):
         open_sqlite(path, "slow")
 

@@ -25,7 +25,7 @@ COPY_KINDS = (
 MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device-static", "managed-static", "unknown")
 SYNC_KINDS = ("unknown", "event", "stream-wait", "stream", "context")
 
-_DEVICE = {"device": Field("device", ("deviceId",))}
+_DEVICE = {"device": Field("device", "deviceId")}
 _GPU = {
     **TIMES,
     **PROCESS,
@@ -72,8 +72,8 @@ CUDA = (
             "bytes": copy("bytes"),
             "src_kind": words(MEMORY_KINDS, "srcKind"),
             "dst_kind": words(MEMORY_KINDS, "dstKind"),
-            "src_device": Field("device", ("srcDeviceId",)),
-            "dst_device": Field("device", ("dstDeviceId",)),
+            "src_device": Field("device", "srcDeviceId"),
+            "dst_device": Field("device", "dstDeviceId"),
             "address": copy("virtualAddress"),
             "migration_cause": loose("migrationCause"),
             "graph_node": copy("graphNodeId"),
@@ -131,7 +131,7 @@ CUDA = (
             "memory": words(MEMORY_KINDS, "memKind"),
             "bytes": copy("bytes"),
             "address": copy("address"),
-            "name": Field("text", ("name",)),
+            "name": Field("text", "name"),
         },
     ),
     Source(

@@ -16,7 +16,7 @@ class Field(NamedTuple):
             name whose id in `StringIds` the column holds. `text`: the name that the column holds itself. `thread` and
             `process`: the row of a global thread or process id. `device`: the row of a CUDA ordinal. `words`: the word at
             the number in `words`. `flag`: whether the number is not 0. `constant`: always `word`.
-        columns: The source columns, the first that exists (for `string`, `text`: that is not null) wins.
+        column: The source column.
         words: The words of an enum.
         word: The constant.
         otherwise: For `string`: words for the number in the column `otherwise_column` where the name is null.
@@ -24,7 +24,7 @@ class Field(NamedTuple):
     """
 
     how: How
-    columns: tuple[str, ...] = ()
+    column: str | None = None
     words: tuple[str, ...] = ()
     word: str | None = None
     otherwise: tuple[str, ...] = ()
@@ -47,29 +47,29 @@ class Source(NamedTuple):
     only: tuple[str, int] | None = None
 
 
-def copy(*columns: str) -> Field:
+def copy(column: str) -> Field:
     """The value itself."""
-    return Field("copy", columns)
+    return Field("copy", column)
 
 
-def loose(*columns: str) -> Field:
+def loose(column: str) -> Field:
     """The value where it fits; an id that CUPTI marks as invalid has all bits set and does not."""
-    return Field("loose", columns)
+    return Field("loose", column)
 
 
-def identifier(*columns: str) -> Field:
+def identifier(column: str) -> Field:
     """The value where CUPTI does not mark it as invalid."""
-    return Field("id", columns)
+    return Field("id", column)
 
 
-def string(*columns: str) -> Field:
+def string(column: str) -> Field:
     """The name whose id the column holds."""
-    return Field("string", columns)
+    return Field("string", column)
 
 
-def words(choice: tuple[str, ...], *columns: str) -> Field:
+def words(choice: tuple[str, ...], column: str) -> Field:
     """The word at the number."""
-    return Field("words", columns, words=choice)
+    return Field("words", column, words=choice)
 
 
 def constant(word: str, choice: tuple[str, ...] = ()) -> Field:
@@ -77,6 +77,6 @@ def constant(word: str, choice: tuple[str, ...] = ()) -> Field:
     return Field("constant", words=choice or (word,), word=word)
 
 
-THREAD = {"thread": Field("thread", ("globalTid",)), "process": Field("process", ("globalTid",))}
-PROCESS = {"process": Field("process", ("globalPid",))}
+THREAD = {"thread": Field("thread", "globalTid"), "process": Field("process", "globalTid")}
+PROCESS = {"process": Field("process", "globalPid")}
 TIMES = {"start": copy("start"), "end": copy("end")}

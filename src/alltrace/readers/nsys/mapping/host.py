@@ -26,7 +26,7 @@ _OPENACC = {
     "line": loose("lineNo"),
     "function": string("funcName"),
 }
-_OVERHEAD = {**_CALL, "name": Field("string", ("nameId",), otherwise=OVERHEAD_TYPES, otherwise_column="overheadType")}
+_OVERHEAD = {**_CALL, "name": Field("string", "nameId", otherwise=OVERHEAD_TYPES, otherwise_column="overheadType")}
 
 HOST = (
     Source(
@@ -87,6 +87,6 @@ HOST = (
     Source(
         "sched",
         "SCHED_EVENTS",
-        {"time": copy("start"), **THREAD, "cpu": loose("cpu"), "scheduled_in": Field("flag", ("isSchedIn",))},
+        {"time": copy("start"), **THREAD, "cpu": loose("cpu"), "scheduled_in": Field("flag", "isSchedIn")},
     ),
 )

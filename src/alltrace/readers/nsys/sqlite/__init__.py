@@ -27,10 +27,3 @@ def open_sqlite(path: str | PathLike[str], engine: Literal["auto", "fast", "sqli
     from alltrace.readers.nsys.sqlite.read import SqliteSource
 
     return SqliteSource(path, engine)
-
-
-def looks_like_sqlite(path: str | PathLike[str]) -> bool:
-    """Whether the file at `path` begins as an SQLite database does; false for one that cannot be read."""
-    from alltrace.readers.nsys.sqlite.detect import begins_like_sqlite
-
-    return begins_like_sqlite(path)

@@ -45,17 +45,6 @@ class Header(NamedTuple):
     wal: bool
 
 
-def begins_like_sqlite(path: str | PathLike[str]) -> bool:
-    """Whether the regular file at `path` begins with SQLite's magic; false for one that cannot be read."""
-    try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):  # opening a pipe would wait for its other end
-            return False
-        with Path(path).open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
-
-
 def open_file(path: str | PathLike[str]) -> int:
     """A file descriptor of the regular file at `path`, for reading.
 

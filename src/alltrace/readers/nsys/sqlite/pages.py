@@ -90,14 +90,6 @@ class TreePages:
             level = self._below(level)
         raise self.corrupt(f"its tree is deeper than {_MAX_DEPTH} pages")
 
-    def count(self) -> int:
-        """The number of rows, from the heads of the leaves.
-
-        Raises:
-            InputError: The tree is broken.
-        """
-        return self._count(self.leaves())
-
     def count_about(self) -> int:
         """About the number of rows, from the heads of some leaves; exact for a small table, and 0 only if there is no row.
 

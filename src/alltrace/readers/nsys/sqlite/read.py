@@ -18,7 +18,7 @@ from alltrace.readers.nsys.sqlite.schema import Table, read_schema
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from os import PathLike
 
     from alltrace.readers.nsys.sqlite.pages import TreePages
@@ -68,14 +68,6 @@ class SqliteSource:
         """Column name to type name, for each table and view, in the order of the file."""
         return self._tables
 
-    def count(self, table: str) -> int:
-        """The number of rows of `table`; reads its pages, not its rows.
-
-        Raises:
-            InputError: The file is corrupt or cut short.
-        """
-        return self._count(table, lambda tree: tree.count())
-
     def count_about(self, table: str) -> int:
         """About the number of rows of `table`, from a sample of its pages; 0 only if it has none.
 
@@ -83,18 +75,17 @@ class SqliteSource:
             InputError: The file is corrupt or cut short.
         """
         if table not in self._counted_about:
-            self._counted_about[table] = self._count(table, lambda tree: tree.count_about())
+            self._counted_about[table] = self._count_about(self._table(table))
         return self._counted_about[table]
 
-    def _count(self, table: str, how: Callable[[TreePages], int]) -> int:
+    def _count_about(self, table: Table) -> int:
         from alltrace.readers.nsys.sqlite.fallback import fallback_count
 
-        found = self._table(table)
         with self._handle() as descriptor:
-            tree = self._tree(found, descriptor)
-            if tree is None or self._why_not_fast(found) is not None:
-                return fallback_count(self._access, found)
-            return how(tree)
+            tree = self._tree(table, descriptor)
+            if tree is None or self._why_not_fast(table) is not None:
+                return fallback_count(self._access, table)
+            return tree.count_about()
 
     def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
         """The rows of `table`, in the order of the file, as `pyarrow.RecordBatch` of at most `batch_rows` rows.
