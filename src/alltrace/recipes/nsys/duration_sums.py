@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import COUNT
-from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Chart
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, SqlNsysRecipe, file_columns, files
 from alltrace.recipes.nsys.ranges import OF_NCCL, PROJECTED, RANGES, projected_table
@@ -91,6 +91,14 @@ class DurationSum(SqlNsysRecipe):
     def map_statement(self, options: Mapping[str, Any]) -> str:
         """The distribution of the rank's durations by key."""
         return f"{distribution_statement(self.keys, self.events)} HAVING value > 0"
+
+    def merge_statement(self, options: Mapping[str, Any]) -> str | None:
+        """The distribution over all ranks, unless each has rows of its own."""
+        return None if self.ranks_stand_alone(options) else merged_statement(self.keys)
+
+    def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
+        """By rank."""
+        return bool(options.get("by_rank"))
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
         """The statistics by name, over all ranks or with the option `by_rank` for each."""
