@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 HELD_BYTES = 32 << 20
 """So much of the tables of all ranks is held in memory."""
 
-_LARGE_BYTES = 1 << 16
+LARGE_BYTES = 1 << 16
+"""A smaller table is held in any case."""
+
 _LARGE_OBJECTS = 1 << 20
 _ALIGNED = 64
 
@@ -86,7 +88,7 @@ class PartFiles:
             InputError: The file cannot be written.
         """
         size = _table_bytes(part.table)
-        if size < _LARGE_BYTES:
+        if size < LARGE_BYTES:
             return part
         if size <= self._left:
             self._left -= size
@@ -96,7 +98,7 @@ class PartFiles:
     def _give_back(self, part: Part) -> None:
         """Let as much be held as the part took."""
         size = _table_bytes(part.table)
-        self._left += size if size >= _LARGE_BYTES else 0
+        self._left += size if size >= LARGE_BYTES else 0
 
     def _path(self, name: str) -> Path:
         if self._folder is None:
@@ -111,7 +113,7 @@ class PartFiles:
 
         path = self._path(name)
         try:
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            with path.open("wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
                 writer.write_table(table.combine_chunks())  # a column that lies in one piece is looked at without a copy
         except OSError as error:
             raise _no_room(path.parent, error) from error

@@ -94,7 +94,7 @@ class DurationSum(SqlNsysRecipe):
 
     def merge_statement(self, options: Mapping[str, Any]) -> str | None:
         """The distribution over all ranks, unless each has rows of its own."""
-        return None if self.ranks_stand_alone(options) else merged_statement(self.keys)
+        return None if options.get("by_rank") else merged_statement(self.keys)
 
     def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
         """By rank."""
@@ -140,6 +140,10 @@ class RangeDurationSum(DurationSum):
       count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1,
       coalesce(text_of(domain) || ':' || coalesce(text_of(name), ''), text_of(name), ''), coalesce(text_of(name), '')
     )"""
+
+    def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
+        """Never: whether a name shows its domain depends on the domains of all ranks."""
+        return False
 
 
 class NvtxSum(RangeDurationSum):
