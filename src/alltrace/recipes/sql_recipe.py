@@ -86,10 +86,14 @@ class SqlRecipe(Recipe):
             tables = (parts_table(few) for few in _in_portions(with_rows))
             found = [run_statement(statement, {PARTS: table, "names": names}, given) for table in tables]
             return pa.concat_tables(found, promote_options="permissive")
-        rows: Any = PartRows(with_rows)
-        if merge is not None:
-            rows = run_statement(merge, {PARTS: rows}, given)
-        return run_statement(statement, {PARTS: rows, "names": names}, given)
+        rows = PartRows(with_rows)
+        try:
+            few: Any = rows if merge is None else run_statement(merge, {PARTS: rows}, given)
+            return run_statement(statement, {PARTS: few, "names": names}, given)
+        except Exception:
+            if rows.failure is not None:
+                raise rows.failure from None
+            raise
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
         """What a compiled loop adds to the tables under `options`; None where the statement reads nothing but tables."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from alltrace.trace.errors import AlltraceError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -23,10 +25,12 @@ class PartRows:
 
     Attributes:
         schema: The types of the rows: of each column the one that holds those of all parts; words stand as such.
+        failure: Why the rows cannot be read, once that was tried: a statement itself fails with an error of DuckDB.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
+        self.failure: AlltraceError | None = None
         schemas = [_plain(with_rank(part.table.schema.empty_table(), part.rank).schema) for part in parts]
         self.schema = pa.unify_schemas(schemas, promote_options="permissive")
 
@@ -41,10 +45,14 @@ class PartRows:
 
     def batches(self) -> Iterator[Any]:
         """The rows as `pyarrow.RecordBatch`es."""
-        for part in self._parts:
-            for batch in part.batches():
-                rows = with_rank(pa.Table.from_batches([batch]), part.rank)
-                yield from rows.select(self.schema.names).cast(self.schema).to_batches()
+        try:
+            for part in self._parts:
+                for batch in part.batches():
+                    rows = with_rank(pa.Table.from_batches([batch]), part.rank)
+                    yield from rows.select(self.schema.names).cast(self.schema).to_batches()
+        except AlltraceError as error:
+            self.failure = error
+            raise
 
 
 def with_rank(table: Any, rank: int) -> Any:

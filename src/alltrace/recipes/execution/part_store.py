@@ -50,15 +50,21 @@ class StoredPart(Part):
         """What `map` returned."""
         import pyarrow as pa
 
-        with pa.memory_map(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
-            return reader.read_all()
+        try:
+            with pa.memory_map(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
+                return reader.read_all()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _lost(self.path) from error
 
     def batches(self) -> Iterator[Any]:
         """The rows as they are read from the file, which is not mapped."""
         import pyarrow as pa
 
-        with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
-            yield from reader
+        try:
+            with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
+                yield from reader
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _lost(self.path) from error
 
 
 class PartFiles:
@@ -234,6 +240,10 @@ def _is_table(part: Any) -> bool:
 
 def _table_bytes(part: Any) -> int:
     return int(part.nbytes) if _is_table(part) else 0
+
+
+def _lost(path: Path) -> InputError:
+    return InputError(path, found="a temporary file was removed or cut off while the question was answered", advice="ask it again")
 
 
 def _no_room(folder: Path, error: OSError) -> InputError:
