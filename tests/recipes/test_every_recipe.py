@@ -17,6 +17,8 @@ from alltrace.align.schema import SOURCES
 from alltrace.charts import draw, figure
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import to_json, to_markdown, to_text
+from alltrace.recipes import sql_recipe
+from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask, resolve_options, wants_alignment
 from alltrace.recipes.execution.availability import able_ranks
 from alltrace.recipes.registry import find, names
@@ -316,6 +318,21 @@ def test_a_recipe_travels_to_other_processes(name, three):
 
 def test_processes_give_the_same_answer(three):
     assert answer_of(three, "breakdown", jobs=2).table.equals(answer_of(three, "breakdown").table)
+
+
+@every_recipe
+def test_parts_in_files_give_the_same_answer(name, three, tmp_path, monkeypatch):
+    wanted = [ask(three, name, options) for options in option_sets(find(name))]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(part_store, "HELD_BYTES", 0)
+    monkeypatch.setattr(part_store, "LARGE_BYTES", 0)
+    monkeypatch.setattr(sql_recipe, "_ROWS_AT_ONCE", 1)
+    for options, whole in zip(option_sets(find(name)), wanted, strict=True):
+        answer = ask(three, name, options)
+        assert answer.table.equals(whole.table)
+        assert answer.notes == whole.notes
+        assert all(answer.further[t].table.equals(further.table) for t, further in whole.further.items())
+    assert not list(tmp_path.iterdir())
 
 
 def option_sets(recipe):

@@ -7,13 +7,17 @@ from tests.making import make_run
 from tests.recipes.test_every_recipe import options_of, tables_of
 
 from alltrace.cli.main import main
+from alltrace.recipes import sql_recipe
+from alltrace.recipes.analysis.part_rows import PartRows
+from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.base import Part
+from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import resolve_options
 from alltrace.recipes.questions.sql import query
 from alltrace.recipes.registry import find, names
 from alltrace.recipes.sql_recipe import SqlRecipe
 from alltrace.recipes.stats import REPORTS
-from alltrace.trace.errors import UsageError
+from alltrace.trace.errors import InputError, UsageError
 
 SQL = [n for n in (*names(), *(f"stats:{r}" for r in REPORTS)) if isinstance(find(n), SqlRecipe)]
 
@@ -54,6 +58,39 @@ def test_the_statement_that_is_shown_gives_what_is_computed(name, run):
     assert computed.num_rows
     assert shown.column_names == computed.column_names
     assert _rows(shown) == _rows(computed)
+
+
+@pytest.mark.parametrize("left", [None, 300])
+def test_a_file_that_is_removed_or_cut_off_meanwhile_is_a_sentence(left, run, monkeypatch):
+    monkeypatch.setattr(sql_recipe, "_ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(part_store, "LARGE_BYTES", 0)
+    with part_store.PartFiles(held_bytes=0) as files:
+        recipe = find("kernels")
+        options = resolve_options(recipe, {})
+        parts = [files.kept(Part(r.rank, recipe.map(run.rank(r.rank), options))) for r in run.ranks]
+        rows = PartRows(parts)
+        if left is None:
+            parts[1].path.unlink()
+        else:
+            parts[1].path.write_bytes(parts[1].path.read_bytes()[:left])
+        with pytest.raises(Exception, match="parts"):
+            run_statement("SELECT sum(value) FROM parts", {"parts": rows})
+        assert isinstance(rows.failure, InputError)
+        with pytest.raises(InputError, match=r"0-1.arrow: a temporary file was removed or cut off .*; ask it again"):
+            recipe.over_parts(parts, run, options)
+
+
+def test_a_statement_over_rows_that_cannot_be_read_gives_their_error(run, monkeypatch):
+    class Lost(Part):
+        def batches(self):
+            raise InputError("0-1.arrow", found="it is gone")
+
+    monkeypatch.setattr(sql_recipe, "_ROWS_AT_ONCE", 1)
+    recipe = find("kernels")
+    options = resolve_options(recipe, {})
+    parts = [Lost(r.rank, recipe.map(run.rank(r.rank), options)) for r in run.ranks]
+    with pytest.raises(InputError, match="it is gone"):
+        recipe.over_parts(parts, run, options)
 
 
 def _rows(table):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Part:
@@ -27,3 +30,8 @@ class Part:
     def table(self) -> Any:
         """What `map` returned."""
         return self._table
+
+    def batches(self) -> Iterable[Any]:
+        """The rows of a table as `pyarrow.RecordBatch`es; those in a file are read as they are taken."""
+        batches: Iterable[Any] = self.table.to_batches()
+        return batches

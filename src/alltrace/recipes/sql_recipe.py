@@ -9,18 +9,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.analysis.part_rows import PartRows, with_rank
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.base import Part, RankTables, Recipe, RunFacts
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")
+_ROWS_AT_ONCE = 1 << 20
+"""A statement gets the parts of several ranks as they are up to so many rows; of more it gets fewer, where that is exact."""
 
 
 class SqlRecipe(Recipe):
@@ -62,10 +64,36 @@ class SqlRecipe(Recipe):
             tables["names"] = rank.name_table()
         return run_statement(statement, tables, self.parameters(options))
 
+    def merge_statement(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
+        """A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce_statement` makes the same.
+
+        None where there is none. It is run first where parts have many rows.
+        """
+        return None
+
+    def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Whether `reduce_statement` makes rows of each rank by its part alone, and gives them by rank."""
+        return False
+
     def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> pa.Table:
         """The rows of the reduce's statement over the parts that have rows, of which there must be one."""
-        tables = {PARTS: parts_table(parts), "names": run.name_table()}
-        return run_statement(self.reduce_statement(options), tables, self.parameters(options))
+        with_rows = [part for part in parts if part.table.num_rows] or parts[:1]
+        statement, merge, names = self.reduce_statement(options), self.merge_statement(options), run.name_table()
+        given = self.parameters(options)
+        if len(with_rows) == 1 or sum(part.table.num_rows for part in with_rows) <= _ROWS_AT_ONCE:
+            return run_statement(statement, {PARTS: parts_table(with_rows), "names": names}, given)
+        if self.ranks_stand_alone(options):
+            tables = (parts_table(few) for few in _in_portions(with_rows))
+            found = [run_statement(statement, {PARTS: table, "names": names}, given) for table in tables]
+            return pa.concat_tables(found, promote_options="permissive")
+        rows = PartRows(with_rows)
+        try:
+            few: Any = rows if merge is None else run_statement(merge, {PARTS: rows}, given)
+            return run_statement(statement, {PARTS: few, "names": names}, given)
+        except Exception:
+            if rows.failure is not None:
+                raise rows.failure from None
+            raise
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
         """What a compiled loop adds to the tables under `options`; None where the statement reads nothing but tables."""
@@ -95,17 +123,27 @@ def not_by_sql(name: str, computed: str) -> UsageError:
 
 def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
     """A canonical table of a rank with its number as the column `rank` in front; empty where the rank has none."""
-    return _with_rank(rank.table(table, columns), rank.rank)
+    return with_rank(rank.table(table, columns), rank.rank)
 
 
 def parts_table(parts: Sequence[Part]) -> pa.Table:
     """The rows of all parts that have any, with `rank` as a column."""
-    tables = [part.table if "rank" in part.table.column_names else _with_rank(part.table, part.rank) for part in parts]
+    tables = [with_rank(part.table, part.rank) for part in parts]
     return pa.concat_tables([t for t in tables if t.num_rows] or tables[:1], promote_options="permissive")
 
 
-def _with_rank(table: pa.Table, rank: int) -> pa.Table:
-    return table.add_column(0, "rank", pa.array(np.full(table.num_rows, rank, np.int32)))
+def _in_portions(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Parts that have together not more than `_ROWS_AT_ONCE` rows, or one that has more alone."""
+    few: list[Part] = []
+    rows = 0
+    for part in parts:
+        number = part.table.num_rows
+        if few and rows + number > _ROWS_AT_ONCE:
+            yield few
+            few, rows = [], 0
+        few.append(part)
+        rows += number
+    yield few
 
 
 def _quoted(column: str) -> str:

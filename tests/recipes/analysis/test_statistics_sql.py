@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alltrace.recipes.analysis.sql_engine import run_statement
-from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 
 NAMES = pa.table({"id": [1, 2, 3], "value": ["a", "a", "b"]})
 KINDS = {"rank": pa.int32(), "name": pa.int64(), "value": pa.int64(), "count": pa.int64()}
@@ -82,3 +82,17 @@ def test_a_distribution_counts_equal_values_and_leaves_out_null() -> None:
     events = pa.table({"rank": [0] * 5, "name": [1, 1, 1, 2, None], "value": pa.array([5, 5, None, 5, 5], pa.int64())})
     found = run_statement(distribution_statement(["name"], "SELECT rank, name, value FROM events"), {"events": events})
     assert sorted(map(tuple, (r.values() for r in found.to_pylist())), key=str) == [(0, 1, 5, 2), (0, 2, 5, 1), (0, None, 5, 1)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS)
+def test_merged_ranks_have_the_statistics_of_all(rows: list[tuple[Any, ...]]) -> None:
+    parts = pa.table([pa.array(c, t) for c, t in zip(zip(*rows, strict=True), KINDS.values(), strict=True)], list(KINDS))
+    distinct = {(name, value) for _, name, value, _ in rows}
+    for further in ({}, {"ranks": "count(DISTINCT rank)"}):
+        merged = run_statement(merged_statement(["name"], ranks=bool(further)), {"parts": parts})
+        owners = {(rank, name) for rank, name, _, _ in rows} if further else ()
+        assert merged.num_rows == len(distinct) + len(owners)
+        assert ask([tuple(row.values()) for row in merged.to_pylist()], "type_7", further=further) == ask(
+            rows, "type_7", further=further
+        )

@@ -7,10 +7,11 @@ from tests.making import kernel, make_run
 
 import alltrace
 from alltrace.recipes.base import Answer, AnswerColumn, Option, Recipe
+from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask, resolve_options
 from alltrace.run.overlay import Overlay
 from alltrace.synth import write_run
-from alltrace.trace.errors import UsageError
+from alltrace.trace.errors import InputError, UsageError
 
 
 class Counting(Recipe):
@@ -70,6 +71,58 @@ def test_one_rank_left_out_and_none_left(tmp_path):
         "no rank has `kernels`: the reports hold no GPU kernels, so there is nothing to answer",
     )
     assert ask(run, Counting(), {"title": "t"}, ranks=[]).notes == ("no rank was asked, so there is nothing to answer",)
+
+
+class Looking(Counting):
+    """Looks where the parts are; it fails with `failure`."""
+
+    failure: ClassVar = None
+    folder: ClassVar = None
+
+    def reduce(self, parts, run, options):
+        self.seen = sorted(p.name for p in self.folder.rglob("*.arrow"))
+        if self.failure is not None:
+            raise self.failure
+        return super().reduce(parts, run, options)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where parts lie, all of them in files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr(part_store, "HELD_BYTES", 0)
+    monkeypatch.setattr(part_store, "LARGE_BYTES", 0)
+    monkeypatch.setattr(Looking, "folder", folder)
+    return folder
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_parts_of_several_ranks_lie_in_files_until_the_answer_is_made(tmp_path, folder, jobs):
+    run, recipe = make_run(tmp_path / "run", RANKS), Looking()
+    assert ask(run, recipe, {"title": "t"}, jobs=jobs).table.column("count").to_pylist() == [1, 2]
+    assert recipe.seen == ["0-0.arrow", "0-5.arrow"]
+    assert not list(folder.glob("alltrace-parts-*"))
+    assert ask(run, recipe, {"title": "t"}, ranks=[5]).table.num_rows == 1
+    assert recipe.seen == []  # memory has room for one rank
+
+
+@pytest.mark.parametrize("failure", [UsageError("it cannot"), KeyboardInterrupt()])
+def test_the_files_go_when_the_answer_fails_or_is_interrupted(tmp_path, folder, monkeypatch, failure):
+    monkeypatch.setattr(Looking, "failure", failure)
+    recipe = Looking()
+    with pytest.raises(type(failure)):
+        ask(make_run(tmp_path / "run", RANKS), recipe, {"title": "t"})
+    assert recipe.seen == ["0-0.arrow", "0-5.arrow"]
+    assert not list(folder.iterdir())
+
+
+def test_a_folder_for_parts_that_is_not_there_is_a_sentence(tmp_path, folder):
+    run = make_run(tmp_path / "run", RANKS)
+    folder.rmdir()
+    with pytest.raises(InputError, match=r"temporary: what ranks contribute .* cannot be kept there \(No such file.*TMPDIR"):
+        ask(run, Looking(), {"title": "t"})
 
 
 def test_a_rank_that_is_not_there_is_refused(tmp_path):

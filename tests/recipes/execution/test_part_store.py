@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from alltrace.recipes.base import Part
-from alltrace.recipes.execution.part_store import PartStore
+from alltrace.recipes.execution.part_store import PartFiles, PartStore, StoredPart
+from alltrace.trace.errors import InputError
 
 ROWS = 20_000  # 160 kB
 
@@ -124,3 +125,36 @@ def test_what_cannot_be_written_stays_in_memory(folder):
         parts.keep(0, {1: thing})
         assert parts.take(1) == [thing]
         assert files(folder) == []
+
+
+def test_one_question_keeps_what_is_little_and_no_table_in_memory(folder):
+    small, thing, first, second = Part(0, pa.table({"value": [1]})), Part(1, np.zeros(10 * ROWS)), part(2), part(3, 7)
+    with PartFiles(held_bytes=200_000) as kept:
+        assert [kept.kept(p) for p in (small, thing, first)] == [small, thing, first]
+        stored = kept.kept(second)
+        assert isinstance(stored, StoredPart)
+        assert (stored.rank, files(folder)) == (3, ["0-3.arrow"])
+        assert stored.table.equals(second.table)
+    assert list(folder.iterdir()) == []
+
+
+def test_rows_are_read_from_a_file_as_often_as_asked(folder):
+    words = pa.chunked_array([pa.array(["a", None]).dictionary_encode(), pa.array(["b", "a"]).dictionary_encode()])
+    whole = Part(4, pa.table({"value": pa.array(range(4 * ROWS), pa.int64()), "word": pa.chunked_array(words.chunks * ROWS)}))
+    with PartFiles(held_bytes=0) as kept:
+        stored = kept.kept(whole)
+        for _ in range(2):
+            assert pa.Table.from_batches(stored.batches()).to_pylist() == whole.table.to_pylist()
+        assert [b.num_rows for b in Part(0, pa.table({"n": [1, 2]})).batches()] == [2]
+
+
+@pytest.mark.parametrize("thing", [part(0), Part(0, Thing(np.arange(10 * ROWS), ["a"]))])
+def test_a_folder_that_is_not_there_and_a_full_disk_are_a_sentence(folder, monkeypatch, thing):
+    monkeypatch.setattr("tempfile.tempdir", str(folder / "none"))
+    with pytest.raises(InputError, match=r"none: what ranks contribute .* cannot be kept there \(No such file.*TMPDIR"):
+        PartStore(held_bytes=0).keep(0, {1: thing})
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setattr(PartFiles, "_path", lambda *_: Path("/dev/full"))  # each write to it finds no room
+    with PartStore(held_bytes=0) as parts, pytest.raises(InputError, match=r"cannot be kept there \(No space left.*TMPDIR"):
+        parts.keep(0, {1: thing})
+    assert list(folder.iterdir()) == []

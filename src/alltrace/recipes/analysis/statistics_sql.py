@@ -60,6 +60,21 @@ def distribution_statement(keys: Sequence[str], events: str) -> str:
     )
 
 
+def merged_statement(keys: Sequence[str], *, ranks: bool = False) -> str:
+    """The distributions of all ranks in one, as a SELECT over `parts`: counts of equal keys and values are added.
+
+    The statistics of these rows are those of the parts, besides those by rank.
+
+    Args:
+        keys: The columns of the parts that tell values apart.
+        ranks: Whether further aggregates ask which ranks had a key: then there is also a row for each, whose `count` is 0.
+    """
+    columns = ", ".join(keys)
+    added = f"SELECT min(rank) AS rank, {columns}, value, sum(count)::BIGINT AS count\nFROM parts GROUP BY {columns}, value"
+    owners = f"\nUNION ALL SELECT rank, {columns}, min(value), 0\nFROM parts GROUP BY rank, {columns}"
+    return added + owners if ranks else added
+
+
 def statistics_statement(
     labels: Mapping[str, str],
     keys: Sequence[str],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Option, Part, Recipe
 from alltrace.recipes.execution.availability import able_ranks, check_imported, note_on_empty, notes_on_missing
+from alltrace.recipes.execution.part_store import PartFiles
 from alltrace.recipes.execution.window import RankWindow, Selection, Window, WindowedRank, select, window_of
 from alltrace.recipes.registry import find
 from alltrace.recipes.row_stream import StreamedRank
@@ -132,7 +133,8 @@ def answer_of(
     told = asked.prepared(given, facts)
     rows = asked.stream(_streamed(run, reached, window), facts, told) if stream and not _remote() else None
     if rows is None:
-        answer = asked.reduce(_map(run, asked, told, reached, window, jobs, progress), facts, told)
+        with PartFiles() as files:
+            answer = asked.reduce(_map(run, asked, told, reached, window, jobs, progress, files), facts, told)
     else:
         answer = Answer(rows.schema.empty_table(), asked.answer_columns(given), stream=rows)
     chart = answer.chart or asked.answer_chart(given)
@@ -230,12 +232,16 @@ def _map(
     window: Window | None,
     jobs: int | None,
     progress: Callable[[int], None] | None,
+    files: PartFiles,
 ) -> list[Part]:
+    """The parts of all ranks, by rank; what is more than little lies in `files`."""
     windows = window.ranks if window is not None else {}
     if not _worth_processes(recipe, ranks, jobs):
         parts = []
         for record in ranks:
-            parts.append(Part(record.rank, recipe.map(_tables(run, record.rank, windows.get(record.rank)), options)))
+            part = Part(record.rank, recipe.map(_tables(run, record.rank, windows.get(record.rank)), options))
+            # memory has room for one rank anyway
+            parts.append(files.kept(part) if len(ranks) > 1 else part)
             if progress:
                 progress(1)
         return parts
@@ -246,7 +252,7 @@ def _map(
     found: dict[int, Part] = {}
     for outcome in run_tasks(_ask_rank, tasks, jobs=jobs, progress=progress):
         part = outcome.get()
-        found[part.rank] = part
+        found[part.rank] = files.kept(part)
     return [found[r] for r in sorted(found)]
 
 

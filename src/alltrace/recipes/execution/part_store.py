@@ -1,8 +1,9 @@
 """What ranks contributed to questions: in memory as long as it is little, else in files.
 
 A table in a file is mapped into memory whenever it is looked at, so that what a question has read and let go of takes no room while
-it is answered. Parts that are no tables, such as graphs, can be shared by several questions, so those of a rank go into one file,
-and come back together when the first of these questions is answered.
+it is answered; a statement over all ranks reads it in place of that (`Part.batches`). Parts that are no tables, such as graphs, can
+be shared by several questions, so those of a rank go into one file, and come back together when the first of these questions is
+answered.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Part
+from alltrace.trace.errors import InputError
 from alltrace.trace.scratch import scratch_folder, writing_scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from tempfile import TemporaryDirectory
     from types import TracebackType
     from typing import Self
 
-_HELD_BYTES = 32 << 20
-_LARGE_BYTES = 1 << 16
+HELD_BYTES = 32 << 20
+"""So much of the tables of all ranks is held in memory."""
+
+LARGE_BYTES = 1 << 16
+"""A smaller table is held in any case."""
+
 _LARGE_OBJECTS = 1 << 20
 _ALIGNED = 64
 _WHAT = "what the ranks contributed"
@@ -43,57 +49,118 @@ class StoredPart(Part):
     @property
     def table(self) -> Any:
         """What `map` returned."""
-        return _read(self.path)
+        import pyarrow as pa
+
+        try:
+            with pa.memory_map(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
+                return reader.read_all()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _lost(self.path) from error
+
+    def batches(self) -> Iterator[Any]:
+        """The rows as they are read from the file, which is not mapped."""
+        import pyarrow as pa
+
+        try:
+            with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
+                yield from reader
+        except (OSError, pa.ArrowInvalid) as error:
+            raise _lost(self.path) from error
 
 
-class PartStore:
+class PartFiles:
+    """Where parts go that are too large to be held; the files are gone when the block ends.
+
+    Args:
+        held_bytes: So much of tables is kept in memory.
+    """
+
+    def __init__(self, held_bytes: int | None = None) -> None:
+        self._left = HELD_BYTES if held_bytes is None else held_bytes
+        self._folder: TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Self:
+        """The files."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Remove the files."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def kept(self, part: Part, question: int = 0) -> Part:
+        """The part, or one with the same table in a file.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
+        size = _table_bytes(part.table)
+        if size < LARGE_BYTES:
+            return part
+        if size <= self._left:
+            self._left -= size
+            return part
+        return StoredPart(part.rank, self._write(part.table, f"{question}-{part.rank}.arrow"))
+
+    def _give_back(self, part: Part) -> None:
+        """Let as much be held as the part took."""
+        size = _table_bytes(part.table)
+        self._left += size if size >= LARGE_BYTES else 0
+
+    def _path(self, name: str) -> Path:
+        if self._folder is None:
+            self._folder = scratch_folder("alltrace-parts-")
+        return Path(self._folder.name) / name
+
+    def _write(self, table: Any, name: str) -> Path:
+        import pyarrow as pa
+
+        path = self._path(name)
+        with writing_scratch(path.parent, _WHAT), path.open("wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table.combine_chunks())  # a column that lies in one piece is looked at without a copy
+        return path
+
+
+class PartStore(PartFiles):
     """Parts by question and rank; the files are gone when the block ends.
 
     Args:
         held_bytes: So much of tables is kept in memory.
     """
 
-    def __init__(self, held_bytes: int = _HELD_BYTES) -> None:
-        self._left = held_bytes
-        self._found: dict[int, dict[int, Part | str | Path | None]] = {}  # None: it is among the objects
-        self._folder: TemporaryDirectory[str] | None = None
+    def __init__(self, held_bytes: int | None = None) -> None:
+        super().__init__(held_bytes)
+        self._found: dict[int, dict[int, Part | str | None]] = {}  # None: it is among the objects
         self._taken: list[Path] = []
         self._objects: dict[int, Path | dict[int, Any]] = {}  # of each rank those on disk, by question once they were read
-
-    def __enter__(self) -> Self:
-        """The store."""
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Remove the files."""
         self._found.clear()
         self._objects.clear()
-        if self._folder is not None:
-            self._folder.cleanup()
+        super().__exit__(kind, error, trace)
 
     def keep(self, rank: int, parts: Mapping[int, Part | str]) -> None:
         """Keep what a rank contributed to questions, or why it did not.
 
         Raises:
-            InputError: The temporary folder is full.
+            InputError: A file cannot be written.
         """
         objects = {q: p.table for q, p in parts.items() if isinstance(p, Part) and not _is_table(p.table)}
         stored = self._write_objects(rank, objects) if objects else False
         for question, part in parts.items():
-            kept: Part | str | Path | None = part
+            kept: Part | str | None = part
             if question in objects:
                 kept = None if stored else part
-            elif isinstance(part, Part) and (size := _table_bytes(part.table)) >= _LARGE_BYTES:
-                if size > self._left:
-                    kept = self._write(part.table, f"{question}-{rank}.arrow")
-                else:
-                    self._left -= size
+            elif isinstance(part, Part):
+                kept = self.kept(part, question)
             self._found.setdefault(question, {})[rank] = kept
 
     def has_objects(self, question: int) -> bool:
         """Whether parts of the question are no tables, which questions share, so that they stay in memory once one is taken."""
         found = self._found.get(question, {}).values()
-        return any(p is None or (isinstance(p, Part) and not _is_table(p.table)) for p in found)
+        held = (p for p in found if not isinstance(p, StoredPart))
+        return any(p is None or (isinstance(p, Part) and not _is_table(p.table)) for p in held)
 
     def take(self, question: int) -> list[Part | str]:
         """What was kept for a question, by rank; it is forgotten. Its files go when the next one is taken."""
@@ -107,20 +174,12 @@ class PartStore:
             if kept is None:
                 parts.append(Part(rank, self._object(rank, question)))
                 continue
-            if isinstance(kept, Path):
-                parts.append(StoredPart(rank, kept))
-                self._taken.append(kept)
-                continue
-            if isinstance(kept, Part):
-                size = _table_bytes(kept.table)
-                self._left += size if size >= _LARGE_BYTES else 0
+            if isinstance(kept, StoredPart):
+                self._taken.append(kept.path)
+            elif isinstance(kept, Part):
+                self._give_back(kept)
             parts.append(kept)
         return parts
-
-    def _path(self, name: str) -> Path:
-        if self._folder is None:
-            self._folder = scratch_folder("alltrace-parts-")
-        return Path(self._folder.name) / name
 
     def _write_objects(self, rank: int, objects: Mapping[int, Any]) -> bool:
         """Write the objects of a rank to a file; False where they are small, or cannot be."""
@@ -149,25 +208,6 @@ class PartStore:
             self._objects[rank] = found
         return found.pop(question)
 
-    def _write(self, table: Any, name: str) -> Path:
-        import pyarrow as pa
-
-        path = self._path(name)
-        with (
-            writing_scratch(path.parent, _WHAT),
-            pa.OSFile(str(path), "wb") as file,
-            pa.ipc.new_stream(file, table.schema) as writer,
-        ):
-            writer.write_table(table.combine_chunks())  # a column that lies in one piece is looked at without a copy
-        return path
-
-
-def _read(path: Path) -> Any:
-    import pyarrow as pa
-
-    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
-        return reader.read_all()
-
 
 def _read_objects(path: Path) -> dict[int, Any]:
     """The objects of a file of ours, whose arrays lie in the mapped file, and in memory as far as they are written to."""
@@ -192,3 +232,7 @@ def _is_table(part: Any) -> bool:
 
 def _table_bytes(part: Any) -> int:
     return int(part.nbytes) if _is_table(part) else 0
+
+
+def _lost(path: Path) -> InputError:
+    return InputError(path, found="a temporary file was removed or cut off while the question was answered", advice="ask it again")

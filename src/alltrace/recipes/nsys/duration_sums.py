@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import COUNT
-from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Chart
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, SqlNsysRecipe, file_columns, files
 from alltrace.recipes.nsys.ranges import OF_NCCL, PROJECTED, RANGES, projected_table
@@ -92,6 +92,14 @@ class DurationSum(SqlNsysRecipe):
         """The distribution of the rank's durations by key."""
         return f"{distribution_statement(self.keys, self.events)} HAVING value > 0"
 
+    def merge_statement(self, options: Mapping[str, Any]) -> str | None:
+        """The distribution over all ranks, unless each has rows of its own."""
+        return None if options.get("by_rank") else merged_statement(self.keys)
+
+    def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
+        """By rank."""
+        return bool(options.get("by_rank"))
+
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
         """The statistics by name, over all ranks or with the option `by_rank` for each."""
         by_rank = bool(options.get("by_rank"))
@@ -132,6 +140,10 @@ class RangeDurationSum(DurationSum):
       count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1,
       coalesce(text_of(domain) || ':' || coalesce(text_of(name), ''), text_of(name), ''), coalesce(text_of(name), '')
     )"""
+
+    def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
+        """Never: whether a name shows its domain depends on the domains of all ranks."""
+        return False
 
 
 class NvtxSum(RangeDurationSum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from alltrace.recipes.analysis.sql_engine import run_statement
-from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
 from alltrace.recipes.sql_recipe import PARTS, SqlRecipe, answer_table, id_table, parts_table
 
@@ -91,6 +91,10 @@ class Durations(SqlRecipe):
         """The distributions of one rank; names are ids, which are equal in all runs."""
         wanted = chosen(options)
         return "\nUNION ALL ".join([_NOTHING, *(source.statement(what) for what, source in _SOURCES.items() if what in wanted)])
+
+    def merge_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """The distribution over all ranks."""
+        return merged_statement(_STORED)
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
         """A row per thing, the largest total first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
 from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
 
@@ -73,6 +73,10 @@ class Kernels(SqlRecipe):
     def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:
         """Which of the two names is the kernel's; the other stands in where a report lacks it."""
         return {"name": "short_name, name" if options["names"] == "short" else "name, short_name"}
+
+    def merge_statement(self, options: Mapping[str, Any]) -> str | None:
+        """The distribution over all ranks, unless each has rows of its own."""
+        return None if options["by_rank"] else merged_statement(_KEYS, ranks=True)
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
         """A row per kernel (and rank), the one with the largest total first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
 from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
 
@@ -130,6 +130,14 @@ class Launches(SqlRecipe):
         columns |= {"start": pa.array(work.start[rows]), "end": pa.array(work.end[rows])}
         columns |= {f"call_{time}": pa.array(work.of_calls(time, rows)) for time in ("start", "end")}
         return {"launched": pa.table(columns)}
+
+    def merge_statement(self, options: Mapping[str, Any]) -> str | None:
+        """The distribution over all ranks, unless each has a row of its own."""
+        return None if self.ranks_stand_alone(options) else merged_statement((*_keys(options), "measure"))
+
+    def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
+        """By rank."""
+        return bool(options["by"] == "rank")
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
         """A row per rank, kernel or call."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import COUNT, group
-from alltrace.recipes.analysis.statistics_sql import distribution_statement, statistics_statement
+from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.row_stream import RowStream, merged, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import SqlRecipe
@@ -158,8 +158,8 @@ class SumReport(StatsReport, SqlRecipe):
     Attributes:
         keys: The columns, beside `value`, of `events`.
         events: A SELECT of `rank`, `keys` and `value` (whole ns or bytes), a row for each event; see `SqlRecipe`.
-        labels: An expression over the keys for the title of each of `named` and for each of `hidden`; null is an empty text. Keys
-            of equal labels become one row.
+        labels: An expression over the keys for the title of each of `named` and for each of `hidden`, with placeholders as in
+            `events`; null is an empty text. Keys of equal labels become one row.
         counted: Title of the number of events.
         named: The cells after the statistics.
         hidden: Further labels that keep rows apart and are not printed.
@@ -193,16 +193,29 @@ class SumReport(StatsReport, SqlRecipe):
             return Chart("stacked_bars", self.rank_cell.header, (total,), name)
         return Chart("bars", name, (total,), detail=self.named[0].header if len(self.named) > 1 else None)
 
+    def distinct(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Those of the keys that tell values apart under `options`."""
+        return self.keys
+
     def map_statement(self, options: Mapping[str, Any]) -> str:
         """The distribution of the rank's values by key."""
-        return distribution_statement(self.keys, self.events.format_map(self.words(options)))
+        return distribution_statement(self.distinct(options), self.events.format_map(self.words(options)))
+
+    def merge_statement(self, options: Mapping[str, Any]) -> str | None:
+        """The distribution over all ranks, unless each has rows of its own."""
+        return None if self.ranks_stand_alone(options) else merged_statement(self.distinct(options))
+
+    def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
+        """By rank."""
+        return bool(options.get("by_rank"))
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
         """The statistics of each name over all ranks, or by rank, the largest total first; with `quartiles` these too."""
         by_rank = bool(options.get("by_rank"))
-        labels = {title: f"coalesce({expression}, '')" for title, expression in self.labels.items()}
+        words = self.words(options)
+        labels = {title: f"coalesce({expression.format_map(words)}, '')" for title, expression in self.labels.items()}
         order = ["total DESC", *(f'"{name}"' for name in self.ties)]
-        statistics = statistics_statement(labels, self.keys, by_rank=by_rank, quartiles=bool(options.get("quartiles")))
+        statistics = statistics_statement(labels, self.distinct(options), by_rank=by_rank, quartiles=bool(options.get("quartiles")))
         return f"{statistics}\nORDER BY {', '.join([RANK, *order] if by_rank else order)}"
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:

@@ -43,7 +43,10 @@ CATEGORY = Cell("Category", "text", "CUDA_API, CUDA_KERNEL or MEMORY_OPER.")
 
 
 class NamedKernels(StatsReport, SqlRecipe):
-    """A report whose statement names kernels by its options: `{kernel}` is the id of the name, `{launch_range}` of the range."""
+    """A report whose statement names kernels by its options.
+
+    `{kernel}` is the id of the name, `{launch_range}` of the range, and `{kernel_name}` the text over keys of these names.
+    """
 
     options = KERNEL_OPTIONS
 
@@ -59,6 +62,7 @@ class NamedKernels(StatsReport, SqlRecipe):
         name = name_column(options)
         return {
             "kernel": "name" if name == "name" else f"coalesce({name}, name)",
+            "kernel_name": KERNEL_NAME if options.get("nvtx_name") else "text_of(kernel)",
             "launch_range": "launch_range" if options.get("nvtx_name") else "NULL::BIGINT",
         }
 

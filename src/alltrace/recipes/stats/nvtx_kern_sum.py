@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _PAIRS_AT_ONCE = 1 << 23
 _VALUES_AT_ONCE = 1 << 20
+_ROWS_AT_ONCE = 1 << 20
 _KERNEL = tuple(f"kernel_{key}" for key in KERNEL_KEYS)
 _KEYS = ("domain", "name", "kind", "PID", "TID", *_KERNEL)
 _INSTANCES = ("ranges", "kernels")
@@ -114,10 +115,7 @@ class NvtxKernSum(StatsReport):
         some_rows = [part for part in parts if part.table.num_rows]
         if not some_rows:
             return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
-        whole = pa.concat_tables([with_rank(part).drop_columns([VALUE, COUNT]) for part in some_rows]).combine_chunks()
-        by_id = [c for c in whole.column_names if c in (*_KEYS, *([RANK] if options.get("by_rank") else []))]
-        id_of, first = group([whole.column(c) for c in by_id])
-        described = pc.take(whole.select(by_id), pa.array(first)).combine_chunks()
+        described, id_of = _numbered(some_rows, (*([RANK] if options.get("by_rank") else []), *_KEYS))
         keys = {
             "NVTX Range": range_labels(column(described, "domain"), column(described, "name"), run),
             "PID": column(described, "PID"),
@@ -125,16 +123,15 @@ class NvtxKernSum(StatsReport):
             "Kernel Name": kernel_labels(described.select(list(_KERNEL)).rename_columns(list(KERNEL_KEYS)), run),
             "Style": style_labels(column(described, "kind")),
         }
-        if RANK in by_id:
+        if RANK in described.column_names:
             keys = {RANK: column(described, RANK), **keys}
         of_id, some = group(list(keys.values()))  # ids that differ may be called the same
-        group_of = of_id[id_of]
-        ends = np.cumsum([part.table.num_rows for part in some_rows])[:-1]
-        stats = _statistics([part.table for part in some_rows], np.split(group_of, ends), len(some))
-        inside = {}
-        for instances in _INSTANCES:
-            inside[instances] = np.zeros(len(some), np.int64)
-            np.add.at(inside[instances], group_of, integers(whole.column(instances)))
+        group_of = [of_id[of] for of in id_of]
+        stats = _statistics(some_rows, group_of, len(some))
+        inside = {instances: np.zeros(len(some), np.int64) for instances in _INSTANCES}
+        for part, of in zip(some_rows, group_of, strict=True):
+            for instances in _INSTANCES:
+                np.add.at(inside[instances], of, integers(part.table.column(instances)))
         table = pa.table(
             {
                 **{title: key.take(pa.array(some)) for title, key in keys.items()},
@@ -228,22 +225,54 @@ def _holds(kind: Any, number: int) -> bool:
     return fits
 
 
-def _statistics(tables: Sequence[Any], groups: Sequence[Ints], number: int) -> Any:
-    """The statistics of each of so many groups, in their order; `groups` has the group of each row of each table."""
+def _numbered(parts: Sequence[Part], keys: Sequence[str]) -> tuple[Any, list[Ints]]:
+    """The distinct rows of `keys` of all parts, and for each part the number of the one that each of its rows has."""
+    known: Any = None
+    numbers: list[Ints] = []
+    for few in _in_portions(parts):
+        tables = [with_rank(part).select(keys) for part in few]
+        whole = pa.concat_tables([*([] if known is None else [known]), *tables]).combine_chunks()
+        number, first = group([whole.column(key) for key in keys])
+        before = 0 if known is None else known.num_rows
+        numbers = [number[of] for of in numbers]
+        numbers += np.split(number[before:], np.cumsum([table.num_rows for table in tables])[:-1])
+        known = whole.take(pa.array(first)).combine_chunks()
+    return known, numbers
+
+
+def _in_portions(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Parts that have together about `_ROWS_AT_ONCE` rows."""
+    few: list[Part] = []
+    rows = 0
+    for part in parts:
+        few.append(part)
+        rows += part.table.num_rows
+        if rows >= _ROWS_AT_ONCE:
+            yield few
+            few, rows = [], 0
+    if few:
+        yield few
+
+
+def _statistics(parts: Sequence[Part], groups: Sequence[Ints], number: int) -> Any:
+    """The statistics of each of so many groups, in their order; `groups` has the group of each row of each part.
+
+    Each part is let go of after each look, as those in files take room while they are looked at.
+    """
     orders = [np.argsort(of, kind="stable") for of in groups]
     ordered = [of[order] for of, order in zip(groups, orders, strict=True)]
     size = np.zeros(number, np.int64)
-    for table, of in zip(tables, groups, strict=True):
-        np.add.at(size, of, integers(pc.list_value_length(table.column(VALUE))))
+    for part, of in zip(parts, groups, strict=True):
+        np.add.at(size, of, integers(pc.list_value_length(part.table.column(VALUE))))
     reach = np.cumsum(size)
     found = []
     low = 0
     while low < number:
         high = max(int(np.searchsorted(reach, reach[low] - size[low] + _VALUES_AT_ONCE, "right")), low + 1)
         codes, values, counts = [], [], []
-        for table, order, of in zip(tables, orders, ordered, strict=True):
+        for part, order, of in zip(parts, orders, ordered, strict=True):
             begin, end = np.searchsorted(of, (low, high))
-            rows = table.select([VALUE, COUNT]).take(pa.array(order[begin:end]))
+            rows = part.table.select([VALUE, COUNT]).take(pa.array(order[begin:end]))
             codes.append(np.repeat(of[begin:end] - low, integers(pc.list_value_length(rows.column(VALUE)))))
             values.append(integers(pc.list_flatten(rows.column(VALUE))))
             counts.append(integers(pc.list_flatten(rows.column(COUNT))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.stats.base import Cell, SumReport
-from alltrace.recipes.stats.cuda import CATEGORY, COPY_LABELS, KERNEL_NAME, NamedKernels
+from alltrace.recipes.stats.cuda import CATEGORY, COPY_LABELS, NamedKernels
 from alltrace.recipes.stats.nvtx import STYLE
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ _OPERATION = Cell("Operation", "text", "Copy, with its direction, or fill.")
 class KernelSum(NamedKernels, SumReport):
     """A report that counts kernels; what they are called depends on its options."""
 
+    def distinct(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """The keys; without the range where that is not asked for, as it is null then."""
+        return tuple(key for key in self.keys if key != "launch_range" or options.get("nvtx_name"))
+
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """The tables and columns that `map` reads under `options`: launches only where ranges around them are asked for."""
         reads = super().reads(options)
@@ -43,7 +47,7 @@ class CudaGpuKernSum(KernelSum):
     keys = ("launch_range", "kernel")
     named = (Cell("Name", "text", "Kernel."),)
     events = """SELECT rank, {launch_range} AS launch_range, {kernel} AS kernel, "end" - start AS value FROM kernels"""
-    labels: ClassVar = {"Name": KERNEL_NAME}
+    labels: ClassVar = {"Name": "{kernel_name}"}
 
 
 class CudaGpuKernGbSum(KernelSum):
@@ -63,7 +67,7 @@ class CudaGpuKernGbSum(KernelSum):
     labels: ClassVar = {
         "GridXYZ": "printf('%4d %4d %4d', grid_x, grid_y, grid_z)",
         "BlockXYZ": "printf('%4d %4d %4d', block_x, block_y, block_z)",
-        "Name": KERNEL_NAME,
+        "Name": "{kernel_name}",
     }
 
 
@@ -79,7 +83,7 @@ class CudaGpuSum(KernelSum):
     events = """SELECT rank, 'CUDA_KERNEL' AS category, {launch_range} AS launch_range, {kernel} AS kernel, NULL::VARCHAR AS kind,
   "end" - start AS value FROM kernels
 UNION ALL SELECT rank, 'MEMORY_OPER', NULL, NULL, kind, "end" - start FROM copies"""
-    labels: ClassVar = {"Category": "category", "Operation": f"coalesce({_COPY}, {KERNEL_NAME})"}
+    labels: ClassVar = {"Category": "category", "Operation": f"coalesce({_COPY}, {{kernel_name}})"}
 
 
 class CudaApiGpuSum(CudaGpuSum):
@@ -92,7 +96,7 @@ class CudaApiGpuSum(CudaGpuSum):
 UNION ALL SELECT rank, 'CUDA_API', NULL, name, NULL, "end" - start FROM api"""
     labels: ClassVar = {
         "Category": "category",
-        "Operation": f"coalesce({_COPY}, if(category = 'CUDA_API', call_name(text_of(kernel)), {KERNEL_NAME}))",
+        "Operation": f"coalesce({_COPY}, if(category = 'CUDA_API', call_name(text_of(kernel)), {{kernel_name}}))",
     }
 
 
