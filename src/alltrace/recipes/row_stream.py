@@ -120,7 +120,9 @@ class StreamedRank:
         """The rank's tables."""
         return self._narrowed(self._stored)
 
-    def slices(self, tables: _Reads, room: PieceRoom, rows: Callable[[RankTables], Any], by_call: Collection[str] = ()) -> SlicedRank:
+    def slices(
+        self, tables: _Reads, room: PieceRoom, rows: Callable[[RankTables], Any], by_call: Collection[str] = ()
+    ) -> SlicedRank:
         """What `rows` makes of the rank's tables of one span; the others are those of `TimeSlices`."""
         return SlicedRank(TimeSlices(self._stored, tables, room, by_call), lambda span: rows(self._narrowed(span)))
 
@@ -174,10 +176,10 @@ def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[
 def merged_by_call(
     ranks: Iterable[StreamedRank], tables: _Reads, by_call: Collection[str], rows: Callable[[RankTables], Any], order: str
 ) -> Generator[list[Part], None, None]:
-    """The rows of all ranks as by `merged`, where each comes from one call, whose start is the row's, and the work that it launched.
+    """The rows of all ranks as by `merged`, where each comes from a call, whose start is the row's, and the work that it launched.
 
-    Work is looked up by the correlation ids of the calls of a span. Where these are in no order of time there is as good as all work
-    to look through for each span, so ranks of such ids are made whole and go to files first, as by `merged_spilled`.
+    Work is looked up by the correlation ids of the calls of a span. Where these are in no order of time, as good as all work has to
+    be looked through for each span, so ranks of such ids are made whole and go to files first, as by `merged_spilled`.
 
     Args:
         ranks: The ranks.
@@ -260,8 +262,8 @@ class _SpilledPart(Part):
 
     @property
     def table(self) -> Any:
-        """What `map` returned."""
-        with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file) as reader:
+        """What `map` returned; memory takes the columns that are looked at."""
+        with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
 
 

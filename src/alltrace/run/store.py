@@ -236,7 +236,7 @@ class StoredRank:
         return _complete(read_row_group(path, metadata, group, columns, enums), declared.arrow_schema(columns))
 
     def bounds(self, table: str, group: int, column: str) -> tuple[int | None, int | None]:
-        """Least and most value of a column of whole numbers in one of `pieces`, as its file has them; None where it does not tell."""
+        """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None where it does not tell."""
         return _bounds_of(self._file(table)[1].row_group(group), column)
 
     def constant(self, table: str, group: int, column: str) -> int | None:

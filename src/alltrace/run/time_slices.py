@@ -135,7 +135,7 @@ class TimeSlices:
         return whole.select(list(columns)).unify_dictionaries()
 
     def of_calls(self, table: str, columns: Sequence[str], ids: Ints) -> Any:
-        """The rows of a table that have one of some correlation ids, in the order of the table.
+        """The rows of a table that have one of some correlation ids, in the order of the table, and perhaps others.
 
         Args:
             table: The table.
@@ -147,7 +147,7 @@ class TimeSlices:
         used: list[_Key] = []
         bounds = self._bounds(table)
         some = np.searchsorted(ids, bounds.high, "right") > np.searchsorted(ids, bounds.low, "left")
-        for number in np.flatnonzero(some):
+        for number in np.flatnonzero(some) if len(ids) else ():
             key = (table, self.stored.pieces(table)[number].group, wanted)
             rows = self._waiting.get(key)
             if rows is None:
@@ -155,7 +155,8 @@ class TimeSlices:
             # the calls of a row group lie together, so that the next span is likely to ask for it again
             self._wait(key, rows, last=False)
             used.append(key)
-            found.append(_rows_at(rows, np.flatnonzero(np.isin(integers(rows.column(_ID), NO_ID), ids))))
+            own = integers(rows.column(_ID), NO_ID)
+            found.append(_rows_at(rows, np.flatnonzero((own >= ids[0]) & (own <= ids[-1]))))
         for key in set(self._looked_up.get(table, ())) - set(used):
             self._let_go(key)
         self._looked_up[table] = used
@@ -221,7 +222,8 @@ class TimeSlice:
 
     def _ids(self) -> Ints:
         """The correlation ids of the calls, ascending."""
-        return np.sort(integers(self._calls([_ID]).column(_ID), NO_ID))
+        ids = integers(self._calls([_ID]).column(_ID), NO_ID)
+        return np.sort(ids) if (ids[1:] < ids[:-1]).any() else ids
 
     def _calls(self, columns: Sequence[str]) -> Any:
         """The calls with some columns and perhaps others, read once for the ids and for who asks."""

@@ -148,6 +148,11 @@ class StatsReport(Recipe):
         table = pa.table(arrays, schema=pa.schema(fields))
         return Answer(table, tuple(cell.answer_column() for cell in cells), tuple(notes))
 
+    def as_made(self, tables: Generator[Any, None, None], options: Mapping[str, Any]) -> Answer:
+        """The answer whose rows are those of `tables`, each the table of an `answer`."""
+        empty = self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
+        return empty._replace(stream=RowStream(tables, empty.table))
+
 
 class SumReport(StatsReport, SqlRecipe):
     """A report with a row of statistics per name.
@@ -258,9 +263,9 @@ class TraceReport(StatsReport):
         """The rows of one rank."""
         return self.rows(rank, options)
 
-    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> RowStream:
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All rows, in the order of their starts, one span of time after the other."""
-        return RowStream(self._spans(ranks, run, options), self.reduce([], run, options).table)
+        return self.as_made(self._spans(ranks, run, options), options)
 
     def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Generator[Any, None, None]:
         def rows(tables: RankTables) -> Any:

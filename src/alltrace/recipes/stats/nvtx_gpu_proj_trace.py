@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Chart, Part
-from alltrace.recipes.row_stream import RowStream, merged_spilled, spilled_parts
+from alltrace.recipes.row_stream import merged_spilled, spilled_parts
 from alltrace.recipes.stats.base import RANK_CELL, Cell, stack
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
@@ -53,9 +53,9 @@ class NvtxGpuProjTrace(ProjectionReport):
     )
     chart = Chart("scatter", "Projected Start (ns)", ("Projected Duration (ns)",), "Name")
 
-    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> RowStream:
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges by number, behind the work outside of ranges, some numbers after the other."""
-        return RowStream(self._spans(ranks, run, options), self.reduce([], run, options).table)
+        return self.as_made(self._spans(ranks, run, options), options)
 
     def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Generator[Any, None, None]:
         with spilled_parts((rank.rank, self.map(rank.whole(), options)) for rank in ranks) as parts:
