@@ -153,9 +153,7 @@ class NsysRecipe(Recipe):
         A table that is a stream looks at the parts as it is read.
         """
 
-    def answer(
-        self, tables: Mapping[str, _Columns | Generator[_Columns, None, None]], notes: Sequence[str] = ()
-    ) -> Answer:
+    def answer(self, tables: Mapping[str, _Columns | Generator[_Columns, None, None]], notes: Sequence[str] = ()) -> Answer:
         """The answer made of columns by title, for each of `results`; a table that is not given is empty.
 
         What has a row for each event of all ranks is given piece by piece, and is a stream.
