@@ -49,7 +49,7 @@ def test_json_has_all_tables(run, capsys):
 def launching(tmp_path):
     api = [{"start": 5, "end": 6, "name": "cudaLaunchKernel", "correlation": 1}]
     tables = {"ranges": [{**RANGES[0], "thread": 0, "source_row": 1}], "kernels": [kernel(10, 40, correlation=1)], "api": api}
-    return make_run(tmp_path / "run", {r: tables for r in (0, 1)}).path
+    return make_run(tmp_path / "run", dict.fromkeys((0, 1), tables)).path
 
 
 def test_rows_that_are_made_as_they_are_written_are_counted(launching, tmp_path, capsys):
