@@ -159,6 +159,7 @@ class OpenRun(Run):
         from alltrace.recipes.row_stream import RowStream
 
         answer = ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, stream=True)
+        answer._replace(stream=None).close()  # what further tables it has is not asked for
         return answer.stream or RowStream((table for table in (answer.table,)), answer.table.schema.empty_table())
 
 

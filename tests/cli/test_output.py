@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 from tests.cli.tables import TABLE
 
 from alltrace.cli.csv_text import to_csv
-from alltrace.cli.output import check_output, to_json, to_markdown, to_text, write_answer
-from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.cli.output import check_output, save_tables, streamed_text, to_json, to_markdown, to_text, write_answer
+from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable
+from alltrace.recipes.row_stream import RowStream
 from alltrace.trace.errors import InputError, UsageError
 
 COLUMNS = tuple(AnswerColumn(n, "ns" if n == "time_ns" else None, "what it is") for n in TABLE.column_names)
@@ -228,3 +230,95 @@ def test_parquet_has_dictionaries_of_words_and_none_of_what_differs(tmp_path):
     group = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0)
     coded = {group.column(i).path_in_schema: group.column(i).has_dictionary_page for i in range(3)}
     assert coded == {"word": True, "text": False, "time_ns": False}
+
+
+def streamed(answer, rows=3, made=None):
+    """The same answer with all of its tables as streams of some rows at a time; `made` gets each piece as it is made."""
+
+    def pieces(table):
+        for first in range(0, table.num_rows, rows):
+            if made is not None:
+                made.append(first)
+            yield table.slice(first, rows)
+
+    further = {
+        n: AnswerTable(t.table.slice(0, 0), t.columns, RowStream(pieces(t.table), t.table)) for n, t in answer.further.items()
+    }
+    return answer._replace(table=TABLE.slice(0, 0), stream=RowStream(pieces(answer.table), answer.table), further=further)
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "md"])
+@pytest.mark.parametrize("limit", [None, 0, 2, 3, 100])
+def test_rows_that_are_still_made_are_written_as_those_of_a_table(form, limit, capsys):
+    further = {name: AnswerTable(table, COLUMNS) for name, table in (("more", TABLE), ("none", TABLE.slice(0, 0)))}
+    for answer in (ANSWER, ANSWER._replace(further=further), Answer(TABLE.slice(0, 0), COLUMNS)):
+        write_answer("v", answer, FACTS, arguments(format=form, limit=limit))
+        wanted = capsys.readouterr()
+        write_answer("v", streamed(answer), FACTS, arguments(format=form, limit=limit))
+        assert capsys.readouterr() == wanted
+
+
+def test_rows_are_written_before_the_others_are_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("alltrace.cli.output._GROUP_ROWS", 1)
+    made = []
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    for form in ("csv", "json", "md"):
+        made.clear()
+        answer = streamed(ANSWER, made=made)
+        text = []
+        monkeypatch.setattr(sys.stdout, "write", lambda piece, text=text: text.append((piece, len(made))))
+        write_answer("v", answer, FACTS, arguments(format=form))
+        assert len(made) == 3
+        assert [count for piece, count in text if "plain" in piece] == [1], "the first rows, when one of three pieces was made"
+    made.clear()
+    answer = streamed(ANSWER, made=made)
+    write_answer("v", answer, FACTS, arguments(format="csv", limit=2))
+    assert len(made) == 1, "nothing is made that is not shown"
+    save_tables("v", streamed(ANSWER), FACTS, {"parquet": tmp_path / "a.parquet"})
+    assert pq.ParquetFile(tmp_path / "a.parquet").metadata.num_row_groups == 3
+
+
+def test_several_forms_are_written_at_once(tmp_path):
+    files = {kind: tmp_path / f"a.{kind}" for kind in ("parquet", "csv", "json", "md")}
+    assert save_tables("v", streamed(ANSWER), FACTS, files) == TABLE.num_rows
+    assert files["csv"].read_bytes() == to_csv(TABLE).encode()
+    assert files["json"].read_bytes() == to_json("v", ANSWER, TABLE, FACTS).encode()
+    assert files["md"].read_bytes() == to_markdown(ANSWER, TABLE).encode()
+    assert pq.read_table(files["parquet"]).drop_columns("share").equals(TABLE.drop_columns("share"))
+    assert save_tables("v", streamed(Answer(TABLE.slice(0, 0), COLUMNS)), FACTS, files) == 0
+    assert pq.read_table(files["parquet"]).num_rows == 0
+
+
+@pytest.mark.parametrize("when", [0, 1])
+def test_of_several_files_none_is_left_where_one_fails(tmp_path, when):
+    def broken():
+        for n in range(2):
+            if n == when:
+                raise InputError("rank 3", found="its kernels are damaged")
+            yield TABLE
+
+    files = {kind: tmp_path / f"a.{kind}" for kind in ("parquet", "csv", "json", "md")}
+    with pytest.raises(InputError, match="its kernels are damaged"):
+        save_tables("v", ANSWER._replace(stream=RowStream(broken(), TABLE.slice(0, 0))), FACTS, files)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_names_the_file_that_it_is_of(tmp_path):
+    with pytest.raises(InputError, match=r"b\.csv: it cannot be written") as error:
+        save_tables("v", streamed(ANSWER), FACTS, {"parquet": tmp_path / "a.parquet", "csv": tmp_path / "none" / "b.csv"})
+    assert "a.parquet" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_table_of_rows_that_are_still_made_waits_in_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = []
+    text = streamed_text(ANSWER, streamed(ANSWER, 1, made).stream)
+    assert next(text).startswith("rank  name")
+    assert len(made) == TABLE.num_rows, "how wide columns are is known when all are made"
+    assert next(text).count("\n") == 1, "a piece is shown at a time"
+    assert "".join(text)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"none: the rows of the answer cannot be kept there .No such file.*--format csv"):
+        list(streamed_text(ANSWER, streamed(ANSWER).stream))

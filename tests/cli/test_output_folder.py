@@ -9,6 +9,7 @@ from tests.making import kernel, make_run
 
 from alltrace.cli.main import main
 from alltrace.cli.output_folder import Folder, is_folder
+from alltrace.recipes.registry import find
 from alltrace.trace.errors import InputError, UsageError
 
 RANGES = [{"start": 0, "end": 50, "name": "step", "kind": "pushpop"}]
@@ -42,6 +43,47 @@ def test_json_has_all_tables(run, capsys):
     assert [r["Count"] for r in told["rows"]] == [2]
     assert [r["Rank"] for r in told["further"]["rank_stats"]["rows"]] == [0, 1]
     assert told["further"]["files"]["columns"][0] == {"name": "File", "unit": None}
+
+
+@pytest.fixture
+def launching(tmp_path):
+    api = [{"start": 5, "end": 6, "name": "cudaLaunchKernel", "correlation": 1}]
+    tables = {"ranges": [{**RANGES[0], "thread": 0, "source_row": 1}], "kernels": [kernel(10, 40, correlation=1)], "api": api}
+    return make_run(tmp_path / "run", dict.fromkeys((0, 1), tables)).path
+
+
+def test_rows_that_are_made_as_they_are_written_are_counted(launching, tmp_path, capsys):
+    out = tmp_path / "out"
+    for kind in ("csv", "json", "md"):
+        command = ["recipe", "nccl_gpu_overlap_trace", str(launching), "--format", kind]
+        assert main([*command, "--csv", "-o", str(out)]) == 0
+        assert sorted(f.name for f in out.glob(f"*.{kind}")) == [f"{t}.{kind}" for t in ("files", "grouped_trace", "rank_trace")]
+        assert main([*command, "--table", "rank_trace"]) == 0
+        assert capsys.readouterr().out == (out / f"rank_trace.{kind}").read_text()
+    assert (out / "rank_trace.csv").read_text().count("\n") == 3
+    assert main(["recipe", "nccl_gpu_overlap_trace", str(launching)]) == 0
+    assert "rank_trace (2 rows)" in capsys.readouterr().out
+    assert main(["recipe", "all", str(launching), "-o", str(out), "--recipes", "nccl_gpu_overlap_trace,nvtx_gpu_proj_trace"]) == 0
+    index = json.loads((out / "index.json").read_text())
+    told = {t["table"]: t["rows"] for r in index["recipes"] for t in r["tables"]}
+    assert told["rank_trace"] == pq.read_table(out / "nccl_gpu_overlap_trace" / "rank_trace.parquet").num_rows == 2
+    assert told["trace"] == pq.read_table(out / "nvtx_gpu_proj_trace" / "trace.parquet").num_rows == 2
+
+
+def test_rows_that_cannot_be_made_are_a_reason_to_skip(launching, tmp_path, monkeypatch):
+    recipe = type(find("nvtx_gpu_proj_trace"))
+    pieces = recipe._pieces
+
+    def refused(*given):
+        yield next(pieces(*given))
+        raise UsageError("the ranges lie so deep in each other")
+
+    monkeypatch.setattr(recipe, "_pieces", refused)
+    out = tmp_path / "out"
+    assert main(["recipe", "all", str(launching), "-o", str(out), "--recipes", "nvtx_sum,nvtx_gpu_proj_trace"]) == 0
+    index = json.loads((out / "index.json").read_text())
+    assert index["skipped"] == [{"recipe": "nvtx_gpu_proj_trace", "why": "the ranges lie so deep in each other"}]
+    assert not list(out.rglob("trace*"))
 
 
 def test_all_recipes_are_written_with_an_index(run, tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     asked = len(run.ranks) if ranks is None else len(ranks)
     done: dict[int, _Done] = {}
     with counting("asking", asked) as advance:
-        for number, reply in each_reply(run, questions, ranks=ranks, jobs=args.jobs, progress=advance):
+        for number, reply in each_reply(run, questions, ranks=ranks, jobs=args.jobs, progress=advance, stream=True):
             done[number] = _written(folder, reply, run.facts())
             del reply  # an answer is let go before the next one is made
     replies = [done[number] for number in sorted(done)]
@@ -103,7 +104,11 @@ class _Done:
 def _written(folder: Folder, reply: Reply, facts: Mapping[str, int]) -> _Done:
     if reply.answer is None:
         return _Done(reply.recipe, [], (), reply.skipped or "")
-    files = folder.write(reply.recipe.name, reply.answer, facts, within=reply.recipe.name)
+    with closing(reply.answer) as answer:
+        try:
+            files = folder.write(reply.recipe.name, answer, facts, within=reply.recipe.name)
+        except UsageError as error:  # of rows that are made as they are written
+            return _Done(reply.recipe, [], (), str(error))
     return _Done(reply.recipe, files, reply.answer.notes, None)
 
 

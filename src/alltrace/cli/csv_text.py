@@ -20,7 +20,7 @@ from alltrace.run.prefetch import in_threads
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -34,19 +34,19 @@ _MOST_DECIMAL = 1e30
 
 def to_csv(table: Any) -> str:
     """A table as CSV."""
-    return "".join(csv_pieces(table.schema, [table]))
+    return "".join([csv_header(table.schema), *csv_rows(table)])
 
 
-def csv_pieces(schema: Any, tables: Iterable[Any]) -> Iterator[str]:
-    """The text of tables of one schema as one CSV, in pieces of some thousand rows as the tables come."""
-    yield _header(schema.names)
-    for table in tables:
-        rows = _Rows(table)
-        pieces = range(0, table.num_rows, _PIECE_ROWS)
-        yield from in_threads(partial(rows.text, count=_PIECE_ROWS), pieces, min(len(pieces), default_jobs(), _THREADS))
+def csv_rows(table: Any) -> Iterator[str]:
+    """The lines of a table's rows, in pieces of some thousand rows."""
+    rows = _Rows(table)
+    pieces = range(0, table.num_rows, _PIECE_ROWS)
+    yield from in_threads(partial(rows.text, count=_PIECE_ROWS), pieces, min(len(pieces), default_jobs(), _THREADS))
 
 
-def _header(names: list[str]) -> str:
+def csv_header(schema: Any) -> str:
+    """The line with the names of the columns."""
+    names: list[str] = schema.names
     special = [any(c in name for c in ',"\r\n') or names == [""] for name in names]
     quoted = ('"' + name.replace('"', '""') + '"' if s else name for name, s in zip(names, special, strict=True))
     return ",".join(quoted) + "\n"

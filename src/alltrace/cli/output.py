@@ -9,25 +9,30 @@ import io
 import os
 import re
 import sys
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+import tempfile
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.cli.cells import cells, is_number, is_sparse, json_text
-from alltrace.cli.csv_text import csv_pieces
+from alltrace.cli.csv_text import csv_header, csv_rows
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from alltrace.recipes.base import Answer, Chart
+    from alltrace.recipes.row_stream import RowStream
 
 ENVELOPE_VERSION = 1
 _NAME_WIDTH = 100
 _SAMPLE = 4096
+_PIECE_ROWS = 1 << 14  # so many rows become text at once
+_GROUP_ROWS = 1 << 16  # at least in a row group of Parquet
 
 
 def check_output(args: argparse.Namespace) -> None:
@@ -71,52 +76,92 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
     """
     check_output(args)
     check_drawable(verb, answer.chart, args)
-    if answer.stream is None:
-        _write(verb, answer, facts, args)
-        return
-    with answer.stream as stream:
-        if args.format in ("csv", "parquet"):
-            _write(verb, answer, facts, args)
-        elif args.limit is None or args.picture is not None:
-            _write(verb, answer._replace(table=stream.read_all(), stream=None), facts, args)
-        else:
-            table, cut = stream.head(args.limit)
-            _write(verb, answer._replace(table=table, stream=None), facts, args, cut)
-
-
-def _write(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace, left_out: int = 0) -> None:
-    """`write_answer` of an answer whose table lacks its last `left_out` rows."""
+    if args.picture is not None:
+        answer = answer.read()
     said = []
     if args.format in ("csv", "parquet"):
         if answer.further:
             said.append(f"alltrace: the answer has further tables: {', '.join(answer.further)}; --table NAME writes one")
         said += [f"alltrace: {printable(note)}" for note in answer.notes]
-    table = answer.table if args.limit is None else answer.table.slice(0, args.limit)
-    tables = [table] if answer.stream is None else answer.stream.tables(args.limit)
-    schema = table.schema if answer.stream is None else answer.stream.schema
     if args.format == "parquet":
-        _write_parquet(schema, tables, args.output)
+        save_tables(verb, answer, facts, {"parquet": args.output}, args.limit)
     else:
-        pieces = csv_pieces(schema, tables) if args.format == "csv" else _pieces(verb, answer, table, facts, args, left_out)
+        pieces = _pieces(verb, answer, facts, args)
         if args.output is None and sys.stdout.isatty():  # a name from a trace writes nothing to the terminal, in CSV or JSON either
             pieces = ("\n".join(map(printable, piece.split("\n"))) for piece in pieces)
         emit(pieces, args.output)
     for line in said:
         print(line, file=sys.stderr)  # noqa: T201
     if args.picture is not None:
-        write_picture(verb, answer._replace(table=table), args.picture)
+        write_picture(
+            verb, answer if args.limit is None else answer._replace(table=answer.table.slice(0, args.limit)), args.picture
+        )
 
 
-def _pieces(
-    verb: str, answer: Answer, table: Any, facts: Mapping[str, int], args: argparse.Namespace, left_out: int
-) -> Iterable[str]:
-    """The text of an answer, of which `table` is to be shown."""
-    if args.format == "json":
-        return [to_json(verb, answer, table, facts)]
-    if args.format == "md":
-        return [to_markdown(answer, table)]
-    cut = answer.table.num_rows - table.num_rows + left_out
-    return [to_text(answer, table, cut, width=None if args.output is None and sys.stdout.isatty() else 0)]
+def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace) -> Iterable[str]:
+    """The text of the first `args.limit` rows of an answer."""
+    if args.format != "table":
+        schema, tables = _main_rows(answer, args.limit)
+        return _whole(_form(args.format, verb, answer, facts, schema), tables)
+    width = None if args.output is None and sys.stdout.isatty() else 0
+    if answer.stream is None:
+        table = answer.table if args.limit is None else answer.table.slice(0, args.limit)
+        return [to_text(answer, table, answer.table.num_rows - table.num_rows, width=width)]
+    if args.limit is None:
+        return streamed_text(answer, answer.stream, width)
+    return [to_text(answer, *answer.stream.head(args.limit), width=width)]
+
+
+def _main_rows(answer: Answer, limit: int | None = None) -> tuple[Any, Iterable[Any]]:
+    """The schema of an answer's main table, and its first `limit` rows as tables."""
+    if answer.stream is not None:
+        return answer.stream.schema, answer.stream.tables(limit)
+    return answer.table.schema, [answer.table if limit is None else answer.table.slice(0, limit)]
+
+
+class _Form(Protocol):
+    """A text form of an answer, whose rows may come one table after the other."""
+
+    def head(self) -> Iterator[str]:
+        """What comes before the rows."""
+        ...
+
+    def rows(self, table: Any) -> Iterator[str]:
+        """The next rows."""
+        ...
+
+    def tail(self) -> Iterator[str]:
+        """What comes behind them."""
+        ...
+
+
+def _form(kind: str, verb: str, answer: Answer, facts: Mapping[str, int], schema: Any) -> _Form:
+    """The form `csv`, `json` or `md` of an answer whose main table has this schema."""
+    if kind == "csv":
+        return _Csv(schema)
+    return _Json(verb, answer, facts) if kind == "json" else _Markdown(answer, schema)
+
+
+def _whole(form: _Form, tables: Iterable[Any]) -> Iterator[str]:
+    """The text of an answer, its main rows in `tables`."""
+    yield from form.head()
+    for table in tables:
+        yield from form.rows(table)
+    yield from form.tail()
+
+
+class _Csv:
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+
+    def head(self) -> Iterator[str]:
+        yield csv_header(self._schema)
+
+    def rows(self, table: Any) -> Iterator[str]:
+        return csv_rows(table)
+
+    def tail(self) -> Iterator[str]:
+        return iter(())
 
 
 def write_picture(verb: str, answer: Answer, path: Path) -> None:
@@ -133,30 +178,58 @@ def write_picture(verb: str, answer: Answer, path: Path) -> None:
 
 def to_json(verb: str, answer: Answer, table: Any, facts: Mapping[str, int]) -> str:
     """The envelope of DESIGN 5: version, verb, run, columns with units, rows, notes, and what goes beside them."""
-    head: dict[str, Any] = {
-        "alltrace": ENVELOPE_VERSION,
-        "verb": verb,
-        "run": dict(facts),
-        "columns": [{"name": c.name, "unit": c.unit} for c in answer.columns],
-    }
-    lists: dict[str, Sequence[Any]] = {"rows": _rows(table), "notes": list(answer.notes), **answer.extra}
-    entries = [f" {json_text(name)}: {json_text(value)}" for name, value in head.items()]
-    for name, items in lists.items():
-        # a row a line, so that the output can be read and compared line by line
-        body = ",\n".join(f"  {json_text(item)}" for item in items)
-        entries.append(f" {json_text(name)}: [\n{body}\n ]" if items else f" {json_text(name)}: []")
-    if answer.further:
-        entries.append(f' "further": {{\n{_json_tables(answer)}\n }}')
-    return "{\n" + ",\n".join(entries) + "\n}\n"
+    return "".join(_whole(_Json(verb, answer, facts), [table]))
 
 
-def _json_tables(answer: Answer) -> str:
-    tables = []
-    for name, further in answer.further.items():
-        columns = json_text([{"name": c.name, "unit": c.unit} for c in further.columns])
-        body = ",\n".join(f"   {json_text(row)}" for row in _rows(further.table))
-        tables.append(f'  {json_text(name)}: {{"columns": {columns}, "rows": [\n{body}\n  ]}}')
-    return ",\n".join(tables)
+class _Json:
+    """The envelope; a row a line, so that the output can be read and compared line by line."""
+
+    def __init__(self, verb: str, answer: Answer, facts: Mapping[str, int]) -> None:
+        self._verb = verb
+        self._answer = answer
+        self._facts = facts
+        self._any = False
+
+    def head(self) -> Iterator[str]:
+        head: dict[str, Any] = {
+            "alltrace": ENVELOPE_VERSION,
+            "verb": self._verb,
+            "run": dict(self._facts),
+            "columns": [{"name": c.name, "unit": c.unit} for c in self._answer.columns],
+        }
+        entries = [f" {json_text(name)}: {json_text(value)}" for name, value in head.items()]
+        yield "{\n" + ",\n".join(entries) + ',\n "rows": ['
+
+    def rows(self, table: Any) -> Iterator[str]:
+        for lines in _json_lines([table], "  "):
+            yield f"{',' if self._any else ''}\n{lines}"
+            self._any = True
+
+    def tail(self) -> Iterator[str]:
+        yield "\n ]" if self._any else "]"
+        lists: dict[str, Sequence[Any]] = {"notes": list(self._answer.notes), **self._answer.extra}
+        for name, items in lists.items():
+            body = ",\n".join(f"  {json_text(item)}" for item in items)
+            yield f",\n {json_text(name)}: [\n{body}\n ]" if items else f",\n {json_text(name)}: []"
+        if self._answer.further:
+            comma = ",\n"
+            yield ',\n "further": {\n'
+            for number, (name, further) in enumerate(self._answer.further.items()):
+                columns = json_text([{"name": c.name, "unit": c.unit} for c in further.columns])
+                yield f'{comma if number else ""}  {json_text(name)}: {{"columns": {columns}, "rows": [\n'
+                tables = [further.table] if further.stream is None else further.stream.tables()
+                for place, lines in enumerate(_json_lines(tables, "   ")):
+                    yield f"{comma if place else ''}{lines}"
+                yield "\n  ]}"
+            yield "\n }"
+        yield "\n}\n"
+
+
+def _json_lines(tables: Iterable[Any], indent: str) -> Iterator[str]:
+    """The rows of tables as lines with commas between them, some thousand rows at a time; nothing of tables without rows."""
+    for table in tables:
+        for first in range(0, table.num_rows, _PIECE_ROWS):
+            yield ",\n".join(f"{indent}{json_text(row)}" for row in _rows(table.slice(first, _PIECE_ROWS)))
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:
@@ -170,13 +243,26 @@ def _rows(table: Any) -> list[dict[str, Any]]:
 
 def to_markdown(answer: Answer, table: Any) -> str:
     """A pipe table, and the notes below it."""
-    numeric = [is_number(f) for f in table.schema]
-    lines = ["| " + " | ".join(markdown_text(n) for n in table.column_names) + " |"]
-    lines.append("|" + "|".join("---:" if right else "---" for right in numeric) + "|")
-    lines += ["| " + " | ".join(markdown_text(c) for c in row) + " |" for row in zip(*cells(table), strict=True)]
-    if answer.notes:
-        lines += ["", *(f"- {markdown_text(n)}" for n in answer.notes)]
-    return "\n".join(lines) + "\n"
+    return "".join(_whole(_Markdown(answer, table.schema), [table]))
+
+
+class _Markdown:
+    def __init__(self, answer: Answer, schema: Any) -> None:
+        self._answer = answer
+        self._schema = schema
+
+    def head(self) -> Iterator[str]:
+        yield "| " + " | ".join(markdown_text(n) for n in self._schema.names) + " |\n"
+        yield "|" + "|".join("---:" if is_number(f) else "---" for f in self._schema) + "|\n"
+
+    def rows(self, table: Any) -> Iterator[str]:
+        for first in range(0, table.num_rows, _PIECE_ROWS):
+            for row in zip(*cells(table.slice(first, _PIECE_ROWS)), strict=True):
+                yield "| " + " | ".join(markdown_text(c) for c in row) + " |\n"
+
+    def tail(self) -> Iterator[str]:
+        if self._answer.notes:
+            yield "\n" + "".join(f"- {markdown_text(n)}\n" for n in self._answer.notes)
 
 
 def to_text(answer: Answer, table: Any, cut: int = 0, width: int | None = 0) -> str:
@@ -188,38 +274,96 @@ def to_text(answer: Answer, table: Any, cut: int = 0, width: int | None = 0) -> 
         cut: How many rows are not shown.
         width: Columns of the terminal; None to ask it, 0 for as wide as it takes.
     """
+    lines = _grid(table, _terminal_width() if width is None else width) if table.num_rows or table.num_columns else []
+    return "\n".join([*lines, *_below(answer, cut)]) + "\n"
+
+
+def streamed_text(answer: Answer, stream: RowStream, width: int | None = 0) -> Iterator[str]:
+    """`to_text` with all rows of a stream, whose cells wait in a file until all are known to fit.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    limits = [len(printable(n)) for n in stream.schema.names]
+    try:
+        with tempfile.TemporaryFile(prefix="alltrace-table-") as file:
+            kept = pa.schema([(str(n), pa.string()) for n in range(len(limits))])
+            with pa.ipc.new_stream(file, kept) as writer:
+                for table in stream.tables():
+                    for first in range(0, table.num_rows, _PIECE_ROWS):
+                        columns = _shown(table.slice(first, _PIECE_ROWS))
+                        limits = [max(n, *map(len, column)) for n, column in zip(limits, columns, strict=True)]
+                        writer.write_batch(pa.record_batch([pa.array(c, pa.string()) for c in columns], kept))
+            file.seek(0)
+            lines = _Lines(stream.schema, limits, _terminal_width() if width is None else width)
+            yield "".join(f"{line}\n" for line in lines.head())
+            with pa.ipc.open_stream(file) as reader:
+                for batch in reader:
+                    yield "".join(f"{line}\n" for line in lines.of([column.to_pylist() for column in batch.columns]))
+    except OSError as error:
+        raise InputError(
+            tempfile.gettempdir(),
+            found=f"the rows of the answer cannot be kept there ({error.strerror or error})",
+            advice="make room, set TMPDIR to a folder on a larger disk, or ask for --format csv",
+        ) from error
+    yield "".join(f"{line}\n" for line in _below(answer, 0))
+
+
+def _below(answer: Answer, cut: int) -> list[str]:
+    """What stands below the table of an answer, of which `cut` rows are not shown."""
     lines = []
-    if table.num_rows or table.num_columns:
-        lines += _grid(table, _terminal_width() if width is None else width)
     for name, rows in answer.extra.items():
         if rows:
-            import pyarrow as pa
-
             lines += ["", f"{name}:", *_grid(pa.Table.from_pylist([dict(r) for r in rows]), 0)]
     if cut:
         lines.append(f"... {cut} more rows; --limit shows more or fewer")
     if answer.further:
-        others = (f"{name} ({t.table.num_rows:,} rows)" for name, t in answer.further.items())
+        counts = ((name, t.table.num_rows if t.stream is None else t.stream.head(0)[1]) for name, t in answer.further.items())
+        others = (f"{name} ({count:,} rows)" for name, count in counts)
         lines += ["", f"further tables, for --table: {', '.join(others)}"]
     if answer.notes:
         lines += ["", *(f"note: {printable(n)}" for n in answer.notes)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _grid(table: Any, width: int) -> list[str]:
-    columns = [[printable(c) for c in column] for column in cells(table, grouped=True)]
-    right = [is_number(f) for f in table.schema]
+    columns = _shown(table)
     head = [printable(n) for n in table.column_names]
     limits = [max(len(h), *(len(c) for c in column)) if column else len(h) for h, column in zip(head, columns, strict=True)]
-    limits = [n if right[i] else min(n, _NAME_WIDTH) for i, n in enumerate(limits)]
-    if width:
-        limits = _fitted(limits, right, width)
-    lines = ["  ".join(_cell(h, n, r) for h, n, r in zip(head, limits, right, strict=True)).rstrip()]
-    lines.append("  ".join("-" * n for n in limits))
-    lines += [
-        "  ".join(_cell(c, n, r) for c, n, r in zip(row, limits, right, strict=True)).rstrip() for row in zip(*columns, strict=True)
-    ]
-    return lines
+    lines = _Lines(table.schema, limits, width)
+    return [*lines.head(), *lines.of(columns)]
+
+
+def _shown(table: Any) -> list[list[str]]:
+    """The cells of each column as a table for people has them."""
+    return [[printable(c) for c in column] for column in cells(table, grouped=True)]
+
+
+class _Lines:
+    """The lines of a table for people.
+
+    Args:
+        schema: Its schema.
+        longest: How long the longest cell of each column is, the head among them.
+        width: Columns of the terminal; 0 for as many as it takes.
+    """
+
+    def __init__(self, schema: Any, longest: Sequence[int], width: int) -> None:
+        self._head = [printable(n) for n in schema.names]
+        self._right = [is_number(f) for f in schema]
+        limits = [n if right else min(n, _NAME_WIDTH) for n, right in zip(longest, self._right, strict=True)]
+        self._limits = _fitted(limits, self._right, width) if width else limits
+
+    def head(self) -> list[str]:
+        """The names of the columns, and the line below them."""
+        return [self._line(self._head), "  ".join("-" * n for n in self._limits)]
+
+    def of(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        """The rows of these cells."""
+        return [self._line(row) for row in zip(*columns, strict=True)]
+
+    def _line(self, row: Sequence[str]) -> str:
+        return "  ".join(_cell(c, n, r) for c, n, r in zip(row, self._limits, self._right, strict=True)).rstrip()
 
 
 def _fitted(limits: Sequence[int], right: Sequence[bool], width: int) -> list[int]:
@@ -252,44 +396,88 @@ def markdown_text(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(printable(text), quote=False))
 
 
-def save_table(verb: str, answer: Answer, facts: Mapping[str, int], kind: str, path: Path) -> None:
-    """Write the main table of `answer` to a file, which is whole or not there.
+def save_tables(verb: str, answer: Answer, facts: Mapping[str, int], files: Mapping[str, Path], limit: int | None = None) -> int:
+    """Write the main table of `answer` to files of several forms at once, each whole or not at all; returns its rows.
 
     Args:
         verb: What was asked.
         answer: The answer.
         facts: What the run is.
-        kind: `csv`, `json`, `md` or `parquet`.
-        path: The file.
+        files: A file for each of some forms: `csv`, `json`, `md`, `parquet`.
+        limit: Only so many rows are written; None for all.
 
     Raises:
-        InputError: It cannot be written.
+        InputError: A file cannot be written.
         UsageError: The table cannot be written as Parquet.
     """
-    if kind == "parquet":
-        _write_parquet(answer.table.schema, [answer.table], path)
-    elif kind == "csv":
-        emit(csv_pieces(answer.table.schema, [answer.table]), path)
-    else:
-        emit([to_json(verb, answer, answer.table, facts) if kind == "json" else to_markdown(answer, answer.table)], path)
+    schema, tables = _main_rows(answer, limit)
+    rows = 0
+    with ExitStack() as places:
+        writers = []
+        for kind, path in files.items():
+            place = places.enter_context(_replaced(path))
+            form = None if kind == "parquet" else _form(kind, verb, answer, facts, schema)
+            written = _parquet_file(schema, place) if form is None else _text_file(form, place)
+            writers.append(places.enter_context(_of_file(path, written)))
+        for table in tables:
+            rows += table.num_rows
+            for write in writers:
+                write(table)
+    return rows
 
 
-def _write_parquet(schema: Any, tables: Iterable[Any], path: Path) -> None:
-    """Write tables of one schema, each as a row group."""
-    import pyarrow as pa
+@contextmanager
+def _of_file(path: Path, written: AbstractContextManager[Callable[[Any], None]]) -> Iterator[Callable[[Any], None]]:
+    """What writes tables to a file, whose errors name the file."""
+    with _named(path), written as put:
+
+        def write(table: Any) -> None:
+            with _named(path):
+                put(table)
+
+        yield write
+
+
+@contextmanager
+def _text_file(form: _Form, place: Path) -> Iterator[Callable[[Any], None]]:
+    # a path from a trace may hold bytes that are no UTF-8
+    with place.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        file.writelines(form.head())
+        yield lambda table: file.writelines(form.rows(table))
+        file.writelines(form.tail())
+
+
+@contextmanager
+def _parquet_file(schema: Any, place: Path) -> Iterator[Callable[[Any], None]]:
+    """Writes tables of one schema, as many together as make a row group."""
     import pyarrow.parquet as pq
 
-    def write(place: Path) -> None:
-        remaining = iter(tables)
-        first = next(remaining, schema.empty_table())
-        try:
-            with pq.ParquetWriter(place, schema, compression="zstd", use_dictionary=_worded(first) or False) as writer:
-                for table in chain([first], remaining):
-                    writer.write_table(table, row_group_size=max(1, table.num_rows))
-        except pa.ArrowException as error:
-            raise UsageError(f"the answer cannot be written as Parquet ({error}); expected another --format") from error
+    waiting: list[Any] = []
+    try:
+        with ExitStack() as file:
+            writer: Any = None
 
-    save(path, write)
+            def flush() -> None:
+                nonlocal writer
+                several = len(waiting) > 1  # a group has one dictionary for each column
+                rows = pa.concat_tables(waiting).unify_dictionaries() if several else (waiting or [schema.empty_table()])[0]
+                waiting.clear()
+                if writer is None:
+                    writer = file.enter_context(
+                        pq.ParquetWriter(place, schema, compression="zstd", use_dictionary=_worded(rows) or False)
+                    )
+                writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+
+            def write(table: Any) -> None:
+                waiting.append(table)
+                if sum(t.num_rows for t in waiting) >= _GROUP_ROWS:
+                    flush()
+
+            yield write
+            if waiting or writer is None:
+                flush()
+    except pa.ArrowException as error:
+        raise UsageError(f"the answer cannot be written as Parquet ({error}); expected another --format") from error
 
 
 def _worded(table: Any) -> list[str]:
@@ -335,16 +523,32 @@ def save(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         InputError: The file cannot be written.
     """
-    draft = path
-    try:
+    with _replaced(path) as place, _named(path):
+        write(place)
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """A file to write that replaces `path` at the end of the block, where nothing went wrong in it (see `save`)."""
+    with _named(path):
+        draft = path
         if not path.exists() or path.is_file():  # a pipe behind /dev/stdout has no other name
             path = type(path)(os.path.realpath(path))  # the target of a link is replaced, not the link
             draft = path.with_name(f".{path.name}.tmp")
-        write(draft)
+    try:
+        yield draft
         if draft != path:
-            draft.replace(path)
-    except OSError as error:
-        raise InputError(path, found=f"it cannot be written ({error.strerror or error})") from error
+            with _named(path):
+                draft.replace(path)
     finally:
         if draft != path:
             draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of the file system within the block are a sentence on `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(path, found=f"it cannot be written ({error.strerror or error})") from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from alltrace.recipes.base import Answer
 
@@ -65,15 +66,17 @@ class Folder:
         Raises:
             InputError: A file cannot be written.
         """
-        from alltrace.cli.output import save_table
+        from alltrace.cli.output import save_tables
 
         written = []
         for name, table in answer.all_tables().items():
-            for kind in self.kinds:
-                file = "/".join(_SAFE.sub("_", part) for part in (*([within] if within else []), f"{name}.{kind}"))
-                self._put(file, lambda path, name=name, kind=kind: save_table(verb, answer.only(name), facts, kind, path))
-                columns = [{"name": c.name, "unit": c.unit} for c in table.columns]
-                written.append({"table": name, "file": file, "rows": table.table.num_rows, "columns": columns})
+            files = {k: "/".join(_SAFE.sub("_", p) for p in (*([within] if within else []), f"{name}.{k}")) for k in self.kinds}
+            with ExitStack() as places:
+                # all forms at once: the rows may be there once only
+                paths = {kind: places.enter_context(self._place(file)) for kind, file in files.items()}
+                rows = save_tables(verb, answer.only(name), facts, paths)
+            columns = [{"name": c.name, "unit": c.unit} for c in table.columns]
+            written += [{"table": name, "file": file, "rows": rows, "columns": columns} for file in files.values()]
         return written
 
     def write_text(self, file: str, text: str) -> None:
@@ -82,22 +85,25 @@ class Folder:
         Raises:
             InputError: It cannot be written.
         """
-        self._put(file, lambda path: _replace(path, text))
+        with self._place(file) as path:
+            _replace(path, text)
 
-    def _put(self, file: str, save: Any) -> None:
+    @contextmanager
+    def _place(self, file: str) -> Iterator[Path]:
+        """Where to write a file of the folder; it is uploaded at the end of the block where that is no file of this machine."""
         if self._system is None:
             path = self._local / file
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise InputError(path.parent, found=f"it cannot be made ({error.strerror or error})") from error
-            save(path)
+            yield path
             return
         import tempfile
 
         with tempfile.TemporaryDirectory() as place:
             draft = Path(place) / "draft"
-            save(draft)
+            yield draft
             target = f"{self._root.rstrip('/')}/{file}"
             try:
                 self._system.makedirs(target.rpartition("/")[0], exist_ok=True)

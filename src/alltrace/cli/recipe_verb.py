@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,16 +124,14 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
     )
     check_drawable(recipe.name, recipe.answer_chart(question.options), args)
     run = open_from(args)
-    streaming = folder is None and args.picture is None and getattr(args, "table", None) is None
-    answer = answer_of(run, question, jobs=args.jobs, stream=streaming)
-    if getattr(args, "table", None) is not None:
-        answer = answer.only(args.table)
-    if folder is None:
-        write_answer(verb, answer, run.facts(), args)
-    else:
-        folder.write(verb, answer, run.facts())
-        if args.picture is not None:
-            write_picture(verb, answer, args.picture)
+    with closing(answer_of(run, question, jobs=args.jobs, stream=args.picture is None)) as whole:
+        answer = whole if getattr(args, "table", None) is None else whole.only(args.table)
+        if folder is None:
+            write_answer(verb, answer, run.facts(), args)
+        else:
+            folder.write(verb, answer, run.facts())
+            if args.picture is not None:
+                write_picture(verb, answer, args.picture)
     return EXIT_DONE
 
 

@@ -137,10 +137,22 @@ class Chart(NamedTuple):
 
 
 class AnswerTable(NamedTuple):
-    """A further table of an answer: a `pyarrow.Table` whose columns are those of `columns`, in that order."""
+    """A table of an answer.
+
+    Attributes:
+        table: A `pyarrow.Table` whose columns are those of `columns`, in that order.
+        columns: What the columns mean.
+        stream: Its rows as they are made, of an answer that was asked for as a stream; `table` is then empty. None otherwise.
+    """
 
     table: pa.Table
     columns: tuple[AnswerColumn, ...]
+    stream: RowStream | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no rows."""
+        return self.table.num_rows == 0 if self.stream is None else self.stream.is_empty
 
 
 class Answer(NamedTuple):
@@ -168,7 +180,21 @@ class Answer(NamedTuple):
 
     def all_tables(self) -> dict[str, AnswerTable]:
         """All tables by name, the main one first."""
-        return {self.name: AnswerTable(self.table, self.columns), **self.further}
+        return {self.name: AnswerTable(self.table, self.columns, self.stream), **self.further}
+
+    def read(self) -> Answer:
+        """The same answer with the rows of its streams in its tables."""
+        tables = {
+            name: t if t.stream is None else AnswerTable(t.stream.read_all(), t.columns) for name, t in self.all_tables().items()
+        }
+        main = tables.pop(self.name)
+        return self._replace(table=main.table, stream=None, further=tables)
+
+    def close(self) -> None:
+        """Make no more rows of its streams, and remove their temporary files."""
+        for table in self.all_tables().values():
+            if table.stream is not None:
+                table.stream.close()
 
     def only(self, name: str) -> Answer:
         """The same answer with the table called `name` alone.
@@ -181,7 +207,7 @@ class Answer(NamedTuple):
         tables = self.all_tables()
         if name not in tables:
             raise UsageError.unknown("table of the answer", name, tables)
-        return Answer(tables[name].table, tables[name].columns, self.notes, name=name)
+        return Answer(tables[name].table, tables[name].columns, self.notes, name=name, stream=tables[name].stream)
 
 
 class RunFacts(Protocol):
@@ -300,8 +326,8 @@ class Recipe(ABC):
         ranks: Sequence[StreamedRank],  # noqa: ARG002
         run: RunFacts,  # noqa: ARG002
         options: Mapping[str, Any],  # noqa: ARG002
-    ) -> RowStream | None:
-        """The rows of the answer as they are made, equal to those of `reduce`; None where the answer comes at once only."""
+    ) -> Answer | None:
+        """The answer with its rows as they are made, equal to those of `reduce`; None where it comes at once only."""
         return None
 
     @abstractmethod
@@ -311,3 +337,7 @@ class Recipe(ABC):
     @abstractmethod
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The answer from all ranks' parts, which come sorted by rank; must accept an empty sequence."""
+
+    def streamed(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The answer of `reduce`; large tables may be streams, and `parts` must then last until these are read or closed."""
+        return self.reduce(parts, run, options)

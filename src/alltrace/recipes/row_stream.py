@@ -6,7 +6,7 @@ rows in a temporary folder. Memory holds the rows of one span of all ranks.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +19,7 @@ from alltrace.run.time_slices import PieceRoom, TimeSlices
 from alltrace.trace.scratch import scratch_folder, writing_scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from alltrace.run.store import StoredRank
 
     Ints = NDArray[np.int64]
+    _Reads = Mapping[str, Sequence[str]]
 
 SPAN_ROWS = 1 << 19
 """About so many rows of all ranks are in memory at once."""
@@ -37,6 +38,7 @@ _FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
 _BATCH_ROWS = 1 << 16
 _BLOCK_ROWS = 1 << 12  # what is read at once of a file of sorted rows
 _ROOM_BYTES = 256 << 20
+_LOOKED_UP_ROWS = 1 << 22  # of launched work in memory at once, over all ranks
 _LAST = np.iinfo(np.int64).max
 
 
@@ -117,9 +119,11 @@ class StreamedRank:
         """The rank's tables."""
         return self._narrowed(self._stored)
 
-    def slices(self, tables: Collection[str], room: PieceRoom, rows: Callable[[RankTables], pa.Table]) -> SpanRows:
-        """What `rows` makes of the rank's tables of one span; `tables` names those that it reads."""
-        return _SlicedRank(TimeSlices(self._stored, tables, room), lambda span: rows(self._narrowed(span)))
+    def slices(
+        self, tables: _Reads, room: PieceRoom, rows: Callable[[RankTables], pa.Table], by_call: Collection[str] = ()
+    ) -> SlicedRank:
+        """What `rows` makes of the rank's tables of one span; the others are those of `TimeSlices`."""
+        return SlicedRank(TimeSlices(self._stored, tables, room, by_call), lambda span: rows(self._narrowed(span)))
 
 
 class SpanRows(Protocol):
@@ -136,10 +140,18 @@ class SpanRows(Protocol):
         ...
 
 
-class _SlicedRank:
+class SlicedRank:
+    """The rows of one rank as they are made of the events of a span.
+
+    Args:
+        slices: The events.
+        rows: Makes the rows.
+    """
+
     def __init__(self, slices: TimeSlices, rows: Callable[[RankTables], pa.Table]) -> None:
         self.rank = slices.stored.rank
         self.sampled = slices.sampled
+        self.most_looked_up = slices.most_looked_up
         self._slices = slices
         self._rows = rows
 
@@ -148,16 +160,51 @@ class _SlicedRank:
         return self._rows(self._slices.between(since_ns, until_ns))
 
 
-def sliced_ranks(ranks: Iterable[StreamedRank], tables: Collection[str], rows: Callable[[RankTables], pa.Table]) -> list[SpanRows]:
+def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[RankTables], pa.Table]) -> list[SlicedRank]:
     """The rows of each rank where each comes from one event of `tables`, whose start is the row's.
 
     Args:
         ranks: The ranks.
-        tables: The tables of events that `rows` reads.
+        tables: The tables of events that `rows` reads, with their columns.
         rows: Makes a table from the rank's tables, in which the events of one span are.
     """
     room = PieceRoom(_ROOM_BYTES)
     return [rank.slices(tables, room, rows) for rank in ranks]
+
+
+def merged_by_call(
+    ranks: Iterable[StreamedRank], tables: _Reads, by_call: Collection[str], rows: Callable[[RankTables], pa.Table], order: str
+) -> Generator[list[Part], None, None]:
+    """The rows of all ranks as by `merged`, where each comes from a call, whose start is the row's, and the work that it launched.
+
+    Work is looked up by the correlation ids of the calls of a span. Where these are in no order of time, as good as all work has to
+    be looked through for each span, so ranks of such ids are made whole and go to files first, as by `merged_spilled`.
+
+    Args:
+        ranks: The ranks.
+        tables: The tables of events that `rows` reads, with their columns.
+        by_call: Of these tables those of launched work.
+        rows: Makes a table from the rank's tables, in which the calls of one span and their work are.
+        order: The column of the rows' starts.
+
+    Raises:
+        InputError: A file cannot be read or written.
+    """
+    room = PieceRoom(_ROOM_BYTES)
+    left = _LOOKED_UP_ROWS
+    with ExitStack() as files:
+        folder: Path | None = None
+        made: list[SpanRows] = []
+        for rank in ranks:
+            sliced = rank.slices(tables, room, rows, by_call)
+            looked_up = sliced.most_looked_up()
+            if looked_up <= left:
+                left -= looked_up
+                made.append(sliced)
+                continue
+            folder = folder or files.enter_context(_temporary_folder())
+            made.append(SpilledRows(folder / f"{rank.rank}.arrow", rank.rank, rows(rank.whole()), order))
+        yield from merged(made)
 
 
 class SpilledRows:
@@ -214,8 +261,8 @@ class _SpilledPart(Part):
 
     @property
     def table(self) -> pa.Table:
-        """What `map` returned."""
-        with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file) as reader:
+        """What `map` returned; memory takes the columns that are looked at."""
+        with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
 
 

@@ -237,9 +237,13 @@ class StoredRank:
         wanted, enums = _wanted(TABLES[table], columns)
         return _complete(read_row_group(path, metadata, group, wanted, enums), TABLES[table].arrow_schema(wanted))
 
+    def bounds(self, table: str, group: int, column: str) -> tuple[int | None, int | None]:
+        """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None where it does not tell."""
+        return _bounds_of(self._file(table)[1].row_group(group), column)
+
     def constant(self, table: str, group: int, column: str) -> int | None:
         """The value that a column of whole numbers has in every row of one of `pieces`; None where they differ or are not told."""
-        low, high = _bounds_of(self._file(table)[1].row_group(group), column)
+        low, high = self.bounds(table, group, column)
         return low if low == high else None
 
     def pieces_of_devices(self, table: str, devices: Collection[int]) -> list[int]:

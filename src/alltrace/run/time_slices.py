@@ -1,23 +1,44 @@
-"""A rank's tables, one span of time after the other: only the row groups that reach into a span are read for it."""
+"""A rank's tables, one span of time after the other: only the row groups that reach into a span are read for it.
+
+GPU work that is looked up by its calls comes with the span of the calls: its row groups are found by the correlation ids in them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from alltrace.trace.arrays import integers
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from alltrace.run.store import Piece, StoredRank
 
+    Ints = NDArray[np.int64]
+    _Key = tuple[str, int, tuple[str, ...]]
+
 _SAMPLE_ROWS = 4096
+_LEAST_SHARE = 0.25
+_CALLS = "api"
+_ID = "correlation"
+NO_ID = -1
+"""Stands for a correlation id that is null."""
+
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+class _Bounds(NamedTuple):
+    """Of each piece of a table its least and greatest correlation id, and its rows; int64."""
+
+    low: Ints
+    high: Ints
+    rows: Ints
 
 
 class PieceRoom:
@@ -32,29 +53,62 @@ class TimeSlices:
 
     Args:
         rank: The rank.
-        tables: The tables of events that are asked for.
+        tables: The tables of events that are asked for, with their columns.
         room: Shared by all ranks that are read side by side.
+        by_call: Of these tables those whose rows come with the rows of `api` that have their correlation ids, whenever they start.
     """
 
-    def __init__(self, rank: StoredRank, tables: Collection[str], room: PieceRoom) -> None:
+    def __init__(
+        self, rank: StoredRank, tables: Mapping[str, Sequence[str]], room: PieceRoom, by_call: Collection[str] = ()
+    ) -> None:
         self.stored = rank
+        self.by_call = by_call
         self._tables = tables
         self._room = room
-        self._waiting: dict[tuple[str, int, tuple[str, ...]], Any] = {}
+        self._waiting: dict[_Key, Any] = {}
+        self._looked_up: dict[str, list[_Key]] = {}  # of a table by call: what waits since the span before
+        self._ids: dict[str, _Bounds] = {}
         self._dictionaries: dict[tuple[str, tuple[str, ...] | None], Any] = {}
 
-    def sampled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def sampled(self) -> tuple[Ints, Ints]:
         """About the start of every 4096th event, int64 ns in no order, and how many events each stands for.
 
-        Events whose file does not say when they start have none.
+        Events whose file does not say when they start have none. Calls stand for the events that come with them, of which there may
+        be fewer, and for a quarter of themselves at least, as they take memory too.
         """
         starts, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for piece in (piece for table in self._tables for piece in self.stored.pieces(table)):
-            if piece.start_ns is not None and piece.last_start_ns is not None:
-                count = -(-piece.rows // _SAMPLE_ROWS)
-                starts.append(piece.start_ns + (piece.last_start_ns - piece.start_ns) // count * np.arange(count))
-                rows.append(np.full(count, piece.rows // count))
+        for table in (t for t in self._tables if t not in self.by_call):
+            share = self._share() if table == _CALLS and self.by_call else 1.0
+            for piece in self.stored.pieces(table):
+                if piece.start_ns is not None and piece.last_start_ns is not None:
+                    count = -(-piece.rows // _SAMPLE_ROWS)
+                    starts.append(piece.start_ns + (piece.last_start_ns - piece.start_ns) // count * np.arange(count))
+                    rows.append(np.full(count, int(piece.rows * share) // count))
         return np.concatenate(starts), np.concatenate(rows)
+
+    def _share(self) -> float:
+        """How much of an event each call stands for."""
+        calls, work = (sum(p.rows for table in of for p in self.stored.pieces(table)) for of in ([_CALLS], self.by_call))
+        return max(_LEAST_SHARE, min(1.0, work / calls)) if calls else 1.0
+
+    def most_looked_up(self) -> int:
+        """How many rows of the tables by call have to be looked through at most for the calls of one row group.
+
+        Few where correlation ids ascend as time goes by, which is what profilers count; all where they are in no order.
+        """
+        calls = self._bounds(_CALLS)
+        most = np.zeros(len(calls.low), np.int64)
+        for table in self.by_call:
+            work = self._bounds(table)
+            total = np.concatenate(([0], np.cumsum(work.rows[np.argsort(work.low, kind="stable")])))
+            before = np.concatenate(([0], np.cumsum(work.rows[np.argsort(work.high, kind="stable")])))
+            begun = total[np.searchsorted(np.sort(work.low), calls.high, "right")]
+            most += begun - before[np.searchsorted(np.sort(work.high), calls.low, "left")]
+        return int(most.max(initial=0))
+
+    def read(self, table: str, columns: Sequence[str]) -> list[str]:
+        """The columns that are asked for of a table all in all, and `columns`."""
+        return list(dict.fromkeys((*self._tables.get(table, ()), *columns)))
 
     def between(self, since_ns: int | None, until_ns: int | None) -> TimeSlice:
         """The rank's tables with the events that start from `since_ns` until before `until_ns`; spans are asked for in order.
@@ -76,9 +130,37 @@ class TimeSlices:
             if rows is None:
                 rows = self.stored.piece(table, piece.group, wanted)
             self._wait(key, rows, last=until_ns is None or (piece.last_start_ns is not None and piece.last_start_ns < until_ns))
-            found.append(rows.filter(_inside(rows.column(order), since_ns, until_ns)))
+            found.append(_rows_at(rows, np.flatnonzero(_inside(rows.column(order), since_ns, until_ns))))
         whole = pa.concat_tables(found[1:] or found)
         return whole.select(list(columns)).unify_dictionaries()
+
+    def of_calls(self, table: str, columns: Sequence[str], ids: Ints) -> Any:
+        """The rows of a table that have one of some correlation ids, in the order of the table, and perhaps others.
+
+        Args:
+            table: The table.
+            columns: The columns wanted.
+            ids: The ids, ascending.
+        """
+        wanted = tuple(dict.fromkeys((*columns, _ID)))
+        found = [TABLES[table].arrow_schema(wanted).empty_table()]
+        used: list[_Key] = []
+        bounds = self._bounds(table)
+        some = np.searchsorted(ids, bounds.high, "right") > np.searchsorted(ids, bounds.low, "left")
+        for number in np.flatnonzero(some) if len(ids) else ():
+            key = (table, self.stored.pieces(table)[number].group, wanted)
+            rows = self._waiting.get(key)
+            if rows is None:
+                rows = self.stored.piece(*key)
+            # the calls of a row group lie together, so that the next span is likely to ask for it again
+            self._wait(key, rows, last=False)
+            used.append(key)
+            own = integers(rows.column(_ID), NO_ID)
+            found.append(_rows_at(rows, np.flatnonzero((own >= ids[0]) & (own <= ids[-1]))))
+        for key in set(self._looked_up.get(table, ())) - set(used):
+            self._let_go(key)
+        self._looked_up[table] = used
+        return pa.concat_tables(found[1:] or found).select(list(columns)).unify_dictionaries()
 
     def dictionary(self, table: str, columns: Sequence[str] | None) -> Any:
         """A table that is no table of events, read once."""
@@ -87,14 +169,30 @@ class TimeSlices:
             self._dictionaries[key] = self.stored.table(table, columns)
         return self._dictionaries[key]
 
-    def _wait(self, key: tuple[str, int, tuple[str, ...]], rows: Any, *, last: bool) -> None:
+    def _wait(self, key: _Key, rows: Any, *, last: bool) -> None:
         """Hold a row group for the next span, where there is room, until the span that is the last to need it."""
         if last:
-            if self._waiting.pop(key, None) is not None:
-                self._room.free_bytes += rows.nbytes
+            self._let_go(key)
         elif key not in self._waiting and rows.nbytes <= self._room.free_bytes:
             self._room.free_bytes -= rows.nbytes
             self._waiting[key] = rows
+
+    def _let_go(self, key: _Key) -> None:
+        rows = self._waiting.pop(key, None)
+        if rows is not None:
+            self._room.free_bytes += rows.nbytes
+
+    def _bounds(self, table: str) -> _Bounds:
+        """The correlation ids of the pieces of a table; all ids where the file does not tell."""
+        if table not in self._ids:
+            pieces = self.stored.pieces(table)
+            told = [self.stored.bounds(table, piece.group, _ID) for piece in pieces]
+            self._ids[table] = _Bounds(
+                np.array([_LEAST if low is None else low for low, _ in told], np.int64),
+                np.array([_MOST if high is None else high for _, high in told], np.int64),
+                np.array([piece.rows for piece in pieces], np.int64),
+            )
+        return self._ids[table]
 
 
 class TimeSlice:
@@ -105,6 +203,7 @@ class TimeSlice:
         self.host = slices.stored.host
         self._slices = slices
         self._span = (since_ns, until_ns)
+        self._called: Any = None
 
     def has(self, table: str) -> bool:
         """Whether the rank has rows of the canonical `table`, at any time."""
@@ -114,7 +213,23 @@ class TimeSlice:
         """The rows of the canonical `table` that start in the span; a dictionary is whole (see `RankTables.table`)."""
         if table in DICTIONARIES or TABLES[table].order is None:
             return self._slices.dictionary(table, columns)
-        return self._slices.events(table, TABLES[table].column_names if columns is None else columns, *self._span)
+        wanted = TABLES[table].column_names if columns is None else columns
+        if table in self._slices.by_call:
+            return self._slices.of_calls(table, wanted, self._ids())
+        if table == _CALLS and self._slices.by_call:
+            return self._calls(wanted).select(list(wanted))
+        return self._slices.events(table, wanted, *self._span)
+
+    def _ids(self) -> Ints:
+        """The correlation ids of the calls, ascending."""
+        ids = integers(self._calls([_ID]).column(_ID), NO_ID)
+        return np.sort(ids) if (ids[1:] < ids[:-1]).any() else ids
+
+    def _calls(self, columns: Sequence[str]) -> Any:
+        """The calls with some columns and perhaps others, read once for the ids and for who asks."""
+        if self._called is None or not set(columns) <= set(self._called.column_names):
+            self._called = self._slices.events(_CALLS, self._slices.read(_CALLS, columns), *self._span)
+        return self._called
 
     def gpu_samples(self, columns: Sequence[str]) -> Any:
         """The samples of the rank's GPUs, of any time (see `RankTables.gpu_samples`)."""
@@ -133,6 +248,13 @@ class TimeSlice:
         return self._slices.stored.name_table()
 
 
+def _rows_at(table: Any, rows: Ints) -> Any:
+    """Some rows of a table, ascending; nothing is copied where they follow each other."""
+    if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
+        return table.slice(int(rows[0]) if len(rows) else 0, len(rows))
+    return table.take(pa.array(rows))
+
+
 def _reaches(piece: Piece, since_ns: int | None, until_ns: int | None) -> bool:
     """Whether a row group may have rows that start in the span."""
     if piece.start_ns is None or piece.last_start_ns is None:
@@ -140,11 +262,15 @@ def _reaches(piece: Piece, since_ns: int | None, until_ns: int | None) -> bool:
     return (until_ns is None or piece.start_ns < until_ns) and (since_ns is None or piece.last_start_ns >= since_ns)
 
 
-def _inside(starts: Any, since_ns: int | None, until_ns: int | None) -> Any:
-    """Which starts lie in the span, as an Arrow array of booleans without nulls."""
-    inside = pc.is_valid(starts) if until_ns is not None else pc.or_(pc.is_valid(starts), pc.is_null(starts))
+def _inside(starts: Any, since_ns: int | None, until_ns: int | None) -> NDArray[np.bool_]:
+    """Which starts lie in the span; one that is null, in the span without an end."""
+    time = integers(starts)
+    inside = np.ones(len(time), np.bool_)
     if since_ns is not None:
-        inside = pc.and_(inside, pc.fill_null(pc.greater_equal(starts, since_ns), until_ns is None))
+        inside &= time >= since_ns
     if until_ns is not None:
-        inside = pc.and_(inside, pc.fill_null(pc.less(starts, until_ns), False))
+        inside &= time < until_ns
+    if starts.null_count:
+        null = starts.is_null().to_numpy()
+        inside = inside & ~null if until_ns is not None else inside | null
     return inside

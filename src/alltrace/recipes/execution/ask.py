@@ -60,7 +60,7 @@ def ask(
         skip_warmup: Leave out warm-up steps, and what lies outside of steps.
         jobs: The most processes; None lets the number of rows decide.
         progress: Called with the number of ranks done.
-        stream: Whether the rows may come as `Answer.stream`, in place of `Answer.table`; only some recipes have one.
+        stream: Whether rows may come as the `stream` of a table, in place of the table; only some recipes have one.
 
     Raises:
         UsageError: There is no such recipe, option, rank or step, or a required option is missing.
@@ -131,12 +131,10 @@ def answer_of(
     able = able_ranks(asked, run, chosen, given)
     reached = [r for r in able if window is None or r.rank in window.ranks]
     told = asked.prepared(given, facts)
-    rows = asked.stream(_streamed(run, reached, window), facts, told) if stream and not _remote() else None
-    if rows is None:
+    answer = asked.stream(_streamed(run, reached, window), facts, told) if stream and not _remote() else None
+    if answer is None:
         with PartFiles() as files:
             answer = asked.reduce(_map(run, asked, told, reached, window, jobs, progress, files), facts, told)
-    else:
-        answer = Answer(rows.schema.empty_table(), asked.answer_columns(given), stream=rows)
     chart = answer.chart or asked.answer_chart(given)
     return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer)), chart=chart)
 
@@ -150,8 +148,7 @@ def answer_notes(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapp
     missing = notes_on_missing(recipe, run, chosen, options)
     if not able_ranks(recipe, run, chosen, options):
         return tuple(missing)
-    streamed = answer.stream is not None and not answer.stream.is_empty
-    silent = not answer.notes and not streamed and not any(t.table.num_rows for t in answer.all_tables().values())
+    silent = not answer.notes and all(table.is_empty for table in answer.all_tables().values())
     return (*missing, *answer.notes, *([note_on_empty(recipe)] if silent else []))
 
 

@@ -81,6 +81,7 @@ def each_reply(
     ranks: Sequence[int] | None = None,
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
+    stream: bool = False,
 ) -> Iterator[tuple[int, Reply]]:
     """The answers to `questions` one after the other; none is made before the last was taken.
 
@@ -90,6 +91,7 @@ def each_reply(
         ranks: The ranks to ask; None for all.
         jobs: The most processes; None lets the number of rows decide.
         progress: Called with the number of ranks done.
+        stream: Whether large tables may be streams, which can be read until the next reply is asked for.
 
     Yields:
         The number of a question and its reply, each question once, in any order. A recipe that no rank can answer, whose options
@@ -139,18 +141,26 @@ def each_reply(
         for question in sorted(asked, key=lambda q: (not parts.has_objects(q.number), q.number)):
             if not parts.has_objects(question.number):
                 facts.memo.clear()
-            yield question.number, _reduce(run, facts, question, parts.take(question.number), chosen, notes)
+            yield question.number, _reduce(run, facts, question, parts.take(question.number), chosen, notes, stream=stream)
 
 
 def _reduce(
-    run: Run, facts: RunFacts, question: _Question, parts: Sequence[Part | str], chosen: Sequence[Rank], notes: Sequence[str]
+    run: Run,
+    facts: RunFacts,
+    question: _Question,
+    parts: Sequence[Part | str],
+    chosen: Sequence[Rank],
+    notes: Sequence[str],
+    *,
+    stream: bool,
 ) -> Reply:
     recipe = question.recipe
     failed = next((p for p in parts if isinstance(p, str)), None)
     if failed is not None:
         return Reply(recipe, None, failed)
     try:
-        answer = recipe.reduce([p for p in parts if isinstance(p, Part)], facts, question.options)
+        made = recipe.streamed if stream else recipe.reduce
+        answer = made([p for p in parts if isinstance(p, Part)], facts, question.options)
     except AlltraceError as error:
         return Reply(recipe, None, str(error))
     said = answer_notes(recipe, run, chosen, question.given, answer)

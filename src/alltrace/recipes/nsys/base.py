@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -14,11 +15,14 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, filtered, given_filters
+from alltrace.recipes.row_stream import RowStream
 from alltrace.recipes.sql_recipe import SqlRecipe, id_table
 from alltrace.recipes.stats.base import round_half_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
+
+    _Columns = Mapping[str, Any]
 
 CellKind = Literal[
     "text",
@@ -131,13 +135,12 @@ class NsysRecipe(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The tables from all ranks' parts."""
-        some = [part for part in parts if part.table.num_rows]
-        answer = self.combine(some, run, options)
-        filters = given_filters(options)
-        if parts and filters and not any(t.table.num_rows for t in answer.all_tables().values()):
-            note = f"nothing passes {filters}, so there is nothing to answer"
-            answer = answer._replace(notes=(*answer.notes, note))
-        return answer
+        return self.streamed(parts, run, options).read()
+
+    def streamed(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The tables from all ranks' parts; what was given piece by piece is a stream."""
+        answer = self.combine([part for part in parts if part.table.num_rows], run, options)
+        return with_filters_told(answer, options) if parts else answer
 
     @abstractmethod
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
@@ -145,19 +148,30 @@ class NsysRecipe(Recipe):
 
     @abstractmethod
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The answer from the parts that have rows; must accept an empty sequence."""
+        """The answer from the parts that have rows; must accept an empty sequence.
 
-    def answer(self, tables: Mapping[str, Mapping[str, Any] | Iterator[Mapping[str, Any]]], notes: Sequence[str] = ()) -> Answer:
+        A table that is a stream looks at the parts as it is read.
+        """
+
+    def answer(self, tables: Mapping[str, _Columns | Generator[_Columns, None, None]], notes: Sequence[str] = ()) -> Answer:
         """The answer made of columns by title, for each of `results`; a table that is not given is empty.
 
-        What has a row for each event of all ranks is given piece by piece.
+        What has a row for each event of all ranks is given piece by piece, and is a stream.
         """
         made = {}
         for name, cells in self.results.items():
             given = tables.get(name, {})
-            made[name] = result_table(cells, given) if isinstance(given, Mapping) else _stacked_table(cells, given)
+            made[name] = result_table(cells, given) if isinstance(given, Mapping) else _stream(cells, given)
         (name, main), *others = made.items()
-        return Answer(main.table, main.columns, tuple(notes), further=dict(others), name=name)
+        return Answer(main.table, main.columns, tuple(notes), further=dict(others), name=name, stream=main.stream)
+
+
+def with_filters_told(answer: Answer, options: Mapping[str, Any]) -> Answer:
+    """The answer, with a note where it is empty because nothing passes the filters among the options."""
+    filters = given_filters(options)
+    if not filters or not all(table.is_empty for table in answer.all_tables().values()):
+        return answer
+    return answer._replace(notes=(*answer.notes, f"nothing passes {filters}, so there is nothing to answer"))
 
 
 def filtered_input(options: Mapping[str, Any]) -> str | None:
@@ -202,11 +216,15 @@ def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTab
     return AnswerTable(pa.table(arrays, schema=schema), tuple(cell.answer_column() for cell in cells))
 
 
-def _stacked_table(cells: Sequence[Cell], pieces: Iterator[Mapping[str, Any]]) -> AnswerTable:
-    from alltrace.recipes.analysis.spilled_table import shelved
+def _stream(cells: Sequence[Cell], pieces: Generator[_Columns, None, None]) -> AnswerTable:
+    empty = result_table(cells, {})
+    return empty._replace(stream=RowStream(_made(cells, pieces), empty.table))
 
-    whole = shelved(result_table(cells, piece).table for piece in pieces)
-    return AnswerTable(whole, tuple(cell.answer_column() for cell in cells))
+
+def _made(cells: Sequence[Cell], pieces: Generator[_Columns, None, None]) -> Generator[Any, None, None]:
+    with closing(pieces):
+        for piece in pieces:
+            yield result_table(cells, piece).table
 
 
 def _typed(cell: Cell, values: Any) -> Any:

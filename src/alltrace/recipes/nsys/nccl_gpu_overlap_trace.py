@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,17 +11,19 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Chart, Option
-from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns
+from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns, with_filters_told
+from alltrace.recipes.row_stream import spilled_parts
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, concurrency, merge, overlap_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+    from alltrace.recipes.row_stream import StreamedRank
 
     Ints = NDArray[np.int64]
 
@@ -86,8 +89,19 @@ class NcclGpuOverlapTrace(NsysRecipe):
         )  # fmt: skip
         return found.take(pc.sort_indices(found, [("Start", "ascending"), ("End", "ascending")]))
 
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The same; the kernels of each rank wait in a file until the sums over all are made."""
+        with ExitStack() as files:
+            parts = files.enter_context(spilled_parts((rank.rank, self.map(rank.whole(), options)) for rank in ranks))
+            answer = self._answered([part for part in parts if part.table.num_rows], run, files)
+            return with_filters_told(answer, options) if ranks else answer
+
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The kernels by name over all ranks, and each."""
+        return self._answered(parts, run, ExitStack())
+
+    def _answered(self, parts: Sequence[Part], run: RunFacts, files: ExitStack) -> Answer:
+        """The answer; its stream takes over `files`, which hold the parts."""
         if not parts:
             return self.answer({})
         # part by part, because there is a row for each kernel of all ranks
@@ -108,21 +122,22 @@ class NcclGpuOverlapTrace(NsysRecipe):
         table = pa.table(grouped)
         table = table.take(pc.sort_indices(table, [("Name", "ascending")]))
 
-        def each() -> Iterator[Mapping[str, Any]]:
-            for part, number in zip(parts, own, strict=True):
-                codes, columns, _ = _named(part, run)
-                whole = part.table
-                yield {
-                    "Name": pa.DictionaryArray.from_arrays(pa.array(number[codes]), names),
-                    **{c: whole.column(c) for c in ("Start", "End", "PID", "DeviceID")},
-                    **{c.title: _percent(columns[c.title], columns["took"]) for c in _OVERLAPS},
-                    "Rank": np.full(len(codes), part.rank, np.int64),
-                }
+        def each(held: ExitStack) -> Generator[Mapping[str, Any], None, None]:
+            with held:
+                for part, number in zip(parts, own, strict=True):
+                    codes, columns, _ = _named(part, run)
+                    whole = part.table
+                    yield {
+                        "Name": pa.DictionaryArray.from_arrays(pa.array(number[codes]), names),
+                        **{c: whole.column(c) for c in ("Start", "End", "PID", "DeviceID")},
+                        **{c.title: _percent(columns[c.title], columns["took"]) for c in _OVERLAPS},
+                        "Rank": np.full(len(codes), part.rank, np.int64),
+                    }
 
         return self.answer(
             {
                 "grouped_trace": {n: table.column(n) for n in table.column_names},
-                "rank_trace": each(),
+                "rank_trace": each(files.pop_all()),
                 "files": file_columns(parts, run),
             }
         )

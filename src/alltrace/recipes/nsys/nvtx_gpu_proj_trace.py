@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from alltrace.recipes.base import Chart, Part
-from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
+from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files, with_filters_told
 from alltrace.recipes.nsys.filters import NVTX
 from alltrace.recipes.stats.nvtx_gpu_proj_trace import RECIPE as REPORT
 from alltrace.recipes.stats.nvtx_gpu_proj_trace import outside_row, outside_rows, trace_columns
 from alltrace.recipes.stats.nvtx_stack import number_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from alltrace.recipes.base import Answer, RankTables, RunFacts
     from alltrace.recipes.nsys.base import CellKind
+    from alltrace.recipes.row_stream import StreamedRank
 
 _KINDS: dict[str, CellKind] = {"time": "ns", "int": "int", "text": "text"}
 
@@ -45,13 +46,17 @@ class NvtxGpuProjTrace(NsysRecipe):
         """The projected ranges of the rank."""
         return REPORT.map(rank, {"by_rank": False})
 
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+        """The same, one rank after the other."""
+        parts = (Part(rank.rank, self.map(rank.whole(), options)) for rank in ranks)
+        answer = self.answer({"trace": self._pieces(parts, run)})
+        return with_filters_told(answer, options) if ranks else answer
+
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges of each rank by number, behind its work outside of ranges."""
-        if not parts:
-            return self.answer({})
         return self.answer({"trace": self._pieces(parts, run)})
 
-    def _pieces(self, parts: Sequence[Part], run: RunFacts) -> Iterator[Mapping[str, Any]]:
+    def _pieces(self, parts: Iterable[Part], run: RunFacts) -> Generator[Mapping[str, Any], None, None]:
         """The rows of one rank after the other."""
         called = files(run)
         titles = [cell.title for cell in self.results["trace"][:-1]]

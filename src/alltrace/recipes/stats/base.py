@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import COUNT, group
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
-from alltrace.recipes.row_stream import RowStream, merged, merged_spilled, sliced_ranks
+from alltrace.recipes.row_stream import RowStream, merged, merged_by_call, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import SqlRecipe
 
 if TYPE_CHECKING:
@@ -148,6 +148,11 @@ class StatsReport(Recipe):
         table = pa.table(arrays, schema=pa.schema(fields))
         return Answer(table, tuple(cell.answer_column() for cell in cells), tuple(notes))
 
+    def as_made(self, tables: Generator[Any, None, None], options: Mapping[str, Any]) -> Answer:
+        """The answer whose rows are those of `tables`, each the table of an `answer`."""
+        empty = self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
+        return empty._replace(stream=RowStream(tables, empty.table))
+
 
 class SumReport(StatsReport, SqlRecipe):
     """A report with a row of statistics per name.
@@ -239,18 +244,23 @@ class TraceReport(StatsReport):
     A subclass says what the rows of one rank are (`rows`).
 
     Attributes:
+        by_call: Of `tables` those of launched work, where a row is a call of `api` and what it launched; the start is the call's.
         order: Title of the column the rows are ordered by; rows with equal starts stay in the order of `rows`, lower ranks first.
         height: Title of the column that a picture shows over it.
         called: Title of the column that a picture has a colour for each value of.
     """
 
     on_one_clock: ClassVar[bool] = True
+    by_call: ClassVar[tuple[str, ...]] = ()
     order: ClassVar[str] = "Start"
     height: ClassVar[str] = "Duration"
     called: ClassVar[str] = "Name"
 
     def is_event_wise(self, options: Mapping[str, Any]) -> bool:
-        """Whether each row comes from one event of `tables` with the row's start, so that `rows` holds for any span of time."""
+        """Whether each row comes from one event of `tables` with the row's start, and of `by_call` what it launched.
+
+        Then `rows` holds for any span of time.
+        """
         return True
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
@@ -266,18 +276,20 @@ class TraceReport(StatsReport):
         """The rows of one rank."""
         return self.rows(rank, options)
 
-    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> RowStream:
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All rows, in the order of their starts, one span of time after the other."""
-        return RowStream(self._spans(ranks, run, options), self.reduce([], run, options).table)
+        return self.as_made(self._spans(ranks, run, options), options)
 
     def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Generator[Any, None, None]:
         def rows(tables: RankTables) -> Any:
             return self.map(tables, options)
 
-        if self.is_event_wise(options):
-            spans = merged(sliced_ranks(ranks, self.reads(options), rows))
-        else:
+        if not self.is_event_wise(options):
             spans = merged_spilled(((rank.rank, rows(rank.whole())) for rank in ranks), self.order)
+        elif self.by_call:
+            spans = merged_by_call(ranks, self.reads(options), self.by_call, rows, self.order)
+        else:
+            spans = merged(sliced_ranks(ranks, self.reads(options), rows))
         for parts in spans:
             yield self.reduce(parts, run, options).table
 

@@ -13,6 +13,8 @@ from alltrace.recipes.stats.cuda import column, kernel_columns, launches, look_u
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from alltrace.recipes.base import RankTables
 
 KERNEL_TABLE = ("start", "end", "process", "device", "correlation", "name", "short_name", "mangled_name")
@@ -35,7 +37,7 @@ def executions(rank: RankTables, options: Mapping[str, Any], more: Sequence[str]
     wanted = ["start", "end", "process", "device", "correlation", *kernel_columns(options), *more]
     kernels, api = (_ended(rank.table(t, columns)) for t, columns in (("kernels", list(dict.fromkeys(wanted))), ("api", API_TABLE)))
     kernel, call = launches(kernels, api)
-    kernels, api = kernels.take(pa.array(kernel)), api.take(pa.array(call))
+    kernels, api = _taken(kernels, kernel), _taken(api, call)
     api_start, api_end = column(api, "start").to_numpy(), column(api, "end").to_numpy()
     start, end = column(kernels, "start").to_numpy(), column(kernels, "end").to_numpy()
     queue = start - api_end
@@ -54,6 +56,13 @@ def executions(rank: RankTables, options: Mapping[str, Any], more: Sequence[str]
         }
     )
     return kernels, phases
+
+
+def _taken(table: Any, rows: NDArray[np.int64]) -> Any:
+    """The rows of a table in another order, or itself where these are all of them as they are."""
+    if len(rows) == table.num_rows and (rows == np.arange(len(rows))).all():
+        return table
+    return table.take(pa.array(rows))
 
 
 def _ended(events: Any) -> Any:

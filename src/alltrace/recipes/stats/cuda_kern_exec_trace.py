@@ -27,6 +27,7 @@ class CudaKernExecTrace(TraceReport):
     tables: ClassVar = {"kernels": (*KERNEL_TABLE, *_DIMS), "api": API_TABLE}
     requires = ("kernels", "api")
     options = KERNEL_OPTIONS
+    by_call = ("kernels",)
     order = "API Start"
     height = "Total Dur"
     called = "API Function"
@@ -48,8 +49,8 @@ class CudaKernExecTrace(TraceReport):
     )
 
     def is_event_wise(self, options: Mapping[str, Any]) -> bool:
-        """A row is a call and a kernel."""
-        return False
+        """A row is a call and its kernel, but for the range around the call."""
+        return not options.get("nvtx_name")
 
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The kernels of one rank."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Chart, Part
-from alltrace.recipes.row_stream import RowStream, merged_spilled, spilled_parts
+from alltrace.recipes.row_stream import merged_spilled, spilled_parts
 from alltrace.recipes.stats.base import RANK_CELL, Cell, stack
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
@@ -53,9 +53,9 @@ class NvtxGpuProjTrace(ProjectionReport):
     )
     chart = Chart("scatter", "Projected Start (ns)", ("Projected Duration (ns)",), "Name")
 
-    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> RowStream:
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges by number, behind the work outside of ranges, some numbers after the other."""
-        return RowStream(self._spans(ranks, run, options), self.reduce([], run, options).table)
+        return self.as_made(self._spans(ranks, run, options), options)
 
     def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Generator[Any, None, None]:
         with spilled_parts((rank.rank, self.map(rank.whole(), options)) for rank in ranks) as parts:
@@ -63,10 +63,14 @@ class NvtxGpuProjTrace(ProjectionReport):
             yield self.answer(
                 {cell.title: [row.get(cell.title) for row in first] for cell in self.answer_cells(options)}, options
             ).table
-            inside = (Part(part.rank, _inside(part.table)) for part in parts)
-            numberings = number_ranges(inside, run, "source_row")
-            rows = ((part.rank, _rows(part, by, run)) for part, by in zip(parts, numberings, strict=True))
-            for spans in merged_spilled(rows, "RangeId"):
+            inside = [part for part in parts if _inside(part.table).num_rows]
+            numberings = number_ranges((Part(part.rank, _inside(part.table)) for part in inside), run, "source_row")
+            rows = ((part.rank, _rows(part, by, run)) for part, by in zip(inside, numberings, strict=True))
+            if _follow(inside, numberings):
+                in_order: Iterable[list[Part]] = ([Part(rank, table)] for rank, table in rows)
+            else:
+                in_order = merged_spilled(rows, "RangeId")
+            for spans in in_order:
                 if columns := _in_order([part.table for part in spans]):
                     yield self.answer(columns, options).table
 
@@ -91,8 +95,19 @@ def _outside(alone: Sequence[tuple[int, Any]], options: Mapping[str, Any]) -> li
 
 
 def _inside(table: Any) -> Any:
-    """The rows of a part that stand for ranges."""
-    return pc.filter(table, pc.is_valid(table.column("start")))
+    """The rows of a part that stand for ranges; that of the work outside is its last."""
+    return table.slice(0, table.num_rows - outside_rows(table).num_rows)
+
+
+def _follow(parts: Iterable[Part], numberings: Iterable[Numbering]) -> bool:
+    """Whether each rank's ranges have numbers behind those of the rank before: no two ranks are of one report."""
+    last = None
+    for part, numbering in zip(parts, numberings, strict=True):
+        number = numbering.numbers(_inside(part.table).column("source_row"))
+        if last is not None and int(number.min()) < last:
+            return False
+        last = int(number.max())
+    return True
 
 
 def _rows(part: Part, numbering: Numbering, run: RunFacts) -> Any:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.nvtx_projection import Line, Spans, close_ends
 from alltrace.recipes.base import Chart, Part
-from alltrace.recipes.row_stream import RowStream, merged_spilled, spilled_parts
+from alltrace.recipes.row_stream import merged_spilled, spilled_parts
 from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport, stack, with_rank
 from alltrace.recipes.stats.nvtx import is_kind, range_labels
 from alltrace.recipes.stats.nvtx_stack import children, levels, name_tree, number_ranges, pids_and_tids, stacks
@@ -85,10 +85,10 @@ class NvtxPushpopTrace(StatsReport):
                 "source_row": ranges.column("source_row"),
             })  # fmt: skip
 
-    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> RowStream:
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges, in the order of their starts, one span of time after the other."""
         tables = (self._in_order(parts, options).table for parts in merged_spilled(self._made(ranks, run, options), "Start"))
-        return RowStream(tables, self._in_order([], options).table)
+        return self.as_made(tables, options)
 
     def _made(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
         with spilled_parts((rank.rank, self.map(rank.whole(), options)) for rank in ranks) as parts:
