@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.collecting import in_pieces
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, statistics
 from alltrace.recipes.analysis.launch_matching import CALLS, Launches, match_launches
-from alltrace.recipes.analysis.merged_distributions import stacked
 from alltrace.recipes.analysis.nvtx_projection import Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.base import Chart
 from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
@@ -249,7 +248,7 @@ def _statistics(tables: Sequence[Any], groups: Sequence[Ints], number: int) -> A
             counts.append(integers(pc.list_flatten(rows.column(COUNT))))
         found.append(pa.table(statistics(np.concatenate(codes), np.concatenate(values), np.concatenate(counts))))
         low = high
-    return stacked(found)
+    return pa.concat_tables(found, promote_options="permissive")  # a sum beyond 64 bits is a decimal
 
 
 def _distinct(keys: Ints, rows: Ints, number: int) -> Ints:
