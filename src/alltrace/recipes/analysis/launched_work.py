@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.launch_matching import launches_of, match_launches
@@ -80,8 +81,6 @@ def gpu_work(rank: RankTables) -> GpuWork:
 
 
 def _gpu_work(rank: RankTables) -> GpuWork:
-    import pyarrow as pa
-
     kernels, copies = (rank.table(t, TABLES[t]) for t in ("kernels", "copies"))
     both = [kernels, copies]
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.collecting import whole_columns
-from alltrace.recipes.analysis.launch_matching import launches_of
+from alltrace.recipes.analysis.launch_matching import CALLS, launches_of
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.trace.arrays import integers
 
@@ -46,7 +46,16 @@ _RANGE = 50
 """To look through the calls of one range more takes as long as to look at so many calls."""
 
 _WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
-_SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
+SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
+"""The columns of `ranges` that `launch_spans` reads."""
+
+PROJECTION_READS: dict[str, tuple[str, ...]] = {
+    "ranges": SPAN_COLUMNS,
+    "kernels": ("start", "end", "process", "correlation"),
+    "copies": ("start", "end", "process", "correlation"),
+    "api": CALLS,
+}
+"""What `projection` reads."""
 
 
 class Line:
@@ -347,7 +356,7 @@ def launch_spans(rank: RankTables) -> Any:
 
 def _spans_of(rank: RankTables) -> Any:
     """`launch_spans`, in the order of the table."""
-    table = rank.table("ranges", _SPAN_COLUMNS)
+    table = rank.table("ranges", SPAN_COLUMNS)
     table = table.append_column("open", pc.is_null(table.column("end")))
     table = table.set_column(1, "end", close_ends(table))
     keep = pc.and_(

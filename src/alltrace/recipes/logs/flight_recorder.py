@@ -7,7 +7,10 @@ last entries only, so a group is looked at from the first sequence number on tha
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.trace.errors import path_text
@@ -69,8 +72,6 @@ CHARTS = {"times": Chart("scatter", "bytes", ("median_us",), "op", title="Median
 
 def answer(recordings: Sequence[Any], view: str) -> Answer:
     """The answer to a view of files that `alltrace.readers.flight_recorder.read.read_recording` read."""
-    import pyarrow as pa
-
     rows = {"hangs": _hangs, "entries": _entries, "times": _times}[view](recordings)
     whole = ("rank", "sequence", "bytes", "peer", "created_ns", "operations", "max_rank")
     number = ("duration_us", "busbw_gb_per_s", "min_us", "median_us", "mean_us", "max_us")
@@ -120,8 +121,6 @@ def _entries(recordings: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _times(recordings: Sequence[Any]) -> list[dict[str, Any]]:
-    from statistics import fmean, median
-
     groups: dict[tuple[str, int], list[Any]] = defaultdict(list)
     for r in recordings:
         for e in r.entries:

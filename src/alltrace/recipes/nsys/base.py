@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.spilled_table import shelved
 from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.recipes.sql_recipe import SqlRecipe, id_table
@@ -203,8 +204,6 @@ def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTab
 
 
 def _stacked_table(cells: Sequence[Cell], pieces: Iterator[Mapping[str, Any]]) -> AnswerTable:
-    from alltrace.recipes.analysis.spilled_table import shelved
-
     whole = shelved(result_table(cells, piece).table for piece in pieces)
     return AnswerTable(whole, tuple(cell.answer_column() for cell in cells))
 

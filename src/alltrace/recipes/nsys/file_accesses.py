@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 ACCESS_READS = ("start", "end", "process", "thread", "file", "access", "kind", "bytes")
-RANGE_READS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
 _SMALL_BYTES = 4096
 _MOST_SHARE = 0.5
 _KINDS = ("read", "write", "open", "close", "other")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import FILE_CELL, Cell
-from alltrace.recipes.nsys.ranges import PROJECTED, projected
+from alltrace.recipes.nsys.ranges import projected
 from alltrace.recipes.nsys.sampled import (
     GPU_READS,
     RankRows,
@@ -82,8 +83,10 @@ class GpuMetricUtilSum(RankRows):
         """The samples, and the kernels or ranges that they are about."""
         wanted = super().reads(options)
         more: dict[str, tuple[str, ...]] = {}
-        if options["per_kernel"] or options["per_projected_nvtx"]:
-            more = {"kernels": _KERNELS} if options["per_kernel"] else {**PROJECTED, "kernels": (*PROJECTED["kernels"], "device")}
+        if options["per_kernel"]:
+            more = {"kernels": _KERNELS}
+        elif options["per_projected_nvtx"]:
+            more = {**PROJECTION_READS, "kernels": (*PROJECTION_READS["kernels"], "device")}
         for table, columns in more.items():
             wanted[table] = tuple(dict.fromkeys((*wanted.get(table, ()), *columns)))
         return wanted

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.distribution import collect, summarize
+from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.base import Answer, AnswerTable, Chart, Option
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, SqlNsysRecipe, file_columns, result_table
 from alltrace.recipes.nsys.duration_sums import TEXT, statistics, statistics_columns
-from alltrace.recipes.nsys.ranges import PROJECTED, projected_table
+from alltrace.recipes.nsys.ranges import projected_table
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class NvtxGpuProjPace(Pace):
     """
 
     name = "nvtx_gpu_proj_pace"
-    tables: ClassVar = PROJECTED
+    tables: ClassVar = PROJECTION_READS
     projects = True
     requires = ("ranges", "api", ("kernels", "copies"))
     map_sql = _OCCURRENCES.format(threads=1, table="projected", name="name", more="")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from math import exp, log
+from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
 
 if TYPE_CHECKING:
@@ -66,8 +71,6 @@ class NcclSizeSpread(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of times by operation, ranks, type and size, and the step where that is asked."""
-        from alltrace.recipes.analysis.distribution import collect
-
         table = _operations(rank)
         timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
         if options["op"] is not None:
@@ -82,10 +85,6 @@ class NcclSizeSpread(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per key, by operation, ranks and size."""
-        import pyarrow as pa
-
-        from alltrace.recipes.analysis.distribution import summarize
-
         columns = self.answer_columns(options)
         if options["measure"] == "transfer":
             whole, notes = _transfers(run, [p.rank for p in parts], options)
@@ -120,8 +119,6 @@ class NcclSizeSpread(Recipe):
 
 def _operations(rank: RankTables) -> Any:
     """The rank's operations, names as text; of a run without an alignment they are found anew. MPI's are left out."""
-    import pyarrow as pa
-
     if rank.has("collectives"):
         table = rank.table("collectives", _COLUMNS)
         for name in ("op", "datatype"):
@@ -139,9 +136,6 @@ def _operations(rank: RankTables) -> Any:
 
 def _step_of(rank: RankTables, table: Any) -> Any:
     """The step in which each operation was issued, null outside."""
-    import numpy as np
-    import pyarrow as pa
-
     steps = rank.shared("steps")
     if steps is None or not steps.num_rows:
         return pa.nulls(table.num_rows, pa.int64())
@@ -154,16 +148,10 @@ def _step_of(rank: RankTables, table: Any) -> Any:
 
 
 def _empty(keys: Mapping[str, Any]) -> Any:
-    import pyarrow as pa
-
-    from alltrace.recipes.analysis.distribution import collect
-
     return collect({n: c.slice(0, 0) for n, c in keys.items()}, pa.array([], pa.int64()))
 
 
 def _ranked(part: Part) -> Any:
-    import pyarrow as pa
-
     return part.table.append_column("rank", pa.array([part.rank] * part.table.num_rows, pa.int64()))
 
 
@@ -172,11 +160,6 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
 
     MPI's are left out.
     """
-    import numpy as np
-    import pyarrow as pa
-
-    from alltrace.recipes.analysis.distribution import collect
-
     members = alignment_of(run).members
     members = members.filter(pc.is_in(members.column("rank"), pa.array(ranks, members.column("rank").type)))
     members = members.filter(pc.not_equal(members.column("evidence").cast(pa.string()), "mpi").fill_null(True))
@@ -243,9 +226,6 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
 
 def _expected_ns(tests: Any, op: str, ranks: int, size: int) -> float | None:
     """What nccl-tests measured for an operation of this size: at it, or on the line between its neighbours, both logarithmic."""
-    from math import exp, log
-    from statistics import median
-
     times: dict[int, list[float]] = {}
     for row in tests.to_pylist():
         if row["op"] == op and row["ranks"] == ranks and row["size_bytes"] > 0:
@@ -303,8 +283,6 @@ def _notes(rows: Sequence[Mapping[str, Any]], tests: Any) -> list[str]:
 
 
 def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    import pyarrow as pa
-
     whole = {"group_size", "bytes", "payload_bytes", "count", "min_ns", "max_ns", "total_ns", "rank", "step"}
     fields = []
     for column in columns:

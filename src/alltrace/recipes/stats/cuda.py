@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import group
+from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 from alltrace.recipes.base import Option
 from alltrace.recipes.sql_recipe import SqlRecipe
 from alltrace.recipes.stats.base import BY_RANK, NVTX_NAME, Cell, StatsReport
@@ -219,8 +220,6 @@ def launch_ranges(rank: RankTables, kernels: Any) -> Any:
         rank: The rank's tables.
         kernels: Rows of `kernels` with `process` and `correlation`.
     """
-    from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
-
     nothing = pa.nulls(kernels.num_rows, pa.int64())
     if not rank.has("ranges") or not rank.has("api"):
         return nothing

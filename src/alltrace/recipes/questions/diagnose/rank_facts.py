@@ -17,6 +17,7 @@ from alltrace.recipes.questions.diagnose.gaps import (
     words,
 )
 from alltrace.trace.intervals import Merged, intersection
+from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,8 +144,6 @@ def _inside(starts: Int64, regions: Int64) -> NDArray[np.bool_]:
 
 
 def _kernels(rank: RankTables, regions: Int64) -> tuple[Int64, Int64, Int64, int, int]:
-    from alltrace.trace.kernel_rules import COMMUNICATION
-
     table = rank.table("kernels", ("start", "end", "name", "kind"))
     codes, kinds = words(table, "kind")
     mine = _inside(numbers(table, "start"), regions) & ~np.isin(codes, [i for i, k in enumerate(kinds) if k in COMMUNICATION])
