@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.words import is_one_of
 from alltrace.recipes.base import AnswerColumn
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import merge, union
 from alltrace.trace.kernel_rules import COMMUNICATION, UNCLASSIFIED
 
@@ -63,10 +63,12 @@ class Activity:
 
 def device_activity(rank: RankTables) -> list[Activity]:
     """The work of each device of a rank, by device."""
-    kernels, copies, graphs = (_columns(rank, name) for name in TABLES)
-    kinds = kernels["kind_words"]
-    communicates = np.array([k in COMMUNICATION for k in kinds] + [False])[kernels["kind"]]
-    unknown = np.array([k == UNCLASSIFIED for k in kinds] + [False])[kernels["kind"]]
+    tables = {name: rank.table(name, columns) for name, columns in TABLES.items()}
+    kernels, copies, graphs = (
+        {c: integers(table.column(c), -1 if c == "device" else 0) for c in ("start", "end", "device")} for table in tables.values()
+    )
+    communicates = is_one_of(tables["kernels"].column("kind"), COMMUNICATION)
+    unknown = is_one_of(tables["kernels"].column("kind"), (UNCLASSIFIED,))
     found = []
     for device in np.unique(np.concatenate([t["device"] for t in (kernels, copies, graphs)])).tolist():
         on = kernels["device"] == device
@@ -91,24 +93,6 @@ def device_activity(rank: RankTables) -> list[Activity]:
             )
         )
     return found
-
-
-def _columns(rank: RankTables, name: str) -> dict[str, Any]:
-    table = rank.table(name, TABLES[name])
-    columns: dict[str, Any] = {}
-    for column in ("start", "end", "device"):
-        values = table.column(column)
-        columns[column] = (
-            pc.fill_null(values, -1 if column == "device" else 0).to_numpy() if values.null_count else values.to_numpy()
-        )
-    if "kind" in TABLES[name]:
-        kind = table.column("kind").combine_chunks()
-        if isinstance(kind, pa.ChunkedArray):
-            kind = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([], pa.string()))
-        words = kind.dictionary.to_pylist()
-        columns["kind_words"] = words
-        columns["kind"] = kind.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
-    return columns
 
 
 def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:

@@ -40,8 +40,6 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
         if len(column) and column.null_count == len(column):
             continue  # all null: tells no rows apart
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
         encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array, null_encoding="encode")
         indices = encoded.indices
         if len(encoded.dictionary) == 1 and not indices.null_count:

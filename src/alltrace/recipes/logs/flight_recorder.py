@@ -98,25 +98,8 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
 
 
 def _entries(recordings: Sequence[Any]) -> list[dict[str, Any]]:
-    rows = [
-        {
-            "rank": e.rank,
-            "group": e.group,
-            "sequence": e.sequence,
-            "op": e.op,
-            "state": e.state,
-            "bytes": e.bytes,
-            "sizes": e.sizes,
-            "datatypes": e.datatypes,
-            "peer": e.peer,
-            "created_ns": e.created_ns,
-            "duration_us": e.duration_us,
-            "busbw_gb_per_s": e.busbw,
-            "frame": e.frame,
-        }
-        for r in recordings
-        for e in r.entries
-    ]
+    attributes = {c.name: c.name.removesuffix("_gb_per_s") for c in COLUMNS["entries"]}
+    rows = [{name: getattr(e, its) for name, its in attributes.items()} for r in recordings for e in r.entries]
     return sorted(rows, key=lambda r: (r["group"], r["sequence"], r["rank"]))
 
 

@@ -215,8 +215,6 @@ def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:
 
 def whole_numbers(values: list[int | None]) -> Any:
     """Exact integers as an Arrow array: int64, or decimals where they do not fit."""
-    from decimal import Decimal
-
     if all(v is None or -(1 << 63) <= v < 1 << 63 for v in values):
         return pa.array(values, pa.int64())
-    return pa.array([None if v is None else Decimal(v) for v in values], pa.decimal128(38, 0))
+    return pa.array(values, pa.decimal128(38, 0))

@@ -129,10 +129,8 @@ class RangeDurationSum(DurationSum):
     """The statistics of durations of ranges by their names: their text, behind the domain where several domains have it."""
 
     keys = ("domain", "name")
-    label = """if(
-      count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1,
-      coalesce(text_of(domain) || ':' || coalesce(text_of(name), ''), text_of(name), ''), coalesce(text_of(name), '')
-    )"""
+    label = """coalesce(if(count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1, text_of(domain) || ':', ''), '')
+      || coalesce(text_of(name), '')"""
 
 
 class NvtxSum(RangeDurationSum):

@@ -17,8 +17,8 @@ from alltrace.recipes.nsys.file_accesses import (
     ACCESS_RESULTS,
     access_rows,
     access_tables,
-    ignored,
 )
+from alltrace.recipes.nsys.filters import pattern_of
 from alltrace.recipes.stats.base import RANK, with_rank
 from alltrace.trace.arrays import integers
 
@@ -95,7 +95,7 @@ class FileAccessSum(NsysRecipe):
         Raises:
             UsageError: What is to be ignored is no regular expression.
         """
-        ignored(options["ignore"])
+        pattern_of("--ignore", options["ignore"])
         return super().prepared(options, run)
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

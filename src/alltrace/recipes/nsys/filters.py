@@ -24,7 +24,7 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -132,6 +132,18 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
     projected = given.get("filter_projected_nvtx")
     words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
     return Filters(start, end, tuple(nvtx), None if projected is None else parse_range("--filter-projected-nvtx", projected), words)
+
+
+def pattern_of(flag: str, text: str | None) -> re.Pattern[str] | None:
+    """The regular expression that an option gives; None for none.
+
+    Raises:
+        UsageError: The text is no regular expression.
+    """
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{flag} is {text!r}, which is no regular expression: {error}") from error
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:
@@ -358,12 +370,7 @@ def _in_spans(
         return _overlaps(spans.everywhere, start, end)
     kept = np.zeros(len(start), bool)
     for by, owner in ((spans.threads, owned["thread"]), (spans.processes, owned.get("process"))):
-        for number, own in _items(by, owner):
-            kept[number] |= _overlaps(own, start[number], end[number])
+        for number, own in by.items() if owner is not None else ():
+            rows_of = np.flatnonzero(owner == number)
+            kept[rows_of] |= _overlaps(own, start[rows_of], end[rows_of])
     return kept
-
-
-def _items(by: Mapping[int, NDArray[np.int64]], owner: NDArray[np.int64] | None) -> Iterator[tuple[Any, NDArray[np.int64]]]:
-    if owner is not None:
-        for number, spans in by.items():
-            yield np.flatnonzero(owner == number), spans

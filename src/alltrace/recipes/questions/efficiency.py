@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
+from alltrace.recipes.analysis.words import is_one_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
@@ -18,7 +19,7 @@ from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, unio
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -155,9 +156,9 @@ def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
         if name == "graphs":
             groups = {_USEFUL: np.ones(len(start), bool)}
         elif name == "copies":
-            groups = {_MOVING: ~_is_one_of(table.column("kind"), ("memset",)) | (convention != "extrae")}
+            groups = {_MOVING: ~is_one_of(table.column("kind"), ("memset",)) | (convention != "extrae")}
         else:
-            talks = _is_one_of(table.column("kind"), COMMUNICATION) & (convention == "basic")
+            talks = is_one_of(table.column("kind"), COMMUNICATION) & (convention == "basic")
             groups = {_USEFUL: ~talks, _MOVING: talks}
         for what, chosen in groups.items():
             pieces[what].append((device[chosen], start[chosen], end[chosen]))
@@ -166,16 +167,6 @@ def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
         for number in np.unique(device).tolist():
             merged = merge(start[device == number], end[device == number])
             yield what, number, merged.starts, merged.ends
-
-
-def _is_one_of(column: Any, words: Collection[str]) -> NDArray[Any]:
-    """Whether each row of a column of words has one of `words`."""
-    encoded = column.combine_chunks()
-    if not hasattr(encoded, "indices"):  # an empty chunked array
-        return np.zeros(len(column), bool)
-    codes = [code for code, word in enumerate(encoded.dictionary.to_pylist()) if word in words]
-    found: NDArray[Any] = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), codes)
-    return found
 
 
 def _host_sets(rank: RankTables) -> Iterator[_Set]:
@@ -190,11 +181,9 @@ def _host_sets(rank: RankTables) -> Iterator[_Set]:
         yield what, -1, merged.starts, merged.ends
 
 
-def _range_sets(rank: RankTables, name: str | None) -> Iterator[_Set]:
+def _range_sets(rank: RankTables, name: str) -> Iterator[_Set]:
     table = rank.table("ranges", ("start", "end", "name"))
     encoded = table.column("name").combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray) or name is None:
-        return
     texts = rank.texts(encoded.dictionary).to_pylist()
     wanted = [code for code, text in enumerate(texts) if text == name]
     rows = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), wanted)

@@ -36,7 +36,12 @@ class Idle(Recipe):
     """
 
     name = "idle"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**TABLES, "graphs": GRAPHS}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "kernels": TABLES["kernels"],
+        "copies": TABLES["copies"],
+        "graphs": GRAPHS,
+        "api": TABLES["api"],
+    }
     requires = ("kernels",)
     options = (
         Option("by", str, "device", "gaps of each device, or of each stream on its own", ("device", "stream")),

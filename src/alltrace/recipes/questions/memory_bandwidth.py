@@ -80,8 +80,8 @@ def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any
     """What copies of one direction moved in each part of their time; copies that took no time count where they start."""
     low, high = int(start.min()), int(end.max())
     if high <= low:
-        moved = float(size.sum())
-        yield {"start_ns": low, "span_ns": 0, "copies": len(start), "moved_bytes": moved, "busy_ns": 0, "peak_gb_per_s": None}
+        whole = float(size.sum())
+        yield {"start_ns": low, "span_ns": 0, "copies": len(start), "moved_bytes": whole, "busy_ns": 0, "peak_gb_per_s": None}
         return
     edges = bin_edges(low, high, min(bins, high - low))
     long = end > start

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
+from alltrace.recipes.stats.base import with_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,11 +77,11 @@ class NcclSizeSpread(Recipe):
         if options["op"] is not None:
             timed = pc.and_(timed, pc.equal(pc.utf8_lower(table.column("op")), options["op"].lower()))
         table = table.filter(timed)
+        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together tell
+            table = table.slice(0, 0)
         keys = {name: table.column(name) for name in _KEYS}
         if options["by"] == "step":
             keys["step"] = _step_of(rank, table)
-        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together tell
-            return _empty(keys)
         return collect(keys, pc.subtract(table.column("end"), table.column("start")))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
@@ -90,7 +91,7 @@ class NcclSizeSpread(Recipe):
             whole, notes = _transfers(run, [p.rank for p in parts], options)
         else:
             given = [p for p in parts if p.table.num_rows]
-            whole = pa.concat_tables([_ranked(p) for p in given]) if given else None
+            whole = pa.concat_tables([with_rank(p) for p in given]) if given else None
             if whole is not None and options["by"] != "rank":
                 whole = whole.drop_columns(["rank"])
             notes = []
@@ -145,14 +146,6 @@ def _step_of(rank: RankTables, table: Any) -> Any:
     place = np.searchsorted(begin, at, side="right") - 1
     inside = (place >= 0) & (at < end[np.maximum(place, 0)])
     return pa.array(number[np.maximum(place, 0)], pa.int64(), mask=~inside)
-
-
-def _empty(keys: Mapping[str, Any]) -> Any:
-    return collect({n: c.slice(0, 0) for n, c in keys.items()}, pa.array([], pa.int64()))
-
-
-def _ranked(part: Part) -> Any:
-    return part.table.append_column("rank", pa.array([part.rank] * part.table.num_rows, pa.int64()))
 
 
 def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) -> tuple[Any, list[str]]:

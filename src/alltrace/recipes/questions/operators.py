@@ -91,7 +91,7 @@ class Operators(Recipe):
         if not parts:
             return Answer(schema.empty_table(), self.columns)
         whole = pa.concat_tables([p.table for p in parts])
-        total, inside = (sum(pc.sum(whole.column(c)).as_py() or 0 for c in ("all_gpu_ns",)), 0)
+        total, inside = pc.sum(whole.column("all_gpu_ns")).as_py() or 0, 0
         listed = whole.filter(pc.is_null(whole.column("all_gpu_ns")))
         grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate([("calls", "count"), *((c, "sum") for c in _SUMS)])
         rows = []
