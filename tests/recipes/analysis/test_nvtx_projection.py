@@ -94,7 +94,7 @@ def test_prefix_minima(rows: list[tuple[int, int]], data: st.DataObject) -> None
     asked = data.draw(st.lists(st.tuples(st.integers(0, len(rows)), st.integers(-1, 10)), max_size=20))
     value, key = np.array(rows, np.int64).reshape(-1, 2).T
     prefix, bound = np.array(asked, np.int64).reshape(-1, 2).T
-    (found,) = prefix_minima(value, [key], prefix, bound)
+    found = prefix_minima(value, key, prefix, bound)
     none = np.iinfo(np.int64).max
     assert found.tolist() == [min((k for v, k in rows[:p] if v >= b), default=none) for p, b in asked]
 

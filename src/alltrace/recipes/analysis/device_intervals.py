@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
+import numpy as np
 
+from alltrace.recipes.analysis.words import is_one_of
+from alltrace.recipes.base import AnswerColumn
+from alltrace.trace.arrays import integers
+from alltrace.trace.intervals import merge, union
 from alltrace.trace.kernel_rules import COMMUNICATION, UNCLASSIFIED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Part, RankTables, RunFacts
     from alltrace.trace.intervals import Merged
 
 TABLES: dict[str, tuple[str, ...]] = {
@@ -21,6 +25,9 @@ TABLES: dict[str, tuple[str, ...]] = {
     "graphs": ("start", "end", "device"),
 }
 """What `device_activity` reads."""
+
+GPU = AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first")
+"""The column `gpu` of `device_rows`."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +56,19 @@ class Activity:
     unclassified_ns: int
     graph_ns: int
 
+    def facts(self) -> dict[str, int]:
+        """Everything but the sets, by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, int)}
+
 
 def device_activity(rank: RankTables) -> list[Activity]:
     """The work of each device of a rank, by device."""
-    import numpy as np
-
-    from alltrace.trace.intervals import merge, union
-
-    kernels, copies, graphs = (_columns(rank, name) for name in TABLES)
-    kinds = kernels["kind_words"]
-    communicates = np.array([k in COMMUNICATION for k in kinds] + [False])[kernels["kind"]]
-    unknown = np.array([k == UNCLASSIFIED for k in kinds] + [False])[kernels["kind"]]
+    tables = {name: rank.table(name, columns) for name, columns in TABLES.items()}
+    kernels, copies, graphs = (
+        {c: integers(table.column(c), -1 if c == "device" else 0) for c in ("start", "end", "device")} for table in tables.values()
+    )
+    communicates = is_one_of(tables["kernels"].column("kind"), COMMUNICATION)
+    unknown = is_one_of(tables["kernels"].column("kind"), (UNCLASSIFIED,))
     found = []
     for device in np.unique(np.concatenate([t["device"] for t in (kernels, copies, graphs)])).tolist():
         on = kernels["device"] == device
@@ -86,29 +95,14 @@ def device_activity(rank: RankTables) -> list[Activity]:
     return found
 
 
-def _columns(rank: RankTables, name: str) -> dict[str, Any]:
-    import pyarrow as pa
-
-    table = rank.table(name, TABLES[name])
-    columns: dict[str, Any] = {}
-    for column in ("start", "end", "device"):
-        values = table.column(column)
-        columns[column] = (
-            pc.fill_null(values, -1 if column == "device" else 0).to_numpy() if values.null_count else values.to_numpy()
-        )
-    if "kind" in TABLES[name]:
-        kind = table.column("kind").combine_chunks()
-        if isinstance(kind, pa.ChunkedArray):
-            kind = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([], pa.string()))
-        words = kind.dictionary.to_pylist()
-        columns["kind_words"] = words
-        columns["kind"] = kind.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
-    return columns
-
-
-def gpu_names(run: RunFacts) -> dict[tuple[int, int], str]:
-    """(rank, device) to what people call the GPU: its UUID, else its bus id, else its CUDA ordinal."""
-    return {(r.rank, d.device): d.identity[1] for r in run.ranks for d in r.devices}
+def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:
+    """The rows of all parts with their `rank`, and with `gpu`, what people call their `device` if that is known."""
+    gpus = {(r.rank, d.device): d.identity[1] for r in run.ranks for d in r.devices}
+    return [
+        {**row, "rank": part.rank, "gpu": gpus.get((part.rank, row["device"]), row.get("gpu"))}
+        for part in parts
+        for row in part.table.to_pylist()
+    ]
 
 
 def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -40,8 +40,6 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
         if len(column) and column.null_count == len(column):
             continue  # all null: tells no rows apart
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
         encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array, null_encoding="encode")
         indices = encoded.indices
         if len(encoded.dictionary) == 1 and not indices.null_count:
@@ -85,43 +83,27 @@ def _renumbered(codes: NDArray[np.int64], present: NDArray[np.int64], size: int)
     return number[codes]
 
 
-def plain(table: Any) -> Any:
-    """The table with words in place of dictionaries, which differ from rank to rank."""
-    fields = [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in table.schema]
-    return table.cast(pa.schema(fields))
-
-
-def collect(keys: Mapping[str, Any], values: Any, counts: Any = None) -> pa.Table:
+def collect(keys: Mapping[str, Any], values: Any) -> pa.Table:
     """The distribution of `values` for each key.
 
     Args:
         keys: The key columns by name, Arrow arrays of n rows.
         values: Integers, an Arrow or NumPy array of n rows without nulls.
-        counts: How often each value stands; once when not given.
 
     Returns:
         The key columns, `value` and `count` (int64), one row per distinct (key, value), values ascending within a key.
     """
     number = _int64(values)
-    weights = None if counts is None else _int64(counts)
     codes, first = group(list(keys.values()))
-    counted = _counted(codes, number, len(first)) if weights is None else None
+    counted = _counted(codes, number, len(first))
     if counted is None:
-        order, codes, number = _sort(codes, number, ordered=weights is not None)
+        _, codes, number = _sort(codes, number, ordered=False)
         at = _beginnings(codes, number)
-        count = np.diff(at, append=len(number)) if weights is None else _segment_sums(weights[order], at)
-        counted = codes[at], number[at], count.astype(np.int64)
+        counted = codes[at], number[at], np.diff(at, append=len(number)).astype(np.int64)
     codes, number, count = counted
     distinct = pa.array(first[codes])
     columns = {name: _take(column, distinct) for name, column in keys.items()}
     return pa.table({**columns, VALUE: pa.array(number), COUNT: pa.array(count)})
-
-
-def merge(distributions: Sequence[pa.Table]) -> pa.Table:
-    """One distribution of several with the same columns: the counts of equal (key, value) are added."""
-    whole = pa.concat_tables(distributions)
-    keys = {name: whole.column(name) for name in whole.column_names if name not in (VALUE, COUNT)}
-    return collect(keys, whole.column(VALUE), whole.column(COUNT))
 
 
 def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> pa.Table:

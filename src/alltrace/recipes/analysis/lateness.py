@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.recipes.analysis.device_intervals import device_activity
+from alltrace.trace.intervals import difference, exclusive, intersection, merge, overlap_ns, union
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -37,9 +40,6 @@ class Lateness:
 
 def lateness(rank: RankTables) -> Lateness:
     """What a rank did before each of its matched operations."""
-    from alltrace.recipes.analysis.device_intervals import device_activity
-    from alltrace.trace.intervals import exclusive, intersection, merge, overlap_ns, union
-
     members = rank.shared("members")
     activity = device_activity(rank)
     compute, talk, copies = (union([getattr(a, name) for a in activity]) for name in ("compute", "communication", "copies"))
@@ -119,9 +119,6 @@ def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
 
     The innermost range that holds at least half of that time; None where no range holds any.
     """
-    from alltrace.recipes.analysis.device_intervals import device_activity
-    from alltrace.trace.intervals import difference, merge, overlap_ns, union
-
     ranges = rank.table("ranges", ("start", "end", "name", "depth"))
     if not ranges.num_rows or not len(begin):
         return None

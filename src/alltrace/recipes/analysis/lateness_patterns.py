@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.recipes.analysis.words import is_one_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -139,9 +141,7 @@ def _neighbours(members: Any) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     if not members.num_rows:
         return found
-    op = members.column("op").combine_chunks()
-    codes = [code for code, word in enumerate(op.dictionary.to_pylist()) if word in _MESSAGES]
-    own = np.isin(op.indices.fill_null(-1).to_numpy(zero_copy_only=False), codes)
+    own = is_one_of(members.column("op"), _MESSAGES)
     instance, rank = (members.column(c).to_numpy()[own] for c in ("instance", "rank"))
     pair = np.flatnonzero(instance[1:] == instance[:-1])
     pairs = np.unique(np.stack([rank[pair], rank[pair + 1]]), axis=1).T if len(pair) else np.empty((0, 2), np.int64)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.launch_matching import launches_of, match_launches
@@ -80,8 +81,6 @@ def gpu_work(rank: RankTables) -> GpuWork:
 
 
 def _gpu_work(rank: RankTables) -> GpuWork:
-    import pyarrow as pa
-
     kernels, copies = (rank.table(t, TABLES[t]) for t in ("kernels", "copies"))
     both = [kernels, copies]
 
@@ -90,10 +89,9 @@ def _gpu_work(rank: RankTables) -> GpuWork:
 
     start = column("start", 0)
     words = pc.fill_null(copies.column("kind").cast(pa.string()), "unknown").combine_chunks().dictionary_encode()
-    words = words.combine_chunks() if isinstance(words, pa.ChunkedArray) else words
-    directions = words.dictionary.to_pylist() if copies.num_rows else []
-    direction = words.indices.to_numpy().astype(np.int64) if copies.num_rows else np.zeros(0, np.int64)
-    fill = np.array([d == "memset" for d in directions], np.bool_)[direction] if directions else np.zeros(0, np.bool_)
+    directions = words.dictionary.to_pylist()
+    direction = words.indices.to_numpy().astype(np.int64)
+    fill = np.array([d == "memset" for d in directions], np.bool_)[direction]
     name = integers(pc.coalesce(kernels.column("short_name"), kernels.column("name")))
     pairs = launches_of(rank, column("process", -1), column("correlation", -1))
     calls, call = rank.table("api", TABLES["api"]), _calls(pairs, len(start))

@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.collecting import whole_columns
-from alltrace.recipes.analysis.launch_matching import launches_of
+from alltrace.recipes.analysis.launch_matching import CALLS, launches_of
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -46,7 +46,16 @@ _RANGE = 50
 """To look through the calls of one range more takes as long as to look at so many calls."""
 
 _WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
-_SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
+SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
+"""The columns of `ranges` that `launch_spans` reads."""
+
+PROJECTION_READS: dict[str, tuple[str, ...]] = {
+    "ranges": SPAN_COLUMNS,
+    "kernels": ("start", "end", "process", "correlation"),
+    "copies": ("start", "end", "process", "correlation"),
+    "api": CALLS,
+}
+"""What `projection` reads."""
 
 
 class Line:
@@ -140,7 +149,7 @@ class Spans:
         group_first = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
         rank[np.lexsort((-np.arange(len(order)), group_first, length))] = np.arange(len(order))
         rows = np.arange(len(order), dtype=np.int64)
-        (best,) = prefix_minima(end, [rank], rows, end)
+        best = prefix_minima(end, rank, rows, end)
         by_rank = np.empty(len(order), np.int64)
         by_rank[rank] = rows
         return np.where(last >= 0, by_rank[np.minimum(best, len(order) - 1)], -1)
@@ -211,13 +220,13 @@ class _MaxTree:
         return result
 
 
-def prefix_minima(value: Ints, keys: Sequence[Ints], prefix: Ints, bound: Ints) -> list[Ints]:
-    """The smallest of each key over the first `prefix` rows whose value is at least `bound`; int64's largest where there is none.
+def prefix_minima(value: Ints, key: Ints, prefix: Ints, bound: Ints) -> Ints:
+    """The smallest key over the first `prefix` rows whose value is at least `bound`; int64's largest where there is none.
 
     Works on rows in any order, in O((n + q) log^2 n): a merge-sort tree, one level at a time.
     """
     count = len(value)
-    best = [np.full(len(prefix), _INT64_MAX, np.int64) for _ in keys]
+    best = np.full(len(prefix), _INT64_MAX, np.int64)
     distinct, rank = np.unique(-value, return_inverse=True)
     allowed = np.searchsorted(distinct, -bound, side="right")  # ranks below this are values of at least the bound
     for level in range(max(count, 1).bit_length()):
@@ -233,9 +242,8 @@ def prefix_minima(value: Ints, keys: Sequence[Ints], prefix: Ints, bound: Ints) 
         block = (prefix[asks] >> (level + 1)) << 1
         last = np.searchsorted(flat, block * (len(distinct) + 1) + allowed[asks], side="left") - 1
         some = last >= block * size
-        for key, target in zip(keys, best, strict=True):
-            minima = np.minimum.accumulate(np.take_along_axis(key[:whole].reshape(-1, size), by_value, axis=1), axis=1).ravel()
-            target[asks[some]] = np.minimum(target[asks[some]], minima[last[some]])
+        minima = np.minimum.accumulate(np.take_along_axis(key[:whole].reshape(-1, size), by_value, axis=1), axis=1).ravel()
+        best[asks[some]] = np.minimum(best[asks[some]], minima[last[some]])
     return best
 
 
@@ -347,7 +355,7 @@ def launch_spans(rank: RankTables) -> Any:
 
 def _spans_of(rank: RankTables) -> Any:
     """`launch_spans`, in the order of the table."""
-    table = rank.table("ranges", _SPAN_COLUMNS)
+    table = rank.table("ranges", SPAN_COLUMNS)
     table = table.append_column("open", pc.is_null(table.column("end")))
     table = table.set_column(1, "end", close_ends(table))
     keep = pc.and_(

@@ -221,14 +221,9 @@ def _coded(rank: RankTables, column: Any) -> tuple[Ints, list[str | None]]:
 def _operators(rank: RankTables, ranges: Any, rows: Ints) -> _Operators:
     table = ranges.take(pa.array(rows))
     name, names = _coded(rank, table.column("name"))
-    column = table.column("payload")
-    encoded = pa.chunked_array([column.combine_chunks()], pa.string()).dictionary_encode().combine_chunks()
-    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) and encoded.num_chunks else encoded
-    if isinstance(encoded, pa.ChunkedArray):
-        payload, payloads = np.zeros(0, np.int64), [None]
-    else:
-        payloads = [*encoded.dictionary.to_pylist(), None]
-        payload = encoded.indices.fill_null(len(payloads) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
+    encoded = table.column("payload").combine_chunks().dictionary_encode()
+    payloads = [*encoded.dictionary.to_pylist(), None]
+    payload = encoded.indices.fill_null(len(payloads) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
     kinds, places = np.unique(np.stack((name, payload)), axis=1, return_inverse=True)
     calls = {p: call_of(payloads[p]) for p in np.unique(payload).tolist()}
     done = [work_of(names[n] or "", calls[p]) for n, p in kinds.T.tolist()]

@@ -7,7 +7,10 @@ last entries only, so a group is looked at from the first sequence number on tha
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.trace.errors import path_text
@@ -69,8 +72,6 @@ CHARTS = {"times": Chart("scatter", "bytes", ("median_us",), "op", title="Median
 
 def answer(recordings: Sequence[Any], view: str) -> Answer:
     """The answer to a view of files that `alltrace.readers.flight_recorder.read.read_recording` read."""
-    import pyarrow as pa
-
     rows = {"hangs": _hangs, "entries": _entries, "times": _times}[view](recordings)
     whole = ("rank", "sequence", "bytes", "peer", "created_ns", "operations", "max_rank")
     number = ("duration_us", "busbw_gb_per_s", "min_us", "median_us", "mean_us", "max_us")
@@ -97,31 +98,12 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
 
 
 def _entries(recordings: Sequence[Any]) -> list[dict[str, Any]]:
-    rows = [
-        {
-            "rank": e.rank,
-            "group": e.group,
-            "sequence": e.sequence,
-            "op": e.op,
-            "state": e.state,
-            "bytes": e.bytes,
-            "sizes": e.sizes,
-            "datatypes": e.datatypes,
-            "peer": e.peer,
-            "created_ns": e.created_ns,
-            "duration_us": e.duration_us,
-            "busbw_gb_per_s": e.busbw,
-            "frame": e.frame,
-        }
-        for r in recordings
-        for e in r.entries
-    ]
+    attributes = {c.name: c.name.removesuffix("_gb_per_s") for c in COLUMNS["entries"]}
+    rows = [{name: getattr(e, its) for name, its in attributes.items()} for r in recordings for e in r.entries]
     return sorted(rows, key=lambda r: (r["group"], r["sequence"], r["rank"]))
 
 
 def _times(recordings: Sequence[Any]) -> list[dict[str, Any]]:
-    from statistics import fmean, median
-
     groups: dict[tuple[str, int], list[Any]] = defaultdict(list)
     for r in recordings:
         for e in r.entries:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, PER_RANK_SHARE, REDUCTIONS
@@ -214,10 +215,6 @@ def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:
 
 def whole_numbers(values: list[int | None]) -> Any:
     """Exact integers as an Arrow array: int64, or decimals where they do not fit."""
-    from decimal import Decimal
-
-    import pyarrow as pa
-
     if all(v is None or -(1 << 63) <= v < 1 << 63 for v in values):
         return pa.array(values, pa.int64())
-    return pa.array([None if v is None else Decimal(v) for v in values], pa.decimal128(38, 0))
+    return pa.array(values, pa.decimal128(38, 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.recipes.logs.nccl import FROM_CALL, StepFinder, check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
@@ -55,8 +56,6 @@ _ABOUT_NS = 120_000_000_000
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per call in the order of the logs; the table lies in a file beside the calls, so it is as large as it likes."""
-    import pyarrow as pa
-
     if logs.calls_to is None:
         raise ValueError("the view of calls needs the calls one by one")
     check_ranks(logs, options)
@@ -79,8 +78,6 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
 
 
 def _schema() -> Any:
-    import pyarrow as pa
-
     words = pa.dictionary(pa.int32(), pa.string())
     types = {
         **dict.fromkeys(("communicator", "op", "datatype", "redop", "host", "log", "state"), words),
@@ -93,8 +90,6 @@ class _Rows:
     """Makes the rows of the answer, batch by batch; the words of a column are one list for all batches."""
 
     def __init__(self, logs: NcclLogs, options: NcclOptions) -> None:
-        import pyarrow as pa
-
         self._logs = logs
         self._options = options
         self._steps = StepFinder(logs, options.steps)
@@ -141,8 +136,6 @@ class _Rows:
 
     def make(self, log: int, batch: Any, schema: Any) -> Any:
         """The rows of the answer for a batch of calls."""
-        import pyarrow as pa
-
         its = {
             name: batch.column(name).to_numpy(zero_copy_only=False)
             for name in ("line", "token", "instance", "operation", "count", "datatype", "redop", "root", "flags")
@@ -212,8 +205,6 @@ class _Rows:
 
     def _times(self, log: int, batch: Any, tokens: Any) -> Any:
         """The times of a batch, with an hour added to a process's from where its local clock was set back."""
-        import pyarrow as pa
-
         column = batch.column("time_ns")
         if column.null_count == len(column):
             return column
@@ -236,6 +227,4 @@ class _Rows:
 
 
 def _numbers(values: Any, valid: Any) -> Any:
-    import pyarrow as pa
-
     return pa.array(np.asarray(values, np.int64), mask=None if valid is None else ~np.asarray(valid, bool))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.recipes.logs.nccl import size_rows, whole_numbers
 
@@ -35,8 +37,6 @@ COLUMNS = (
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per communicator, the largest first."""
-    import pyarrow as pa
-
     groups: dict[str, list[int]] = defaultdict(list)
     for n, member in enumerate(logs.members):
         groups[member.communicator].append(n)

@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.recipes.logs.nccl import rank_of, size_rows, whole_numbers
 from alltrace.trace.errors import UsageError
@@ -55,8 +57,6 @@ def parse_edges(text: str | None) -> tuple[int, ...] | None:
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per rank, operation and class that has calls; the rows of all ranks together come first."""
-    import pyarrow as pa
-
     edges = options.edges or PRESETS[options.preset]
     calls: Counter[tuple[int | None, str | None, str, int]] = Counter()
     total: Counter[tuple[int | None, str | None, str, int]] = Counter()

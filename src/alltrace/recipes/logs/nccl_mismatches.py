@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.recipes.logs.nccl import FROM_CALL, datatype_name, reduction_name, refuse_a_choice
@@ -49,8 +50,6 @@ _ROOTED = np.array([op in ("Broadcast", "Reduce", "Gather", "Scatter") for op in
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """The disagreements of each communicator, in order; after an operation that differs only the first of them is told."""
-    import pyarrow as pa
-
     refuse_a_choice("mismatches", options)
     calls = _collectives(logs)
     groups: dict[str, list[int]] = defaultdict(list)

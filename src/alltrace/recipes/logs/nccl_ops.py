@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.recipes.logs.nccl import size_rows, whole_numbers
 
@@ -25,8 +27,6 @@ CHART = Chart("bars", "op", ("total_bytes",), title="Bytes of each operation")
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per operation, by total bytes."""
-    import pyarrow as pa
-
     groups: dict[str, list[int]] = {}
     for row in size_rows(logs, options):
         # calls of known size, smallest, largest, total, calls of unknown size

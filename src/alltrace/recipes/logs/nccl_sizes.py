@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.recipes.logs.nccl import payload_bytes, size_rows, whole_numbers
 
@@ -28,8 +30,6 @@ CHART = Chart("scatter", "bytes", ("calls",), "op", title="Calls by size", log_x
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per operation, count, datatype, bytes and group size; most bytes first."""
-    import pyarrow as pa
-
     calls: dict[tuple[str, int, str, int | None, int | None], int] = {}
     for row in size_rows(logs, options):
         key = row.op, row.count, row.datatype, row.bytes, logs.members[row.member].nranks

@@ -8,8 +8,11 @@ Source: nccl-tests, doc/PERFORMANCE.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.trace.errors import path_text
@@ -144,8 +147,6 @@ def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) 
         view: One of `VIEWS`.
         peak_gb_per_s: The peak of the link, in 1e9 bytes a second, to hold bus bandwidths against.
     """
-    import pyarrow as pa
-
     series = _series(files)
     rows = {"sizes": _sizes, "summary": _summary, "compare": _compare, "hosts": _hosts}[view](series, peak_gb_per_s)
     lists = {"outlier_sizes": pa.list_(pa.int64())}
@@ -161,8 +162,6 @@ def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) 
 
 
 def _series(files: Sequence[Any]) -> list[_Series]:
-    from pathlib import PurePath
-
     paths = [path_text(f.path) for f in files]
     names = [PurePath(p).name for p in paths]
     out = []

@@ -6,6 +6,8 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.recipes.logs.nccl import refuse_a_choice
 
@@ -29,8 +31,6 @@ COLUMNS = (
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per pair and transport, suspects first; rings, trees and facts of the graph go beside the rows."""
-    import pyarrow as pa
-
     refuse_a_choice("topology", options)
     hosts: dict[tuple[str, int], str] = {}
     for m in logs.members:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.recipes.logs.nccl import refuse_a_choice
 from alltrace.recipes.logs.nccl_topology import communicator_names
@@ -26,8 +28,6 @@ COLUMNS = (
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per communicator, operation, size and choice, by size."""
-    import pyarrow as pa
-
     refuse_a_choice("tuning", options)
     chosen: Counter[tuple[str | None, str, int, str, str, int | None]] = Counter()
     for log, part in enumerate(logs.parts):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
 from alltrace.trace.errors import path_text
@@ -73,8 +75,6 @@ def answer(logs: Sequence[Any], view: str, span: tuple[int, int] | None = None) 
         view: One of `VIEWS`.
         span: First and last step, both included; None for all.
     """
-    import pyarrow as pa
-
     names = _names(logs)
     chosen = [[s for s in log.steps if span is None or span[0] <= s[0] <= span[1]] for log in logs]
     breaks, slow = [], []
@@ -118,8 +118,6 @@ def answer(logs: Sequence[Any], view: str, span: tuple[int, int] | None = None) 
 
 
 def _names(logs: Sequence[Any]) -> list[str]:
-    from pathlib import PurePath
-
     paths = [path_text(log.path) for log in logs]
     short = [PurePath(path).name for path in paths]
     return [name if short.count(name) == 1 else path for name, path in zip(short, paths, strict=True)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from alltrace.recipes.base import AnswerColumn
 
 if TYPE_CHECKING:
@@ -56,8 +58,6 @@ def plain(columns: Sequence[Typed]) -> tuple[AnswerColumn, ...]:
 
 def table(columns: Sequence[Typed], rows: Sequence[Sequence[Any]]) -> Any:
     """Rows as a `pyarrow.Table`; None is null."""
-    import pyarrow as pa
-
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     parts = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     return pa.table({c.name: pa.array(part, kinds[kind]) for (c, kind), part in zip(columns, parts, strict=True)})

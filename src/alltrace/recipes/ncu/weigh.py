@@ -97,7 +97,7 @@ def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, A
         )
     unmatched = [(*identity(each), sizes(each.launch.grid), sizes(each.launch.block)) for each in alone]
     others = [
-        (row["name"], *map(_sized, _place(row)), row["ranks"], row["count"], row["total_ns"], _share(row["total_ns"], whole))
+        (row["name"], *map(sizes, _place(row)), row["ranks"], row["count"], row["total_ns"], _share(row["total_ns"], whole))
         for row in rest
     ]
     further = {
@@ -161,7 +161,3 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
     """Grid and block of a row of the run; None where not known."""
     grid, block = (tuple(row[f"{what}_{axis}"] for axis in "xyz") for what in ("grid", "block"))
     return None if None in grid else grid, None if None in block else block
-
-
-def _sized(given: Any) -> str | None:
-    return sizes(given)

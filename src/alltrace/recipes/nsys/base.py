@@ -232,8 +232,6 @@ def _typed(cell: Cell, values: Any) -> Any:
     if isinstance(values, pa.ChunkedArray) and values.type == kind and cell.kind not in _ROUNDED:
         return values
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if not isinstance(array, pa.Array):
         array = pa.array(array)
     if pa.types.is_dictionary(array.type) or (pa.types.is_decimal(array.type) and cell.kind not in _ROUNDED):

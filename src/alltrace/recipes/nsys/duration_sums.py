@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import COUNT
+from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Chart
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, SqlNsysRecipe, file_columns, files
-from alltrace.recipes.nsys.ranges import OF_NCCL, PROJECTED, RANGES, projected_table
+from alltrace.recipes.nsys.ranges import OF_NCCL, RANGES, projected_table
 from alltrace.recipes.stats.base import RANK
 
 if TYPE_CHECKING:
@@ -136,10 +137,8 @@ class RangeDurationSum(DurationSum):
     """The statistics of durations of ranges by their names: their text, behind the domain where several domains have it."""
 
     keys = ("domain", "name")
-    label = """if(
-      count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1,
-      coalesce(text_of(domain) || ':' || coalesce(text_of(name), ''), text_of(name), ''), coalesce(text_of(name), '')
-    )"""
+    label = """coalesce(if(count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1, text_of(domain) || ':', ''), '')
+      || coalesce(text_of(name), '')"""
 
     def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
         """Never: whether a name shows its domain depends on the domains of all ranks."""
@@ -169,7 +168,7 @@ class NvtxGpuProjSum(RangeDurationSum):
     """
 
     name = "nvtx_gpu_proj_sum"
-    tables: ClassVar = PROJECTED
+    tables: ClassVar = PROJECTION_READS
     projects = True
     requires = ("ranges", "api", ("kernels", "copies"))
     events = "SELECT rank, domain, name, projected.value AS value FROM projected"

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, summarize
+from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.file_accesses import (
     ACCESS_READS,
     ACCESS_RESULTS,
-    RANGE_READS,
     access_rows,
     access_tables,
-    ignored,
 )
+from alltrace.recipes.nsys.filters import pattern_of
 from alltrace.recipes.stats.base import RANK, with_rank
 from alltrace.trace.arrays import integers
 
@@ -95,14 +95,14 @@ class FileAccessSum(NsysRecipe):
         Raises:
             UsageError: What is to be ignored is no regular expression.
         """
-        ignored(options["ignore"])
+        pattern_of("--ignore", options["ignore"])
         return super().prepared(options, run)
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """The calls and accesses, and with `--per-nvtx` the ranges around them."""
         wanted = super().reads(options)
         if options["per_nvtx"]:
-            wanted["ranges"] = tuple(dict.fromkeys((*wanted.get("ranges", ()), *RANGE_READS)))
+            wanted["ranges"] = tuple(dict.fromkeys((*wanted.get("ranges", ()), *SPAN_COLUMNS)))
         return wanted
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +11,11 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 from alltrace.recipes.nsys.base import Cell
+from alltrace.recipes.nsys.filters import pattern_of
 from alltrace.recipes.nsys.sampled import texts_of
 from alltrace.recipes.stats.base import RANK
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers
-from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 ACCESS_READS = ("start", "end", "process", "thread", "file", "access", "kind", "bytes")
-RANGE_READS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
 _SMALL_BYTES = 4096
 _MOST_SHARE = 0.5
 _KINDS = ("read", "write", "open", "close", "other")
@@ -68,24 +66,10 @@ ACCESS_RESULTS: dict[str, tuple[Cell, ...]] = {
 }
 
 
-def ignored(text: str | None) -> re.Pattern[str] | None:
-    """What the paths of files to leave out hold; None for none.
-
-    Raises:
-        UsageError: The text is no regular expression.
-    """
-    if text is None:
-        return None
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"--ignore is {text!r}, which is no regular expression: {error}") from error
-
-
 def access_rows(rank: RankTables, options: Mapping[str, Any]) -> Any:
     """What a rank's accesses add up to, by file, process and kind, and by range and kind where that is asked for."""
     table = rank.table("file_accesses", ACCESS_READS)
-    pattern = ignored(options["ignore"])
+    pattern = pattern_of("--ignore", options["ignore"])
     if pattern is not None and table.num_rows:
         texts = texts_of(rank, integers(table.column("file"), -1))
         left = pa.array([i for i, t in texts.items() if i != -1 and pattern.search(t)], pa.int64())
@@ -105,21 +89,20 @@ def access_rows(rank: RankTables, options: Mapping[str, Any]) -> Any:
 
 
 def _added(what: str, table: Any, name: Any, pid: Any, kind: Any) -> Any:
-    codes, first = group([name, pid, kind])
     size = integers(table.column("bytes"))
     data = np.isin(np.asarray(kind.to_pylist(), object), ("read", "write"))
     took = integers(table.column("end")) - integers(table.column("start"))
     took[table.column("end").is_null().to_numpy()] = 0
-    columns = {
-        "calls": np.ones(len(codes), np.int64),
+    numbers = {
+        "calls": np.ones(len(size), np.int64),
         "bytes": np.where(data, np.maximum(size, 0), 0),
         "took": np.maximum(took, 0),
         "small": (data & (size > 0) & (size < _SMALL_BYTES)).astype(np.int64),
     }
-    sums = {n: _sums(codes, v, len(first)) for n, v in columns.items()}
-    at = pa.array(first)
-    keys = {"what": pa.array([what] * len(first)), "name": name.take(at), "pid": pid.take(at), "kind": kind.take(at)}
-    return pa.table({**keys, **sums}).cast(_SCHEMA)
+    each = pa.table({"name": name, "pid": pid, "kind": kind, **numbers})
+    sums = each.group_by(["name", "pid", "kind"], use_threads=False).aggregate([(n, "sum") for n in _NUMBERS])
+    sums = sums.select(["name", "pid", "kind", *(f"{n}_sum" for n in _NUMBERS)])
+    return sums.add_column(0, "what", pa.array([what] * sums.num_rows, pa.string())).rename_columns(_SCHEMA.names).cast(_SCHEMA)
 
 
 def _sums(codes: Ints, values: Ints, count: int) -> Ints:

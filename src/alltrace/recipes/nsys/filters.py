@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.analysis.distribution import group
+from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
 from alltrace.recipes.base import Option
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.execution.window import DEVICE_TABLES, with_parents
+from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -68,12 +71,6 @@ PROJECTED = Option(
 NVTX = Option("nvtx", str, None, "Count only what overlaps the first NVTX range of this name: RANGE[@DOMAIN].")
 
 _RANGE_READS = {"ranges": ("start", "end", "thread", "process", "name", "domain", "kind")}
-_PROJECTION_READS = {
-    "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
-    "kernels": ("start", "end", "process", "correlation"),
-    "copies": ("start", "end", "process", "correlation"),
-    "api": ("start", "end", "process", "thread", "correlation"),
-}
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PIECE = re.compile(r"(\d{1,18})(?:\.(\d{1,18}))?(ns|us|ms|s|m|h)")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -122,7 +119,7 @@ class Filters(NamedTuple):
     def reads(self, tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         """`tables` with what the filters read beside."""
         wanted = {t: tuple(dict.fromkeys((*c, *(_columns_of(t) if self else ())))) for t, c in tables.items()}
-        for more in (_RANGE_READS if self.nvtx else {}, _PROJECTION_READS if self.projected else {}):
+        for more in (_RANGE_READS if self.nvtx else {}, PROJECTION_READS if self.projected else {}):
             for table, columns in more.items():
                 wanted[table] = tuple(dict.fromkeys((*wanted.get(table, ()), *columns)))
         return wanted
@@ -152,6 +149,18 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
     projected = given.get("filter_projected_nvtx")
     words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
     return Filters(start, end, tuple(nvtx), None if projected is None else parse_range("--filter-projected-nvtx", projected), words)
+
+
+def pattern_of(flag: str, text: str | None) -> re.Pattern[str] | None:
+    """The regular expression that an option gives; None for none.
+
+    Raises:
+        UsageError: The text is no regular expression.
+    """
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{flag} is {text!r}, which is no regular expression: {error}") from error
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:
@@ -298,9 +307,6 @@ class FilteredRank:
 
     @cached_property
     def _projected(self) -> NDArray[np.int64]:
-        from alltrace.recipes.analysis.nvtx_projection import projection
-        from alltrace.trace.arrays import integers
-
         assert self._filters.projected is not None  # noqa: S101  only asked when given
         found = projection(self._inner)
         chosen = _matching(self._inner, found.ranges, self._filters.projected, integers(found.ranges.column("start")))
@@ -323,17 +329,12 @@ def _columns_of(table: str) -> tuple[str, ...]:
 
 def _ranges_named(rank: RankTables, name: RangeName) -> Any:
     ranges = rank.table("ranges", _RANGE_READS["ranges"])
-    from alltrace.recipes.analysis.nvtx_projection import close_ends
-    from alltrace.trace.arrays import integers
-
     ranges = ranges.set_column(1, "end", close_ends(ranges))
     return ranges.take(pa.array(_matching(rank, ranges, name, integers(ranges.column("start")))))
 
 
 def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of the ranges that a filter names, in the order of their starts."""
-    from alltrace.recipes.analysis.distribution import group
-
     codes, some = group([ranges.column("domain"), ranges.column("name")])
     distinct = ranges.take(pa.array(some))
     texts = rank.texts(distinct.column("name")).to_pylist()
@@ -352,8 +353,6 @@ def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[n
 
 def _spans(ranges: Any) -> _Spans:
     """What the ranges hold: one of push and pop its thread, one of start and end its process."""
-    from alltrace.trace.arrays import integers
-
     start, end = integers(ranges.column("start")), integers(ranges.column("end"))
     of_thread = np.array([k == "pushpop" for k in ranges.column("kind").to_pylist()], bool)
     found: list[dict[int, NDArray[np.int64]]] = []
@@ -383,19 +382,12 @@ def _overlaps(spans: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[n
 def _in_spans(
     spans: _Spans, rows: Any, start: NDArray[np.int64], end: NDArray[np.int64], owners: Sequence[str]
 ) -> NDArray[np.bool_]:
-    from alltrace.trace.arrays import integers
-
     owned = {name: integers(rows.column(name), -1) for name in owners if name in rows.column_names}
     if "thread" not in owned:
         return _overlaps(spans.everywhere, start, end)
     kept = np.zeros(len(start), bool)
     for by, owner in ((spans.threads, owned["thread"]), (spans.processes, owned.get("process"))):
-        for number, own in _items(by, owner):
-            kept[number] |= _overlaps(own, start[number], end[number])
+        for number, own in by.items() if owner is not None else ():
+            rows_of = np.flatnonzero(owner == number)
+            kept[rows_of] |= _overlaps(own, start[rows_of], end[rows_of])
     return kept
-
-
-def _items(by: Mapping[int, NDArray[np.int64]], owner: NDArray[np.int64] | None) -> Iterator[tuple[Any, NDArray[np.int64]]]:
-    if owner is not None:
-        for number, spans in by.items():
-            yield np.flatnonzero(owner == number), spans

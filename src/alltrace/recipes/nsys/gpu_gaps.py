@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import Cell
-from alltrace.recipes.nsys.gpu_work import READS, gpu_work
+from alltrace.recipes.nsys.gpu_work import PLACE, READS, gpu_work
 from alltrace.recipes.nsys.rule import Rule
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ class GpuGaps(Rule):
         Cell("Row#", "int", "Its place among its rank's."),
         Cell("Duration", "ns", "How long it is."),
         Cell("Start", "ns", "When it begins."),
-        Cell("PID", "int", "Process id."),
-        Cell("Device ID", "int", "CUDA ordinal of the GPU."),
-        Cell("Context ID", "int", "CUDA context."),
+        *PLACE,
     )
     chart = Chart("scatter", "Start", ("Duration",), "File")
     advice = (
@@ -53,16 +51,7 @@ class GpuGaps(Rule):
             reach = np.maximum.accumulate(work.end)
             length = work.start[1:] - reach[:-1]
             at = np.flatnonzero(length > options["gap"] * _NS_PER_MS)
-            same = (("PID", work.pid), ("Device ID", work.device), ("Context ID", work.context))
-            found.append(
-                pa.table(
-                    {
-                        "Duration": pa.array(length[at]),
-                        "Start": pa.array(reach[at]),
-                        **{title: pa.array([value] * len(at), pa.int64()) for title, value in same},
-                    }
-                )
-            )
+            found.append(work.rows({"Duration": length[at], "Start": reach[at]}))
         return pa.concat_tables([_SCHEMA.empty_table(), *found])
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import FILE_CELL, Cell
-from alltrace.recipes.nsys.ranges import PROJECTED, projected
+from alltrace.recipes.nsys.filters import pattern_of
+from alltrace.recipes.nsys.ranges import projected
 from alltrace.recipes.nsys.sampled import (
     GPU_READS,
     RankRows,
@@ -75,15 +76,17 @@ class GpuMetricUtilSum(RankRows):
         """
         if options["per_kernel"] and options["per_projected_nvtx"]:
             raise UsageError("gpu_metric_util_sum takes --per-kernel or --per-projected-nvtx, but both were given; leave one out")
-        _pattern(options)
+        pattern_of("--match-ranges", options["match_ranges"])
         return super().prepared(options, run)
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """The samples, and the kernels or ranges that they are about."""
         wanted = super().reads(options)
         more: dict[str, tuple[str, ...]] = {}
-        if options["per_kernel"] or options["per_projected_nvtx"]:
-            more = {"kernels": _KERNELS} if options["per_kernel"] else {**PROJECTED, "kernels": (*PROJECTED["kernels"], "device")}
+        if options["per_kernel"]:
+            more = {"kernels": _KERNELS}
+        elif options["per_projected_nvtx"]:
+            more = {**PROJECTION_READS, "kernels": (*PROJECTION_READS["kernels"], "device")}
         for table, columns in more.items():
             wanted[table] = tuple(dict.fromkeys((*wanted.get(table, ()), *columns)))
         return wanted
@@ -112,16 +115,6 @@ class GpuMetricUtilSum(RankRows):
                     yield {"Name": name, "GPU": numbers[device], "Metric": samples.metric} | statistics(inside)
 
 
-def _pattern(options: Mapping[str, Any]) -> re.Pattern[str] | None:
-    text = options["match_ranges"]
-    if text is None:
-        return None
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"--match-ranges is {text!r}, which is no regular expression: {error}") from error
-
-
 def _spans(rank: RankTables, options: Mapping[str, Any]) -> Iterator[tuple[str, int, Merged]]:
     """Name, device and times of the chosen kernels or ranges, by name and device."""
     kernels = rank.table("kernels", _KERNELS if options["per_kernel"] else ["device"])
@@ -133,7 +126,7 @@ def _spans(rank: RankTables, options: Mapping[str, Any]) -> Iterator[tuple[str, 
         ranges = projected(rank)
         start, end, ids = (integers(ranges.column(c), -1) for c in ("start", "end", "name"))
         device = np.zeros(ranges.num_rows, np.int64)
-    pattern = _pattern(options)
+    pattern = pattern_of("--match-ranges", options["match_ranges"])
     texts = texts_of(rank, ids)
     if pattern is not None:
         right = np.array([i for i, t in texts.items() if pattern.search(t)], np.int64)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import Cell
-from alltrace.recipes.nsys.gpu_work import READS, gpu_work
+from alltrace.recipes.nsys.gpu_work import PLACE, READS, gpu_work
 from alltrace.recipes.nsys.rule import Rule
 from alltrace.trace.intervals import bin_load_ns
 
@@ -41,9 +41,7 @@ class GpuTimeUtil(Rule):
         Cell("In-Use", "percent", "Time of operations over the time.", half_up=True),
         Cell("Duration", "ns", "How long it is."),
         Cell("Start", "ns", "When it begins."),
-        Cell("PID", "int", "Process id."),
-        Cell("Device ID", "int", "CUDA ordinal of the GPU."),
-        Cell("Context ID", "int", "CUDA context."),
+        *PLACE,
     )
     order = (("In-Use", "ascending"), ("Duration", "descending"), ("Start", "ascending"))
     chart = Chart("scatter", "Start", ("In-Use",), "File")
@@ -66,17 +64,8 @@ class GpuTimeUtil(Rule):
             ends = np.flatnonzero(low & ~np.concatenate((low[1:], [False])))
             weights = np.concatenate(([0.0], np.cumsum(used * chunk)))
             took = edges[ends + 1] - edges[begins]
-            same = (("PID", work.pid), ("Device ID", work.device), ("Context ID", work.context))
-            found.append(
-                pa.table(
-                    {
-                        "In-Use": (weights[ends + 1] - weights[begins]) / took,
-                        "Duration": took,
-                        "Start": edges[begins],
-                        **{title: pa.array([value] * len(begins), pa.int64()) for title, value in same},
-                    }
-                )
-            )
+            use = (weights[ends + 1] - weights[begins]) / took
+            found.append(work.rows({"In-Use": use, "Duration": took, "Start": edges[begins]}))
         return pa.concat_tables(found)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.nsys.base import Cell
 from alltrace.recipes.stats.cuda import look_up
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -27,6 +28,11 @@ READS = {
     "graphs": ("start", "end", "process", "device", "context"),
     "overheads": ("start", "end", "process", "name"),
 }
+PLACE = (
+    Cell("PID", "int", "Process id."),
+    Cell("Device ID", "int", "CUDA ordinal of the GPU."),
+    Cell("Context ID", "int", "CUDA context."),
+)
 _OVERHEADS = frozenset({"CUDA profiling data flush overhead", "CUDA profiling stop overhead", "CUDA profiling overhead"})
 """Names of the overheads that keep a GPU from work, as nsys writes them."""
 
@@ -48,6 +54,13 @@ class GpuWork:
     context: int | None
     start: Ints
     end: Ints
+
+    def rows(self, columns: Mapping[str, Any]) -> Any:
+        """A table of `columns`, arrays of one length by title, and those of `PLACE`."""
+        table = pa.table(dict(columns))
+        for cell, value in zip(PLACE, (self.pid, self.device, self.context), strict=True):
+            table = table.append_column(cell.title, pa.array([value] * table.num_rows, pa.int64()))
+        return table
 
 
 def gpu_work(rank: RankTables) -> Iterator[GpuWork]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.analysis.words import is_one_of
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
@@ -21,6 +22,7 @@ from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.run.clock import clock_map
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
+from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 BINS = Option("bins", int, 30, "Bins of the run's time.", least=1, most=100_000)
 START_CELL = Cell("Duration", "ns", "Start of the bin.")
-COMMUNICATION = ("collective", "p2p")
 _BINNING = "binning"
 
 
@@ -199,9 +200,7 @@ def kernels_by_device(rank: RankTables) -> list[Kernels]:
     def make() -> list[Kernels]:
         table = rank.table("kernels", KERNELS_READS)
         start, end, process, device = (integers(table.column(c), -1) for c in ("start", "end", "process", "device"))
-        words = column(table, "kind")
-        talks = np.array([w in COMMUNICATION for w in words.dictionary.to_pylist()] + [False])
-        communicates = talks[words.indices.fill_null(len(talks) - 1).to_numpy(zero_copy_only=False)]
+        communicates = is_one_of(table.column("kind"), COMMUNICATION)
         order = np.lexsort((end, start, device, process))
         process, device, start, end = (v[order] for v in (process, device, start, end))
         communicates = communicates[order]

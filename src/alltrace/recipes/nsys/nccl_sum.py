@@ -75,7 +75,7 @@ class NcclSum(RangeDurationSum):
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The tables of the calls, and those of the operations."""
-        calls = [replaced(p, p.table.filter(pc.invert(p.table.column(_WHAT))).drop_columns([_WHAT, *_OPERATION])) for p in parts]
+        calls = [Part(p.rank, p.table.filter(pc.invert(p.table.column(_WHAT))).drop_columns([_WHAT, *_OPERATION])) for p in parts]
         calls = [p for p in calls if p.table.num_rows]
         answer = super().combine(calls, run, options)
         works = [_with_rank(p) for p in parts]
@@ -84,18 +84,7 @@ class NcclSum(RangeDurationSum):
             return answer
         made = {"operations": _operations(whole, run), "communicators": _communicators(whole, run)}
         further = self.answer(made).further
-        return type(answer)(
-            answer.table,
-            answer.columns,
-            answer.notes,
-            further={**answer.further, **{name: further[name] for name in made}},
-            name=answer.name,
-        )
-
-
-def replaced(part: Part, table: Any) -> Part:
-    """The part with another table."""
-    return Part(part.rank, table)
+        return answer._replace(further={**answer.further, **{name: further[name] for name in made}})
 
 
 def _with_rank(part: Part) -> Any:
@@ -108,15 +97,8 @@ def _operations(works: Any, run: RunFacts) -> dict[str, Any]:
     keys = ["op", "datatype", "bytes", "group_size"]
     summary = summarize(works.select([*keys, VALUE, COUNT]), "linear")
     ranks = works.group_by(keys).aggregate([("rank", "count_distinct")])
-    of_key = dict(
-        zip(
-            zip(*(ranks.column(k).to_pylist() for k in keys), strict=True),
-            ranks.column("rank_count_distinct").to_pylist(),
-            strict=True,
-        )
-    )
-    found = zip(*(summary.column(k).to_pylist() for k in keys), strict=True)
-    summary = summary.append_column("ranks", pa.array([of_key[k] for k in found], pa.int64()))
+    count = dict(zip(_rows(ranks, keys), ranks.column("rank_count_distinct").to_pylist(), strict=True))
+    summary = summary.append_column("ranks", pa.array([count[key] for key in _rows(summary, keys)], pa.int64()))
     summary = summary.append_column("operation", _texts(run, summary.column("op")))
     summary = summary.append_column("type", _texts(run, summary.column("datatype")))
     order = [("operation", "ascending"), ("bytes", "ascending"), ("type", "ascending"), ("group_size", "ascending")]
@@ -129,6 +111,10 @@ def _operations(works: Any, run: RunFacts) -> dict[str, Any]:
         "Ranks": summary.column("ranks"),
         **statistics_columns(summary, exact=False),
     }
+
+
+def _rows(table: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
 def _communicators(works: Any, run: RunFacts) -> dict[str, Any]:
@@ -149,7 +135,7 @@ def _communicators(works: Any, run: RunFacts) -> dict[str, Any]:
 
 
 def _texts(run: RunFacts, ids: Any) -> Any:
-    return pc.fill_null(run.texts(ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids), "")
+    return pc.fill_null(run.texts(ids.combine_chunks()), "")
 
 
 RECIPE = NcclSum()

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.distribution import collect, summarize
+from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.base import Answer, AnswerTable, Chart, Option
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, SqlNsysRecipe, file_columns, result_table
 from alltrace.recipes.nsys.duration_sums import TEXT, statistics, statistics_columns
-from alltrace.recipes.nsys.ranges import PROJECTED, projected_table
+from alltrace.recipes.nsys.ranges import projected_table
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import Part, RankTables, RunFacts
-    from alltrace.recipes.nsys.base import CellKind
 
 NAME = Option("name", str, None, "The name whose occurrences are the iterations.", required=True)
 WIDE = ("start", "end", "duration", "delta", "duration_accum", "delta_accum")
@@ -43,13 +43,13 @@ _PACE = (
 )
 
 
-def _delta_cells() -> tuple[Cell, ...]:
-    kinds: dict[str, CellKind] = {"Min": "ns", "Max": "ns", "Sum": "ns"}
-    titles = ("Mean", "Std", "Min", "Q1", "Median", "Q3", "Max", "Sum")
-    return (
-        Cell("Count", "int", "Ranks that have the iteration, and one before it."),
-        *(Cell(t, kinds.get(t, "exact_ns"), f"{t} of the ranks' deltas.") for t in titles),
-    )
+_DELTA = (
+    Cell("Count", "int", "Ranks that have the iteration, and one before it."),
+    *(
+        Cell(title, "ns" if title in ("Min", "Max", "Sum") else "exact_ns", f"{title} of the ranks' deltas.")
+        for title in ("Mean", "Std", "Min", "Q1", "Median", "Q3", "Max", "Sum")
+    ),
+)
 
 
 class Pace(SqlNsysRecipe):
@@ -67,7 +67,7 @@ class Pace(SqlNsysRecipe):
         "pace": _PACE,
         "stats": statistics(TEXT, "The name.", exact=False),
         **{f"pace_{quantity}": () for quantity in WIDE},
-        "pace_delta_stats": _delta_cells(),
+        "pace_delta_stats": _DELTA,
         **FILES,
     }
     chart = Chart("lines", "Iteration", ("Delta",), "Rank")
@@ -108,7 +108,7 @@ class Pace(SqlNsysRecipe):
                 wide[quantity][: len(values), at] = values
         for quantity, values in wide.items():
             further[f"pace_{quantity}"] = _by_rank(ranks, values, quantity)
-        further["pace_delta_stats"] = result_table(_delta_cells(), _describe_rows(wide["delta"]) if longest else {})
+        further["pace_delta_stats"] = result_table(_DELTA, _describe_rows(wide["delta"]) if longest else {})
         return answer._replace(further=further)
 
 
@@ -223,7 +223,7 @@ class NvtxGpuProjPace(Pace):
     """
 
     name = "nvtx_gpu_proj_pace"
-    tables: ClassVar = PROJECTED
+    tables: ClassVar = PROJECTION_READS
     projects = True
     requires = ("ranges", "api", ("kernels", "copies"))
     map_sql = _OCCURRENCES.format(threads=1, table="projected", name="name", more="")

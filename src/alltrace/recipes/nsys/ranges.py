@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import VALUE
+from alltrace.recipes.analysis.nvtx_projection import projection
 from alltrace.recipes.execution.shared_tables import once
 
 if TYPE_CHECKING:
@@ -18,17 +19,10 @@ OF_NCCL = "JOIN names ON names.id = domain WHERE names.value IN ('NCCL', 'RCCL')
 """What leaves ranges of the NVTX domains in which communication libraries name their calls, in whichever process."""
 
 RANGES = {"ranges": ("start", "end", "name", "domain")}
-PROJECTED = {
-    "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
-    "kernels": ("start", "end", "process", "correlation"),
-    "copies": ("start", "end", "process", "correlation"),
-    "api": ("start", "end", "process", "thread", "correlation"),
-}
 
 
 def projected(rank: RankTables) -> Any:
     """The closed ranges that launched GPU work, in the extent of that work; `start`, `end`, `name`, `domain` and `value`, ns."""
-    from alltrace.recipes.analysis.nvtx_projection import projection
 
     def make() -> Any:
         found = projection(rank)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files
+from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_load_ns, by_track
@@ -135,17 +135,16 @@ def _integral(points: Ints, values: Reals, at: Ints) -> Reals:
 
 def statistics_cells(what: str) -> tuple[Cell, ...]:
     """The columns of `statistics`."""
-    words: tuple[tuple[str, CellKind, str], ...] = (
-        ("Count", "int", "Samples."),
-        ("Mean", "real", f"Mean of {what}."),
-        ("Std", "real", "Standard deviation of a sample (n - 1); null for one."),
-        ("Min", "real", "Smallest."),
-        ("Q1", "real", "First quartile, linear between neighbours."),
-        ("Median", "real", "Median."),
-        ("Q3", "real", "Third quartile."),
-        ("Max", "real", "Largest."),
+    return (
+        Cell("Count", "int", "Samples."),
+        Cell("Mean", "real", f"Mean of {what}."),
+        Cell("Std", "real", "Standard deviation of a sample (n - 1); null for one."),
+        Cell("Min", "real", "Smallest."),
+        Cell("Q1", "real", "First quartile, linear between neighbours."),
+        Cell("Median", "real", "Median."),
+        Cell("Q3", "real", "Third quartile."),
+        Cell("Max", "real", "Largest."),
     )
-    return tuple(Cell(*w) for w in words)
 
 
 def statistics(values: Reals) -> dict[str, float | int | None]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Chart
 from alltrace.recipes.nsys.base import Cell, SqlNsysRecipe
+from alltrace.recipes.nsys.gpu_work import PLACE
 from alltrace.recipes.nsys.rule import Rule
 from alltrace.recipes.sql_recipe import SqlRecipe
 from alltrace.recipes.stats.cuda import MEMORY_LABELS
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 _TIMES = (Cell("Duration", "ns", "How long it took on the GPU."), Cell("Start", "ns", "When it began."))
 _PLACE = (
     Cell("Bytes", "bytes", "Size."),
-    Cell("PID", "int", "Process id."),
-    Cell("Device ID", "int", "CUDA ordinal of the GPU."),
-    Cell("Context ID", "int", "CUDA context."),
+    *PLACE,
     Cell("Green Context ID", "int", "CUDA green context."),
     Cell("Stream ID", "int", "CUDA stream."),
     Cell("API Name", "text", "Call that launched it."),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
+
 from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,34 +60,17 @@ class Activity(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per device: its times in bins of the smallest power of two of which its own span has at most `bins`."""
-        import pyarrow as pa
-
-        from alltrace.trace.intervals import bin_coverage_ns, exclusive
-
         rows = []
         for work in device_activity(rank):
             shift = _shift(work.start_ns, work.end_ns, options["bins"])
             edges = _edges(work.start_ns, work.end_ns, shift)
             sets = (*exclusive((work.compute, work.communication, work.copies)), work.communication)
-            rows.append(
-                {
-                    "start_ns": work.start_ns,
-                    "end_ns": work.end_ns,
-                    "shift": shift,
-                    "kernel_ns": work.kernel_ns,
-                    "unclassified_ns": work.unclassified_ns,
-                    "graph_ns": work.graph_ns,
-                    **{c: bin_coverage_ns(s, edges) for c, s in zip(_CLASSES, sets, strict=True)},
-                }
-            )
-        numbers = ("start_ns", "end_ns", "shift", "kernel_ns", "unclassified_ns", "graph_ns")
-        schema = pa.schema([*((n, pa.int64()) for n in numbers), *((c, pa.list_(pa.int64())) for c in _CLASSES)])
-        return pa.Table.from_pylist(rows, schema)
+            bins = {c: bin_coverage_ns(s, edges) for c, s in zip(_CLASSES, sets, strict=True)}
+            rows.append({**work.facts(), "shift": shift, **bins})
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per rank and bin: bins of powers of two are whole parts of larger ones, so the ranks' times add up exactly."""
-        import numpy as np
-
         found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
         notes = class_notes([row for _, row in found])
         first = min((row["start_ns"] for _, row in found), default=0)
@@ -123,8 +110,6 @@ def _shift(start: int, end: int, bins: int) -> int:
 
 def _edges(start: int, end: int, shift: int) -> Any:
     """The edges of the bins that hold `[start, end)`: int64 array."""
-    import numpy as np
-
     first, last = start >> shift, max(end - 1, start) >> shift
     low, high = _INT64
     return np.array([min(max(n << shift, low), high) for n in range(first, last + 2)], np.int64)
@@ -132,10 +117,6 @@ def _edges(start: int, end: int, shift: int) -> Any:
 
 def _waiting(run: RunFacts, edges: Any) -> dict[int, Any]:
     """The ns of each bin in which a rank waits, int64 array, for each rank with a matched operation."""
-    import numpy as np
-
-    from alltrace.trace.intervals import bin_coverage_ns, by_track, merge
-
     if run.alignment is None or not run.alignment.members.num_rows:
         return {}
     members = run.alignment.members.select(["rank", "arrival_ns", "wait_ns", "fact"])
@@ -147,9 +128,6 @@ def _waiting(run: RunFacts, edges: Any) -> dict[int, Any]:
 def _table(
     ranks: Mapping[int, int], times: Mapping[int, Any], waits: Mapping[int, Any], edges: Any, columns: Sequence[AnswerColumn]
 ) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
     bins = len(edges) - 1
     devices = np.repeat(np.array(list(ranks.values()), np.int64), bins)
     found = {name: np.concatenate([times[r][i] for r in ranks]) for i, name in enumerate(_CLASSES)}
@@ -176,8 +154,6 @@ def _table(
 
 
 def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    import pyarrow as pa
-
     fields = []
     for column in columns:
         kind = pa.float64() if column.unit == "%" else pa.int32() if column.name in ("rank", "devices") else pa.int64()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity, gpu_names
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+import pyarrow as pa
+
+from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.intervals import classify_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +40,7 @@ class Breakdown(Recipe):
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("host", None, "host"),
-        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        GPU,
         AnswerColumn("span_ns", "ns", "the time that is divided"),
         AnswerColumn("compute_ns", "ns", "a compute kernel runs"),
         AnswerColumn("exposed_communication_ns", "ns", "a communication kernel runs and no compute kernel"),
@@ -56,61 +59,27 @@ class Breakdown(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """One row per device: the exact times by class, and what the notes need."""
-        import pyarrow as pa
-
-        from alltrace.trace.intervals import classify_ns
-
         rows = []
         for work in device_activity(rank):
             times = classify_ns((work.compute, work.communication, work.copies), work.start_ns, work.end_ns)
-            rows.append(
-                {
-                    "device": work.device,
-                    "start_ns": work.start_ns,
-                    "end_ns": work.end_ns,
-                    **dict(zip(_CLASSES, times, strict=True)),
-                    "kernel_ns": work.kernel_ns,
-                    "unclassified_ns": work.unclassified_ns,
-                    "graph_ns": work.graph_ns,
-                }
-            )
-        return pa.Table.from_pylist(rows, _part_schema())
+            rows.append({**work.facts(), **dict(zip(_CLASSES, times, strict=True))})
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per rank and device."""
-        import pyarrow as pa
-
-        found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
-        whole = options["span"] == "run" and found
-        first = min((row["start_ns"] for _, row in found), default=0)
-        last = max((row["end_ns"] for _, row in found), default=0)
-        gpus, hosts = gpu_names(run), {r.rank: r.host for r in run.ranks}
-        rows = []
-        for rank, row in found:
+        rows = device_rows(parts, run)
+        first = min((row["start_ns"] for row in rows), default=0)
+        last = max((row["end_ns"] for row in rows), default=0)
+        hosts = {r.rank: r.host for r in run.ranks}
+        for row in rows:
             own = row["end_ns"] - row["start_ns"]
-            span = last - first if whole else own
-            times = {c: row[c] for c in _CLASSES}
-            times["idle_ns"] += span - own
-            shares = {c.replace("_ns", "_percent"): 100 * t / span if span else None for c, t in times.items()}
-            gpu = gpus.get((rank, row["device"]))
-            rows.append({"rank": rank, "host": hosts[rank], "gpu": gpu, "span_ns": span, **times, **shares})
-        return Answer(pa.Table.from_pylist(rows, _answer_schema()), self.columns, tuple(class_notes([r for _, r in found])))
-
-
-def _part_schema() -> Any:
-    import pyarrow as pa
-
-    numbers = ("device", "start_ns", "end_ns", *_CLASSES, "kernel_ns", "unclassified_ns", "graph_ns")
-    return pa.schema([(n, pa.int64()) for n in numbers])
-
-
-def _answer_schema() -> Any:
-    import pyarrow as pa
-
-    fields = [pa.field("rank", pa.int32()), pa.field("host", pa.string()), pa.field("gpu", pa.string())]
-    fields += [pa.field(n, pa.int64()) for n in ("span_ns", *_CLASSES)]
-    fields += [pa.field(n.replace("_ns", "_percent"), pa.float64(), metadata={"decimals": "1"}) for n in _CLASSES]
-    return pa.schema(fields)
+            span = last - first if options["span"] == "run" else own
+            row["idle_ns"] += span - own
+            row |= {c.replace("_ns", "_percent"): 100 * row[c] / span if span else None for c in _CLASSES}
+            row |= {"host": hosts[row["rank"]], "span_ns": span}
+        shares = {c.replace("_ns", "_percent"): 1 for c in _CLASSES}
+        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("host", "gpu"), shares))
+        return Answer(table, self.columns, tuple(class_notes(rows)))
 
 
 RECIPE = Breakdown()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,6 +54,7 @@ _INSTANCES = (
     AnswerColumn("confidence", None, "of the match: 1 for an identity from the profiler"),
 )
 _SHARED_OUT = ("allgather", "reducescatter")
+_DECIMALS = {"algbw_gb_per_s": 3, "busbw_gb_per_s": 3, "peak_percent": 1, "confidence": 2}
 
 
 class Collectives(Recipe):
@@ -90,8 +93,6 @@ class Collectives(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """Nothing: all it takes is in the alignment."""
-        import pyarrow as pa
-
         del rank
         return pa.table({"nothing": pa.array([], pa.int64())})
 
@@ -112,8 +113,6 @@ class _Instances:
     """The instances that have one of some ranks among their members; arrays with one value for each."""
 
     def __init__(self, alignment: Any, ranks: Sequence[int]) -> None:
-        import numpy as np
-
         members = alignment.members
         self._groups = {g.number: g for g in alignment.groups}
         instance = members.column("instance").to_numpy()
@@ -151,9 +150,6 @@ class _Instances:
 
     def listed(self) -> Any:
         """One row per instance, by time."""
-        import numpy as np
-        import pyarrow as pa
-
         order = np.lexsort((self.ordinal, self.communicator, self.first_ns))
         share = [bus_share(op, n) for op, n in zip(self.op, self.group_size, strict=True)]
         total = [total_bytes(op, b, n) for op, b, n in zip(self.op, self.bytes, self.group_size, strict=True)]
@@ -181,13 +177,11 @@ class _Instances:
                 "confidence": self.confidence,
             }
         )
-        return _rounded(table).take(pa.array(order))
+        fields = [f.with_metadata({"decimals": str(_DECIMALS[f.name])}) if f.name in _DECIMALS else f for f in table.schema]
+        return table.cast(pa.schema(fields)).take(pa.array(order))
 
     def summed(self, link: float | None) -> Any:
         """One row per communicator, operation and size."""
-        import numpy as np
-        import pyarrow as pa
-
         ops, codes = np.unique(self.op, return_inverse=True) if len(self.op) else (self.op, np.empty(0, np.int64))
         keys, place = np.unique(np.stack([self.communicator, codes, self.bytes], axis=1), axis=0, return_inverse=True)
         order = np.argsort(place.reshape(-1), kind="stable")
@@ -196,15 +190,9 @@ class _Instances:
         for (communicator, code, size), a, b in zip(keys.tolist(), cuts[:-1], cuts[1:], strict=True):
             rows.append(self._row(communicator, str(ops[code]), size, order[a:b], link))
         rows.sort(key=lambda r: (-r["wait_ns"], r["communicator"], r["op"], r["bytes"] or 0))
-        fields = []
-        for column in _SUMMARY:
-            kind = pa.string() if column.name in ("communicator", "op", "ranks") else pa.int64()
-            fields.append((column.name, pa.float64() if column.unit in ("GB/s", "%") else kind))
-        return _rounded(pa.Table.from_pylist(rows, pa.schema(fields)))
+        return pa.Table.from_pylist(rows, answer_schema(_SUMMARY, ("communicator", "op", "ranks"), _DECIMALS))
 
     def _row(self, communicator: int, op: str, size: int, here: Any, link: float | None) -> dict[str, Any]:
-        import numpy as np
-
         from alltrace.run.store import number_ranges
 
         group = self._groups[communicator]
@@ -269,15 +257,6 @@ def bus_share(op: str, ranks: int) -> float:
     if "allreduce" in plain:
         return 2 * (ranks - 1) / ranks
     return (ranks - 1) / ranks if any(e in plain for e in (*_SHARED_OUT, "alltoall")) else 1.0
-
-
-def _rounded(table: Any) -> Any:
-    """`table` whose bandwidths and shares say that they have few decimals."""
-    import pyarrow as pa
-
-    few = {"algbw_gb_per_s": "3", "busbw_gb_per_s": "3", "peak_percent": "1", "confidence": "2"}
-    fields = [f.with_metadata({"decimals": few[f.name]}) if f.name in few else f for f in table.schema]
-    return table.cast(pa.schema(fields))
 
 
 RECIPE = Collectives()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,8 +74,7 @@ class CriticalPath(ReplayRecipe):
             notes.append(f"the path takes {pieces.makespan_ns} ns, from the run's first moment to the last end of a piece of work")
         columns = self.answer_columns(options)
         rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)
-        types = {"rank": pa.int32(), "class": pa.string(), "share_percent": pa.float64(), "what": pa.string()}
-        schema = pa.schema([(c.name, types.get(c.name, pa.int64())) for c in columns])
+        schema = answer_schema(columns, ("class", "what"), {"share_percent": None})
         return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(notes))
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_schema
 from alltrace.recipes.questions.durations import KEYS, Durations, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
 from alltrace.trace.number_text import counted
@@ -41,6 +45,11 @@ COLUMNS = (
     AnswerColumn("longer_share", None, "probability that a duration of run B is longer than one of run A, ties counted half"),
     AnswerColumn("p_value", None, "of the rank test of Mann and Whitney, two-sided, corrected for ties and for the number of rows"),
 )
+_DECIMALS = {
+    **{c.name: 1 for c in COLUMNS if c.unit == "%"},
+    **dict.fromkeys([f"{q}_{side}_ns" for q in ("q1", "median", "q3") for side in "ab"]),
+    **dict.fromkeys(("longer_share", "p_value")),
+}
 CHART = Chart(
     "scatter", "median_a_ns", ("median_b_ns",), "verdict", detail="name", title="Medians of both runs", log_x=True, log_y=True
 )
@@ -101,8 +110,6 @@ def compare(
 
 def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = THRESHOLD_PERCENT) -> Any:
     """The rows of `compare`, from two distributions (columns of `KEYS`, `value`, `count`)."""
-    import pyarrow as pa
-
     statement = statistics_statement({key: key for key in KEYS}, KEYS, "type_7")
     sides = [{_key(r): r for r in run_statement(statement, {PARTS: parts_table([Part(-1, d)])}).to_pylist()} for d in (a, b)]
     tests = _rank_tests(a, b)
@@ -112,17 +119,7 @@ def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = TH
     for row in rows:
         row["verdict"] = _verdict(row, alpha, threshold_percent)
     rows.sort(key=lambda r: (-abs(r["total_change_ns"]), str(r["what"]), str(r["name"])))
-    return pa.Table.from_pylist(rows, pa.schema([_field(c) for c in COLUMNS]))
-
-
-def _field(column: AnswerColumn) -> Any:
-    import pyarrow as pa
-
-    if column.name in ("what", "name", "verdict"):
-        return pa.field(column.name, pa.string())
-    if column.unit == "%" or column.name in ("longer_share", "p_value") or column.name.startswith(("q1", "q3", "median")):
-        return pa.field(column.name, pa.float64(), metadata={"decimals": "1"} if column.unit == "%" else None)
-    return pa.field(column.name, pa.int64())
+    return pa.Table.from_pylist(rows, answer_schema(COLUMNS, ("what", "name", "verdict"), _DECIMALS))
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -169,11 +166,6 @@ def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
     The test of Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", The
     Annals of Mathematical Statistics 18 (1947), by its normal approximation with the correction for ties and for continuity.
     """
-    import numpy as np
-    import pyarrow as pa
-
-    from alltrace.recipes.analysis.distribution import group
-
     whole = pa.concat_tables([a, b])
     if not whole.num_rows:
         return {}
@@ -210,8 +202,6 @@ def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
         The probability that a value of B is greater than one of A, ties counted half; and the two-sided p value. None where a
         sample is empty.
     """
-    import numpy as np
-
     n, m = int(a.sum()), int(b.sum())
     if not n or not m:
         return None

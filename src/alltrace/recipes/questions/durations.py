@@ -8,6 +8,7 @@ from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
 from alltrace.recipes.sql_recipe import PARTS, SqlRecipe, answer_table, id_table, parts_table
+from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,8 +117,6 @@ def chosen(options: Mapping[str, Any]) -> set[str]:
     Raises:
         UsageError: One is unknown.
     """
-    from alltrace.trace.errors import UsageError
-
     text = options.get("what")
     if text is None:
         return set(WHAT)

@@ -5,20 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
+from alltrace.recipes.analysis.words import is_one_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
+from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
+from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables, RunFacts
-    from alltrace.trace.intervals import Merged
 
 _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
@@ -102,9 +107,6 @@ class Efficiency(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges."""
-        import numpy as np
-        import pyarrow as pa
-
         sets = [*_device_sets(rank, options["convention"]), *_host_sets(rank)]
         if options["per"] == "range":
             sets += _range_sets(rank, options["range"])
@@ -122,8 +124,6 @@ class Efficiency(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row for the devices and one for the hosts, of each region."""
-        import pyarrow as pa
-
         rows = [row for region in _regions(parts, run, options) for row in region.rows(options["convention"])]
         notes = [f"convention {options['convention']}: {_CONVENTIONS[options['convention']]}"] if parts else []
         notes += _missing(parts, rows, options)
@@ -138,8 +138,6 @@ def _is_ratio(column: AnswerColumn) -> bool:
 
 
 def _type(column: AnswerColumn) -> Any:
-    import pyarrow as pa
-
     if _is_ratio(column):
         return pa.float64()
     return pa.string() if column.name in ("side", "range") else pa.int32() if column.name == "count" else pa.int64()
@@ -149,10 +147,6 @@ _Set = tuple[int, int, "NDArray[Any]", "NDArray[Any]"]
 
 
 def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
-    import numpy as np
-
-    from alltrace.trace.intervals import merge
-
     pieces: dict[int, list[Any]] = {_USEFUL: [], _MOVING: []}
     for name in ("kernels", "copies", "graphs"):
         columns = ("start", "end", "device", *(("kind",) if name != "graphs" else ()))
@@ -162,9 +156,9 @@ def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
         if name == "graphs":
             groups = {_USEFUL: np.ones(len(start), bool)}
         elif name == "copies":
-            groups = {_MOVING: ~_is_one_of(table.column("kind"), ("memset",)) | (convention != "extrae")}
+            groups = {_MOVING: ~is_one_of(table.column("kind"), ("memset",)) | (convention != "extrae")}
         else:
-            talks = _is_one_of(table.column("kind"), COMMUNICATION) & (convention == "basic")
+            talks = is_one_of(table.column("kind"), COMMUNICATION) & (convention == "basic")
             groups = {_USEFUL: ~talks, _MOVING: talks}
         for what, chosen in groups.items():
             pieces[what].append((device[chosen], start[chosen], end[chosen]))
@@ -175,21 +169,7 @@ def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
             yield what, number, merged.starts, merged.ends
 
 
-def _is_one_of(column: Any, words: Collection[str]) -> NDArray[Any]:
-    """Whether each row of a column of words has one of `words`."""
-    import numpy as np
-
-    encoded = column.combine_chunks()
-    if not hasattr(encoded, "indices"):  # an empty chunked array
-        return np.zeros(len(column), bool)
-    codes = [code for code, word in enumerate(encoded.dictionary.to_pylist()) if word in words]
-    found: NDArray[Any] = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), codes)
-    return found
-
-
 def _host_sets(rank: RankTables) -> Iterator[_Set]:
-    from alltrace.trace.intervals import difference, merge
-
     found = {}
     for what, name in ((_MPI, "mpi"), (_RUNTIME, "api")):
         table = rank.table(name, ("start", "end"))
@@ -201,16 +181,9 @@ def _host_sets(rank: RankTables) -> Iterator[_Set]:
         yield what, -1, merged.starts, merged.ends
 
 
-def _range_sets(rank: RankTables, name: str | None) -> Iterator[_Set]:
-    import numpy as np
-    import pyarrow as pa
-
-    from alltrace.recipes.analysis.nvtx_projection import close_ends
-
+def _range_sets(rank: RankTables, name: str) -> Iterator[_Set]:
     table = rank.table("ranges", ("start", "end", "name"))
     encoded = table.column("name").combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray) or name is None:
-        return
     texts = rank.texts(encoded.dictionary).to_pylist()
     wanted = [code for code, text in enumerate(texts) if text == name]
     rows = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), wanted)
@@ -283,9 +256,6 @@ class _Region:
 
 
 def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Iterator[_Region]:
-    import numpy as np
-    import pyarrow as pa
-
     work = _Work(parts, run)
     if not parts:
         return
@@ -307,10 +277,6 @@ class _Work:
     """All ranks' sets of intervals; devices that ranks share are one device."""
 
     def __init__(self, parts: Sequence[Part], run: RunFacts) -> None:
-        import numpy as np
-
-        from alltrace.trace.intervals import Merged, difference, union
-
         identities = {(r.rank, d.device): d.identity for r in run.ranks for d in r.devices}
         known = {r.rank: [d.device for d in r.devices] for r in run.ranks}
         self.host: dict[int, dict[int, Any]] = {}
@@ -350,8 +316,6 @@ class _Work:
             device: For each rank, int64 array (n, 2).
             host: Likewise.
         """
-        from alltrace.trace.intervals import Merged
-
         region = _Region(step, name, (_time(device), _time(host)), [], [], [], [], [])
         for identity, (useful, moving) in self._devices.items():
             rank = self._owners[identity]
@@ -372,11 +336,6 @@ class _Work:
         Args:
             steps: Steps (`STEPS`) of ranks with parts, aligned.
         """
-        import numpy as np
-
-        from alltrace.trace.distinct import rows_by
-        from alltrace.trace.intervals import Merged, overlap_ns
-
         rank = steps.column("rank").to_numpy()
         host = np.stack([steps.column(c).to_numpy() for c in ("start", "end")], axis=1)
         device = np.stack([steps.column(c).fill_null(0).to_numpy() for c in ("device_start", "device_end")], axis=1)
@@ -433,8 +392,6 @@ def _time(spans: Mapping[int, NDArray[Any]]) -> int:
 
 
 def _within(merged: Merged, spans: NDArray[Any]) -> int:
-    from alltrace.trace.intervals import merge, overlap_ns
-
     whole = merge(spans[:, 0].copy(), spans[:, 1].copy())
     return int(overlap_ns(whole.starts, whole.ends, merged).sum())
 
@@ -449,7 +406,6 @@ def _missing(parts: Sequence[Part], rows: Sequence[Mapping[str, Any]], options: 
 
 
 def _is_range(table: Any) -> Any:
-
     return pc.equal(table.column("what"), _RANGE)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.device_intervals import gpu_names
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.analysis.device_intervals import GPU, device_rows
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.intervals import gaps, merge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +39,7 @@ class Gaps(Recipe):
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
-        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        GPU,
         AnswerColumn("start_ns", "ns", "start of the gap on the run's aligned clock"),
         AnswerColumn("duration_ns", "ns", "its length"),
         AnswerColumn("before", None, "the work that ended last before it"),
@@ -49,11 +52,6 @@ class Gaps(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's gaps of at least `min_ns`, the longest `rows` of them."""
-        import numpy as np
-        import pyarrow as pa
-
-        from alltrace.trace.intervals import gaps, merge
-
         start, end, device, labels, codes = _work(rank)
         found: list[dict[str, Any]] = []
         for number in np.unique(device).tolist():
@@ -71,38 +69,21 @@ class Gaps(Recipe):
                 for s, d, b, a in zip(open_.starts[long].tolist(), open_.durations_ns[long].tolist(), last, first, strict=True)
             ]
         found.sort(key=lambda g: (-g["duration_ns"], g["start_ns"]))
-        fields = [("device", pa.int64()), ("start_ns", pa.int64()), ("duration_ns", pa.int64())]
-        schema = pa.schema([*fields, ("before", pa.string()), ("after", pa.string())])
-        return pa.Table.from_pylist(found[: options["rows"] or None], schema)
+        return pa.Table.from_pylist(found[: options["rows"] or None])
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The longest gaps of all ranks."""
-        import pyarrow as pa
-
-        gpus = gpu_names(run)
-        rows = [{**g, "rank": p.rank, "gpu": gpus.get((p.rank, g["device"]))} for p in parts for g in p.table.to_pylist()]
+        rows = device_rows(parts, run)
         rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"], g["rank"]))
-        schema = pa.schema(
-            [
-                ("rank", pa.int32()),
-                ("gpu", pa.string()),
-                ("start_ns", pa.int64()),
-                ("duration_ns", pa.int64()),
-                ("before", pa.string()),
-                ("after", pa.string()),
-            ]
-        )
-        kept = [{n: r[n] for n in schema.names} for r in rows[: options["rows"] or None]]
+        schema = answer_schema(self.columns, ("gpu", "before", "after"))
         notes = (
             () if rows or not parts else (f"no device was idle for {options['min_ns']:,} ns or more between two pieces of work",)
         )
-        return Answer(pa.Table.from_pylist(kept, schema), self.columns, notes)
+        return Answer(pa.Table.from_pylist(rows[: options["rows"] or None], schema), self.columns, notes)
 
 
 def _work(rank: RankTables) -> tuple[Any, Any, Any, list[str | None], Any]:
     """All GPU work of a rank: starts, ends, devices, and a label each as a code into a list."""
-    import numpy as np
-
     starts, ends, devices, codes = [], [], [], []
     labels: list[str | None] = []
     for name, column in _SOURCES.items():

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.device_intervals import gpu_names
+from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.metric_samples import samplings
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
 from alltrace.recipes.nsys.sampled import GPU_READS, plain_metric
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class GpuRates(Recipe):
     host_samples = True
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank that works on the GPU"),
-        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        GPU,
         AnswerColumn("rate", None, f"what was sampled: {', '.join(_RATES)}"),
         AnswerColumn("metric", None, "the profiler's name of it"),
         AnswerColumn("samples", None, "samples"),
@@ -96,29 +96,14 @@ class GpuRates(Recipe):
                 )  # fmt: skip
         places = {rate: i for i, rate in enumerate(_RATES)}
         rows.sort(key=lambda r: (r["device"], places[str(r["rate"])], r["metric"]))
-        return pa.Table.from_pylist(rows, _schema(("device", *(c.name for c in self.columns[1:]))))
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The rows of all ranks."""
-        gpus = gpu_names(run)
-        rows = [
-            {**row, "rank": part.rank, "gpu": gpus.get((part.rank, row["device"]), row["gpu"])}
-            for part in parts
-            for row in part.table.to_pylist()
-        ]
+        rows = device_rows(parts, run)
         notes = ("no GPU metric is one of these rates",) if parts and not rows else ()
-        return Answer(pa.Table.from_pylist(rows, _schema([c.name for c in self.columns])), self.columns, notes)
-
-
-def _schema(names: Sequence[str]) -> Any:
-    kinds = {"rank": pa.int32(), **dict.fromkeys(("gpu", "rate", "metric"), pa.string())}
-    reals = ("mean", "median", "p95", "max")
-    return pa.schema(
-        [
-            pa.field(n, pa.float64(), metadata={"decimals": "1"}) if n in reals else pa.field(n, kinds.get(n, pa.int64()))
-            for n in names
-        ]
-    )
+        schema = answer_schema(self.columns, ("gpu", "rate", "metric"), dict.fromkeys(("mean", "median", "p95", "max"), 1))
+        return Answer(pa.Table.from_pylist(rows, schema), self.columns, notes)
 
 
 RECIPE = GpuRates()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.device_intervals import gpu_names
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.analysis.device_intervals import GPU, device_rows
+from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, gpu_work, with_graphs
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.arrays import integers
+from alltrace.trace.intervals import by_track, gaps, merge, merge_by_track, overlap_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,10 +37,10 @@ class Idle(Recipe):
 
     name = "idle"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
-        "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
-        "graphs": ("start", "end", "device", "stream", "correlation", "process"),
-        "api": ("start", "end", "process", "thread", "correlation", "name"),
+        "kernels": TABLES["kernels"],
+        "copies": TABLES["copies"],
+        "graphs": GRAPHS,
+        "api": TABLES["api"],
     }
     requires = ("kernels",)
     options = (
@@ -44,7 +49,7 @@ class Idle(Recipe):
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
-        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        GPU,
         AnswerColumn("span_ns", "ns", "from the first start to the last end of the work"),
         AnswerColumn("gaps", None, "times in which nothing ran"),
         AnswerColumn("idle_ns", "ns", "their summed length"),
@@ -64,12 +69,6 @@ class Idle(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per device or stream."""
-        import numpy as np
-        import pyarrow as pa
-
-        from alltrace.recipes.analysis.launched_work import gpu_work, with_graphs
-        from alltrace.trace.intervals import by_track, gaps, merge
-
         work = with_graphs(rank, gpu_work(rank))
         waits = _Waits(rank, work)
         streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
@@ -92,30 +91,16 @@ class Idle(Recipe):
                     **waits.causes(open_.starts, open_.ends, after, options["kernel_delay_ns"]),
                 }
             )
-        return pa.Table.from_pylist(rows, pa.schema([(n, pa.int64()) for n in _PART]))
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per rank and device, or stream."""
-        import pyarrow as pa
-
         columns = self.answer_columns(options)
-        gpus = gpu_names(run)
-        rows = []
-        for part in parts:
-            for row in part.table.to_pylist():
-                span, idle = row["end_ns"] - row["start_ns"], sum(row[c] for c in _CAUSES)
-                facts = {"rank": part.rank, "gpu": gpus.get((part.rank, row["device"])), "span_ns": span, "idle_ns": idle}
-                rows.append({**row, **facts, "idle_percent": 100 * idle / span if span else None})
-        kinds = {"rank": pa.int32(), "gpu": pa.string(), "idle_percent": pa.float64()}
-        fields = [
-            pa.field(c.name, kinds.get(c.name, pa.int64()), metadata={"decimals": "1"} if c.name == "idle_percent" else None)
-            for c in columns
-        ]
-        kept = [{f.name: r[f.name] for f in fields} for r in rows]
-        return Answer(pa.Table.from_pylist(kept, pa.schema(fields)), columns)
-
-
-_PART = ("device", "stream", "start_ns", "end_ns", "gaps", *_CAUSES)
+        rows = device_rows(parts, run)
+        for row in rows:
+            span, idle = row["end_ns"] - row["start_ns"], sum(row[c] for c in _CAUSES)
+            row |= {"span_ns": span, "idle_ns": idle, "idle_percent": 100 * idle / span if span else None}
+        return Answer(pa.Table.from_pylist(rows, answer_schema(columns, ("gpu",), {"idle_percent": 1})), columns)
 
 
 class _Waits:
@@ -127,10 +112,6 @@ class _Waits:
 
     def causes(self, starts: Any, ends: Any, after: Any, delay_ns: int) -> dict[str, int]:
         """The time of each cause over gaps, whose next work is `after`."""
-        import numpy as np
-
-        from alltrace.trace.intervals import overlap_ns
-
         work = self._work
         called, thread = work.of_calls("start", after), work.of_calls("thread", after)
         known = work.call[after] >= 0
@@ -157,12 +138,6 @@ class _Waits:
 
 def _synchronizing(rank: RankTables, work: GpuWork) -> dict[int, Any]:
     """By thread, when it was in a call that waits for the GPU."""
-    import numpy as np
-    import pyarrow as pa
-
-    from alltrace.trace.arrays import integers
-    from alltrace.trace.intervals import merge_by_track
-
     names = pc.unique(work.calls.column("name")).drop_null()
     waits = pc.filter(names, pc.match_substring_regex(rank.texts(names), _SYNC))
     mine = pc.fill_null(pc.is_in(work.calls.column("name"), value_set=pa.array(waits, pa.int64())), False)

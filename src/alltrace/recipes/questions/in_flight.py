@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.device_intervals import gpu_names
+from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
 from alltrace.trace.intervals import by_track, concurrency, merge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
+
+_DECIMALS = {"starved_percent": 1, "in_flight_mean": 2, "executing_mean": 2, "queued_mean": 2}
 
 
 class InFlight(Recipe):
@@ -33,7 +35,7 @@ class InFlight(Recipe):
     requires = ("kernels", "api")
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
-        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        GPU,
         AnswerColumn("kernels", None, "kernels"),
         AnswerColumn("unmatched", None, "of these, those whose call is not known"),
         AnswerColumn("span_ns", "ns", "from the first launch to the last end"),
@@ -72,16 +74,11 @@ class InFlight(Recipe):
                     "executing_ns": executing, "starved_percent": 100 * (span - flying) / span if span else 0.0,
                 }
             )  # fmt: skip
-        return pa.Table.from_pylist(rows, _schema(("device", *(c.name for c in self.columns[2:]))))
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The rows of all ranks."""
-        gpus = gpu_names(run)
-        rows = [
-            {**row, "rank": part.rank, "gpu": gpus.get((part.rank, row["device"]))}
-            for part in parts
-            for row in part.table.to_pylist()
-        ]
+        rows = device_rows(parts, run)
         lost = sum(row["unmatched"] for row in rows)
         notes = [f"the calls of {lost} of {sum(r['kernels'] for r in rows)} kernels are not known"] if lost else []
         asked = {part.rank for part in parts}
@@ -90,23 +87,13 @@ class InFlight(Recipe):
                 "CUDA graphs traced as a whole are no kernels here: while one runs, its device counts as starved or held "
                 "(capture with --cuda-graph-trace=node to see its kernels)"
             )
-        return Answer(pa.Table.from_pylist(rows, _schema([c.name for c in self.columns])), self.columns, tuple(notes))
+        schema = answer_schema(self.columns, ("gpu",), _DECIMALS)
+        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
 
 
 def _mean(start: Any, end: Any, span: int) -> float:
     """The mean number of intervals that are open in a span that holds them all."""
     return float((end - start).sum()) / span if span else 0.0
-
-
-def _schema(names: Sequence[str]) -> Any:
-    kinds = {"rank": pa.int32(), "gpu": pa.string()}
-    reals = {"starved_percent": "1", "in_flight_mean": "2", "executing_mean": "2", "queued_mean": "2"}
-    return pa.schema(
-        [
-            pa.field(n, pa.float64(), metadata={"decimals": reals[n]}) if n in reals else pa.field(n, kinds.get(n, pa.int64()))
-            for n in names
-        ]
-    )
 
 
 RECIPE = InFlight()

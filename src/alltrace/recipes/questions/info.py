@@ -81,17 +81,8 @@ class Info(Recipe):
                 for c in columns
             ]
         )
-        clocks = [
-            {
-                "host": c.host,
-                "offset_ns": c.offset_ns,
-                "drift_ppm": c.drift_ppm,
-                "residual_ns": c.residual_ns,
-                "evidence": c.evidence,
-                "component": c.component,
-            }
-            for c in manifest.clocks
-        ]
+        told = ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence", "component")
+        clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
         return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(_warnings(manifest)), {"clocks": clocks})
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.analysis.distribution import group
+from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
+from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
+from alltrace.recipes.analysis.range_sums import Intervals, outermost
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,12 +36,7 @@ class KernelSequences(Recipe):
     """
 
     name = "kernel-sequences"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
-        "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
-        "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
-        "api": ("start", "end", "process", "thread", "correlation", "name"),
-    }
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": SPAN_COLUMNS, **TABLES}
     requires = ("ranges", "kernels", "api")
     options = (
         Option("operator", str, None, "only operators and ranges with this in their name"),
@@ -55,14 +57,6 @@ class KernelSequences(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per operator and sequence."""
-        import numpy as np
-
-        from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
-        from alltrace.recipes.analysis.nvtx_projection import launch_spans
-        from alltrace.recipes.analysis.range_sums import Intervals, outermost
-        from alltrace.trace.arrays import integers
-        from alltrace.trace.distinct import distinct
-
         ranges = launch_spans(rank)
         kinds, places = distinct(integers(ranges.column("name")))
         names = [n or "" for n in rank.texts(pa.array(kinds, pa.int64())).to_pylist()]
@@ -80,18 +74,7 @@ class KernelSequences(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The sequences of all ranks."""
-        import numpy as np
-
-        from alltrace.recipes.analysis.distribution import group
-
-        rough = {"decimals": "1"}
-        kinds = {"operator": pa.string(), "kernels": pa.string(), "gpu_mean_ns": pa.float64(), "cpu_mean_ns": pa.float64()}
-        schema = pa.schema(
-            [
-                pa.field(c.name, k := kinds.get(c.name, pa.int64()), metadata=rough if pa.types.is_floating(k) else None)
-                for c in self.columns
-            ]
-        )
+        schema = answer_schema(self.columns, ("operator", "kernels"), {"gpu_mean_ns": 1, "cpu_mean_ns": 1})
         if not parts:
             return Answer(schema.empty_table(), self.columns)
         whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])
@@ -121,8 +104,6 @@ class KernelSequences(Recipe):
 
 def _summed(column: Any, place: Any, groups: int) -> Any:
     """The sum of each group: int64 array."""
-    import numpy as np
-
     sums = np.zeros(groups, np.int64)
     np.add.at(sums, place, column.to_numpy())
     return sums
@@ -130,8 +111,6 @@ def _summed(column: Any, place: Any, groups: int) -> Any:
 
 def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunFacts) -> list[str]:
     """What sequences are, as people read them, by their rows in the parts' tables one after the other."""
-    import numpy as np
-
     begins = np.cumsum([0, *(part.table.num_rows for part in parts)])
     texts = [""] * len(rows)
     owners = np.searchsorted(begins, rows, "right") - 1
@@ -154,10 +133,6 @@ class _Found:
 
 def _sequences(at: Any, calls: Any, work: Any, mine: Any) -> _Found:
     """The sequences of the kernels `mine`, whose calls are `calls`, within the intervals `at`."""
-    import numpy as np
-
-    from alltrace.recipes.analysis.nvtx_projection import Line
-
     threads = 1 + max(int(at.thread.max(initial=0)), int(calls.thread.max(initial=0)))
     line = Line(threads, at.start, at.end, calls.start)
     place = line.place(calls.thread, calls.start)
@@ -180,8 +155,6 @@ def _sequences(at: Any, calls: Any, work: Any, mine: Any) -> _Found:
 
 def _mixed(values: Any) -> Any:
     """Spreads numbers over 64 bits (the finalizer of SplitMix64, Steele et al. 2014)."""
-    import numpy as np
-
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -189,10 +162,6 @@ def _mixed(values: Any) -> Any:
 
 def _shown(found: _Found, rows: Any) -> Any:
     """The ids of the first names of the sequences of some calls, as lists."""
-    import numpy as np
-
-    from alltrace.trace.distinct import distinct
-
     kinds, codes = distinct(found.names)
     first, length = found.first[rows], np.minimum(found.stop[rows] - found.first[rows], _SHOWN)
     ends = np.cumsum(length)
@@ -203,10 +172,6 @@ def _shown(found: _Found, rows: Any) -> Any:
 
 
 def _grouped(kinds: Any, name: Any, at: Any, found: _Found, least: int) -> Any:
-    import numpy as np
-
-    from alltrace.recipes.analysis.distribution import group
-
     long = np.flatnonzero(found.stop - found.first >= least)
     keys = [name[long], found.code[long], (found.stop - found.first)[long]]
     place, one = group([pa.array(k) for k in keys])

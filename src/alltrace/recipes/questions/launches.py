@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.launched_work import TABLES, gpu_work
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
 from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
@@ -60,11 +64,7 @@ class Launches(SqlRecipe):
     """
 
     name = "launches"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
-        "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
-        "api": ("start", "end", "process", "thread", "correlation", "name"),
-    }
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     requires = ("kernels", "api")
     options = (
         Option("by", str, "rank", "what a row is", tuple(_FIRST)),
@@ -112,11 +112,6 @@ class Launches(SqlRecipe):
         Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (what a copy or fill is called, else null),
         and the start and end of the work and of the call.
         """
-        import numpy as np
-        import pyarrow as pa
-
-        from alltrace.recipes.analysis.launched_work import gpu_work
-
         work = gpu_work(rank)
         rows = np.flatnonzero(work.call >= 0)
         columns = {"rank": pa.array(np.full(len(rows), rank.rank, np.int32))}

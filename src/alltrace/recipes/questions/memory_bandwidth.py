@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.analysis.device_intervals import gpu_names
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.device_intervals import GPU, device_rows
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.arrays import integers
+from alltrace.trace.intervals import bin_coverage_ns, bin_edges, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +35,7 @@ class MemoryBandwidth(Recipe):
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
-        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        GPU,
         AnswerColumn("kind", None, "direction, such as HtoD, or memset"),
         AnswerColumn("start_ns", "ns", "start of the part of time on the run's aligned clock"),
         AnswerColumn("span_ns", "ns", "its length"),
@@ -46,11 +51,6 @@ class MemoryBandwidth(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per device, direction and part of time."""
-        import numpy as np
-        import pyarrow as pa
-
-        from alltrace.trace.arrays import integers
-
         table = rank.table("copies", self.tables["copies"])
         start = integers(table.column("start"))
         end = np.maximum(integers(table.column("end")), start)
@@ -62,45 +62,26 @@ class MemoryBandwidth(Recipe):
                 mine = np.flatnonzero((device == number) & (kind == direction))
                 found = _rates(start[mine], end[mine], size[mine], options["bins"])
                 rows += [{"device": number, "kind": direction, **row} for row in found]
-        fields = [("device", pa.int64()), ("kind", pa.string()), ("start_ns", pa.int64()), ("span_ns", pa.int64())]
-        fields += [("copies", pa.int64()), ("moved_bytes", pa.float64()), ("busy_ns", pa.int64()), ("peak", pa.float64())]
-        return pa.Table.from_pylist(rows, pa.schema(fields))
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The rows of all ranks."""
-        import pyarrow as pa
-
-        gpus = gpu_names(run)
-        rows = []
-        for part in parts:
-            for row in part.table.to_pylist():
-                moved = row["moved_bytes"]
-                rates = {
-                    "busy_gb_per_s": moved / row["busy_ns"] if row["busy_ns"] else None,
-                    "span_gb_per_s": moved / row["span_ns"] if row["span_ns"] else None,
-                    "peak_gb_per_s": row["peak"],
-                }
-                facts = {"rank": part.rank, "gpu": gpus.get((part.rank, row["device"])), "moved_bytes": round(moved)}
-                rows.append({**row, **facts, **rates})
-        kinds = {"rank": pa.int32(), "gpu": pa.string(), "kind": pa.string()}
-        fields = []
-        for column in self.columns:
-            rate = column.unit == "GB/s"
-            kind = pa.float64() if rate else kinds.get(column.name, pa.int64())
-            fields.append(pa.field(column.name, kind, metadata={"decimals": "3"} if rate else None))
-        kept = [{f.name: r[f.name] for f in fields} for r in rows]
-        return Answer(pa.Table.from_pylist(kept, pa.schema(fields)), self.columns)
+        rows = device_rows(parts, run)
+        for row in rows:
+            moved = row["moved_bytes"]
+            row["moved_bytes"] = round(moved)
+            row["busy_gb_per_s"] = moved / row["busy_ns"] if row["busy_ns"] else None
+            row["span_gb_per_s"] = moved / row["span_ns"] if row["span_ns"] else None
+        rates = {c.name: 3 for c in self.columns if c.unit == "GB/s"}
+        return Answer(pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "kind"), rates)), self.columns)
 
 
 def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any]]:
     """What copies of one direction moved in each part of their time; copies that took no time count where they start."""
-    import numpy as np
-
-    from alltrace.trace.intervals import bin_coverage_ns, bin_edges, merge
-
     low, high = int(start.min()), int(end.max())
     if high <= low:
-        yield {"start_ns": low, "span_ns": 0, "copies": len(start), "moved_bytes": float(size.sum()), "busy_ns": 0, "peak": None}
+        whole = float(size.sum())
+        yield {"start_ns": low, "span_ns": 0, "copies": len(start), "moved_bytes": whole, "busy_ns": 0, "peak_gb_per_s": None}
         return
     edges = bin_edges(low, high, min(bins, high - low))
     long = end > start
@@ -130,7 +111,7 @@ def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any
             "copies": int(counts[n]),
             "moved_bytes": float(at_edges[n + 1] - at_edges[n] + at_once[n]),
             "busy_ns": int(covered[n]),
-            "peak": max(float(at_edge[n]), float(within.max(initial=0.0))),
+            "peak_gb_per_s": max(float(at_edge[n]), float(within.max(initial=0.0))),
         }
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.collecting import in_pieces
-from alltrace.recipes.analysis.device_intervals import gpu_names
+from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launch_matching import CALLS, match_launches
 from alltrace.recipes.analysis.metric_samples import samplings
-from alltrace.recipes.analysis.nvtx_projection import Spans, launch_spans, on_one_line, projection
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 from alltrace.recipes.nsys.sampled import GPU_READS, texts_of
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
@@ -40,8 +40,8 @@ class MetricAttribution(Recipe):
         "gpu_metrics": GPU_READS,
         "kernels": (*_WORK, "name", "short_name"),
         "copies": _WORK,
-        "api": ("start", "end", "process", "thread", "correlation"),
-        "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
+        "api": CALLS,
+        "ranges": SPAN_COLUMNS,
     }
     requires = ("gpu_metrics", "kernels")
     host_samples = True
@@ -52,7 +52,7 @@ class MetricAttribution(Recipe):
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
-        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        GPU,
         AnswerColumn("name", None, "kernel, by its short name, or range"),
         AnswerColumn("metric", None, "metric, as the profiler names it"),
         AnswerColumn("value", None, "its mean over the work, weighted by time, in the metric's unit: mostly per cent"),
@@ -74,7 +74,7 @@ class MetricAttribution(Recipe):
         found = samplings(rank, of_host=True)
         rows = []
         if not found:
-            return pa.Table.from_pylist([], self._part_schema())
+            return pa.table({})
         for name, device, work in _ranges(rank, options["top"]) if options["by"] == "range" else _kernels(rank, options["top"]):
             for sampling in found:
                 if sampling.device != device or not work.total_ns:
@@ -87,37 +87,21 @@ class MetricAttribution(Recipe):
                 for metric, values in sampling.values.items():
                     pure = float(values[weights.pure].mean()) if weights.pure.any() else None
                     rows.append({**same, "metric": metric, "value": weights.mean(values), "pure_value": pure})
-        return pa.Table.from_pylist(rows, self._part_schema())
-
-    def _part_schema(self) -> Any:
-        return _schema(("device", *(c.name for c in self.columns if c.name not in ("rank", "gpu"))))
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The rows of all ranks."""
-        gpus = gpu_names(run)
-        rows = [
-            {**row, "rank": part.rank, "gpu": gpus.get((part.rank, row["device"])),
-             "coverage_percent": 100 * row["covered_ns"] / row["work_ns"]}
-            for part in parts for row in part.table.to_pylist()
-        ]  # fmt: skip
+        rows = device_rows(parts, run)
+        for row in rows:
+            row["coverage_percent"] = 100 * row["covered_ns"] / row["work_ns"]
         notes = []
         if parts and not rows:
             notes.append("no device has both samples and such work")
         unknown = sum(row["covered_ns"] == 0 for row in rows)
         if unknown:
             notes.append(f"{unknown} of {len(rows)} rows have no value, because no sample tells of their work")
-        return Answer(pa.Table.from_pylist(rows, _schema(tuple(c.name for c in self.columns))), self.columns, tuple(notes))
-
-
-def _schema(names: Sequence[str]) -> Any:
-    kinds = {"rank": pa.int32(), **dict.fromkeys(("gpu", "name", "metric"), pa.string())}
-    reals = {"value": "2", "pure_value": "2", "coverage_percent": "1"}
-    return pa.schema(
-        [
-            pa.field(n, pa.float64(), metadata={"decimals": reals[n]}) if n in reals else pa.field(n, kinds.get(n, pa.int64()))
-            for n in names
-        ]
-    )
+        schema = answer_schema(self.columns, ("gpu", "name", "metric"), {"value": 2, "pure_value": 2, "coverage_percent": 1})
+        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
 
 
 def _longest(found: list[tuple[str, int, Merged]], top: int) -> list[tuple[str, int, Merged]]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from math import exp, log
+from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
+from alltrace.recipes.stats.base import with_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,32 +72,26 @@ class NcclSizeSpread(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The distribution of times by operation, ranks, type and size, and the step where that is asked."""
-        from alltrace.recipes.analysis.distribution import collect
-
         table = _operations(rank)
         timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
         if options["op"] is not None:
             timed = pc.and_(timed, pc.equal(pc.utf8_lower(table.column("op")), options["op"].lower()))
         table = table.filter(timed)
+        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together tell
+            table = table.slice(0, 0)
         keys = {name: table.column(name) for name in _KEYS}
         if options["by"] == "step":
             keys["step"] = _step_of(rank, table)
-        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together tell
-            return _empty(keys)
         return collect(keys, pc.subtract(table.column("end"), table.column("start")))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per key, by operation, ranks and size."""
-        import pyarrow as pa
-
-        from alltrace.recipes.analysis.distribution import summarize
-
         columns = self.answer_columns(options)
         if options["measure"] == "transfer":
             whole, notes = _transfers(run, [p.rank for p in parts], options)
         else:
             given = [p for p in parts if p.table.num_rows]
-            whole = pa.concat_tables([_ranked(p) for p in given]) if given else None
+            whole = pa.concat_tables([with_rank(p) for p in given]) if given else None
             if whole is not None and options["by"] != "rank":
                 whole = whole.drop_columns(["rank"])
             notes = []
@@ -120,8 +120,6 @@ class NcclSizeSpread(Recipe):
 
 def _operations(rank: RankTables) -> Any:
     """The rank's operations, names as text; of a run without an alignment they are found anew. MPI's are left out."""
-    import pyarrow as pa
-
     if rank.has("collectives"):
         table = rank.table("collectives", _COLUMNS)
         for name in ("op", "datatype"):
@@ -139,9 +137,6 @@ def _operations(rank: RankTables) -> Any:
 
 def _step_of(rank: RankTables, table: Any) -> Any:
     """The step in which each operation was issued, null outside."""
-    import numpy as np
-    import pyarrow as pa
-
     steps = rank.shared("steps")
     if steps is None or not steps.num_rows:
         return pa.nulls(table.num_rows, pa.int64())
@@ -153,30 +148,11 @@ def _step_of(rank: RankTables, table: Any) -> Any:
     return pa.array(number[np.maximum(place, 0)], pa.int64(), mask=~inside)
 
 
-def _empty(keys: Mapping[str, Any]) -> Any:
-    import pyarrow as pa
-
-    from alltrace.recipes.analysis.distribution import collect
-
-    return collect({n: c.slice(0, 0) for n, c in keys.items()}, pa.array([], pa.int64()))
-
-
-def _ranked(part: Part) -> Any:
-    import pyarrow as pa
-
-    return part.table.append_column("rank", pa.array([part.rank] * part.table.num_rows, pa.int64()))
-
-
 def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) -> tuple[Any, list[str]]:
     """The distribution of transfers of instances of which all members are there; `by` rank counts for the last to arrive.
 
     MPI's are left out.
     """
-    import numpy as np
-    import pyarrow as pa
-
-    from alltrace.recipes.analysis.distribution import collect
-
     members = alignment_of(run).members
     members = members.filter(pc.is_in(members.column("rank"), pa.array(ranks, members.column("rank").type)))
     members = members.filter(pc.not_equal(members.column("evidence").cast(pa.string()), "mpi").fill_null(True))
@@ -243,9 +219,6 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
 
 def _expected_ns(tests: Any, op: str, ranks: int, size: int) -> float | None:
     """What nccl-tests measured for an operation of this size: at it, or on the line between its neighbours, both logarithmic."""
-    from math import exp, log
-    from statistics import median
-
     times: dict[int, list[float]] = {}
     for row in tests.to_pylist():
         if row["op"] == op and row["ranks"] == ranks and row["size_bytes"] > 0:
@@ -303,8 +276,6 @@ def _notes(rows: Sequence[Mapping[str, Any]], tests: Any) -> list[str]:
 
 
 def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    import pyarrow as pa
-
     whole = {"group_size", "bytes", "payload_bytes", "count", "min_ns", "max_ns", "total_ns", "rank", "step"}
     fields = []
     for column in columns:

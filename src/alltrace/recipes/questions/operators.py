@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.analysis.launched_work import TABLES
+from alltrace.recipes.analysis.operator_sums import sums_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _SUMS = (*_WHOLE, "backward_gpu_ns", "flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
 _KEYS = ("name", "shapes")
+_DECIMALS = {"flops": 0, "gpu_self_percent": 1, "tflop_per_s": 1, "flop_per_byte": 1}
 _WHAT = {
     "operator": "operators (a trace of the PyTorch profiler has them)",
     "operator-shape": "operators (a trace of the PyTorch profiler has them)",
@@ -38,9 +42,7 @@ class Operators(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "ranges": ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row"),
         "frames": ("start", "end", "thread", "name"),
-        "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
-        "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
-        "api": ("start", "end", "process", "thread", "correlation", "name"),
+        **TABLES,
     }
     requires = ("ranges",)
     options = (
@@ -81,19 +83,15 @@ class Operators(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's sums by name and shapes, and a last row without name for all its GPU work."""
-        from alltrace.recipes.analysis.operator_sums import sums_of
-
         return sums_of(rank, options["by"])
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The sums over all ranks."""
-        import pyarrow as pa
-
-        schema = _schema()
+        schema = answer_schema(self.columns, _KEYS, _DECIMALS)
         if not parts:
             return Answer(schema.empty_table(), self.columns)
         whole = pa.concat_tables([p.table for p in parts])
-        total, inside = (sum(pc.sum(whole.column(c)).as_py() or 0 for c in ("all_gpu_ns",)), 0)
+        total, inside = pc.sum(whole.column("all_gpu_ns")).as_py() or 0, 0
         listed = whole.filter(pc.is_null(whole.column("all_gpu_ns")))
         grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate([("calls", "count"), *((c, "sum") for c in _SUMS)])
         rows = []
@@ -133,20 +131,6 @@ def _notes(options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], total:
 
 def _ratio(above: float | None, below: float | None, scale: float = 1.0) -> float | None:
     return above * scale / below if above is not None and below else None
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    rough = {"decimals": "1"}
-    kinds = {"name": pa.string(), "shapes": pa.string(), "flops": pa.float64(), "gpu_self_percent": pa.float64()}
-    kinds |= {"tflop_per_s": pa.float64(), "flop_per_byte": pa.float64()}
-    fields = []
-    for column in Operators.columns:
-        kind = kinds.get(column.name, pa.int64())
-        shown = {"decimals": "0"} if column.name == "flops" else rough
-        fields.append(pa.field(column.name, kind, metadata=shown if pa.types.is_floating(kind) else None))
-    return pa.schema(fields)
 
 
 RECIPE = Operators()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity, gpu_names
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+import pyarrow as pa
+
+from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
+from alltrace.trace.intervals import intersection, union
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +30,7 @@ class Overlap(Recipe):
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("host", None, "host"),
-        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        GPU,
         AnswerColumn("compute_ns", "ns", "at least one compute kernel runs"),
         AnswerColumn("communication_ns", "ns", "at least one communication kernel runs"),
         AnswerColumn("overlapped_ns", "ns", "communication and compute run"),
@@ -44,46 +47,25 @@ class Overlap(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """One row per device: the exact times, and what the notes need."""
-        import pyarrow as pa
-
-        from alltrace.trace.intervals import intersection, union
-
         rows = []
         for work in device_activity(rank):
             under = intersection(work.communication, work.compute).total_ns
             copied = intersection(work.copies, union((work.compute, work.communication))).total_ns
             talk, copy = work.communication.total_ns, work.copies.total_ns
             times = (work.compute.total_ns, talk, under, talk - under, copy, copied, copy - copied)
-            rows.append(
-                {
-                    "device": work.device,
-                    **dict(zip(_TIMES, times, strict=True)),
-                    "kernel_ns": work.kernel_ns,
-                    "unclassified_ns": work.unclassified_ns,
-                    "graph_ns": work.graph_ns,
-                }
-            )
-        names = ("device", *_TIMES, "kernel_ns", "unclassified_ns", "graph_ns")
-        return pa.Table.from_pylist(rows, pa.schema([(n, pa.int64()) for n in names]))
+            rows.append({**work.facts(), **dict(zip(_TIMES, times, strict=True))})
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """A row per rank and device."""
-        import pyarrow as pa
-
-        found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
-        gpus, hosts = gpu_names(run), {r.rank: r.host for r in run.ranks}
-        rows = []
-        for rank, row in found:
-            facts = {"rank": rank, "host": hosts[rank], "gpu": gpus.get((rank, row["device"]))}
-            facts["overlap_percent"] = _share(row["overlapped_ns"], row["communication_ns"])
-            facts["copy_overlap_percent"] = _share(row["copy_overlapped_ns"], row["copy_ns"])
-            rows.append({**facts, **{t: row[t] for t in _TIMES}})
-        fields = []
-        for column in self.columns:
-            kind = pa.int64() if column.unit == "ns" else pa.float64() if column.unit == "%" else pa.string()
-            kind = pa.int32() if column.name == "rank" else kind
-            fields.append(pa.field(column.name, kind, metadata={"decimals": "1"} if column.unit == "%" else None))
-        return Answer(pa.Table.from_pylist(rows, pa.schema(fields)), self.columns, tuple(class_notes([r for _, r in found])))
+        rows = device_rows(parts, run)
+        hosts = {r.rank: r.host for r in run.ranks}
+        for row in rows:
+            row["host"] = hosts[row["rank"]]
+            row["overlap_percent"] = _share(row["overlapped_ns"], row["communication_ns"])
+            row["copy_overlap_percent"] = _share(row["copy_overlapped_ns"], row["copy_ns"])
+        schema = answer_schema(self.columns, ("host", "gpu"), {"overlap_percent": 1, "copy_overlap_percent": 1})
+        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(class_notes(rows)))
 
 
 def _share(part: int, whole: int) -> float | None:

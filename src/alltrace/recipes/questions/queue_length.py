@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.analysis.device_intervals import gpu_names
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.device_intervals import GPU, device_rows
+from alltrace.recipes.analysis.launched_work import TABLES, gpu_work
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.intervals import bin_coverage_ns, bin_edges, bin_load_ns, by_track, concurrency, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
-
-_START = AnswerColumn("start_ns", "ns", "start of the part of time on the run's aligned clock")
 
 
 class QueueLength(Recipe):
@@ -23,11 +26,7 @@ class QueueLength(Recipe):
     """
 
     name = "queue-length"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
-        "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
-        "api": ("start", "end", "process", "thread", "correlation", "name"),
-    }
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     requires = ("kernels", "api")
     options = (
         Option("bins", int, 1, "a row for each of so many equal parts of the stream's time", least=1, most=100_000),
@@ -35,9 +34,9 @@ class QueueLength(Recipe):
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
-        AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first"),
+        GPU,
         AnswerColumn("stream", None, "CUDA stream"),
-        _START,
+        AnswerColumn("start_ns", "ns", "start of the part of time on the run's aligned clock"),
         AnswerColumn("span_ns", "ns", "its length: all parts together last from the first call to the last start of work"),
         AnswerColumn("launches", None, "calls that start in it"),
         AnswerColumn("mean_length", None, "mean number of outstanding pieces, weighted by time"),
@@ -50,12 +49,6 @@ class QueueLength(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per stream and part of time."""
-        import numpy as np
-        import pyarrow as pa
-
-        from alltrace.recipes.analysis.launched_work import gpu_work
-        from alltrace.trace.intervals import by_track
-
         work = gpu_work(rank)
         known = np.flatnonzero(work.call >= 0)
         order = known[np.lexsort((work.start[known], work.stream[known], work.device[known]))]
@@ -65,47 +58,22 @@ class QueueLength(Recipe):
             starts, ends = begin[places], work.start[order][places]
             found = _lengths(starts, np.maximum(ends, starts), options["bins"], options["full"])
             rows += [{"device": device, "stream": stream, **row} for row in found]
-        whole = ("device", "stream", "start_ns", "span_ns", "launches", "max_length", "empty_ns", "full_ns")
-        return pa.Table.from_pylist(rows, pa.schema([*((n, pa.int64()) for n in whole), ("mean_length", pa.float64())]))
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The rows of all ranks."""
-        import pyarrow as pa
-
-        gpus = gpu_names(run)
-        kinds = {"rank": pa.int32(), "gpu": pa.string(), "mean_length": pa.float64()}
-        schema = pa.schema(
-            [
-                pa.field(c.name, kinds.get(c.name, pa.int64()), metadata={"decimals": "2"} if c.name == "mean_length" else None)
-                for c in self.columns
-            ]
-        )
-        rows = [
-            {**{n: row.get(n) for n in schema.names}, "rank": p.rank, "gpu": gpus.get((p.rank, row["device"]))}
-            for p in parts
-            for row in p.table.to_pylist()
-        ]
+        rows = device_rows(parts, run)
         notes = ("no call that launched GPU work is known",) if parts and not rows else ()
+        schema = answer_schema(self.columns, ("gpu",), {"mean_length": 2})
         return Answer(pa.Table.from_pylist(rows, schema), self.columns, notes)
 
 
 def _lengths(starts: Any, ends: Any, bins: int, full: int) -> Iterator[dict[str, Any]]:
     """The queue of one stream in each part of its time, from when pieces were outstanding."""
-    import numpy as np
-
-    from alltrace.trace.intervals import bin_coverage_ns, bin_edges, bin_load_ns, concurrency, merge
-
     low, high = int(starts.min()), int(ends.max())
     if high <= low:
-        yield {
-            "start_ns": low,
-            "span_ns": 0,
-            "launches": len(starts),
-            "mean_length": 0.0,
-            "max_length": 0,
-            "empty_ns": 0,
-            "full_ns": 0,
-        }
+        nothing = {"mean_length": 0.0, **dict.fromkeys(("span_ns", "max_length", "empty_ns", "full_ns"), 0)}
+        yield {"start_ns": low, "launches": len(starts), **nothing}
         return
     edges = bin_edges(low, high, min(bins, high - low))
     load, covered = bin_load_ns(starts, ends, edges), bin_coverage_ns(merge(starts, ends), edges)

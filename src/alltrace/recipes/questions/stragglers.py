@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import TABLES, alignment_tables, graph_of, peers_in, replay_notes, replay_of, with_graph
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, alignment_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, alignment_of, answer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,9 +75,8 @@ class Stragglers(Recipe):
 
         members, steps = alignment_tables(run)
         rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
-        texts = {c: pa.string() for c in ("host", "cause", "range", "pattern")}
-        floats = {c.name: pa.float64() for c in self.columns if c.unit == "%" or c.name == "confidence"}
-        schema = pa.schema([(c.name, (texts | floats | {"rank": pa.int32()}).get(c.name, pa.int64())) for c in self.columns])
+        reals = dict.fromkeys(c.name for c in self.columns if c.unit == "%" or c.name == "confidence")
+        schema = answer_schema(self.columns, ("host", "cause", "range", "pattern"), reals)
         return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
 
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, peers_in, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_schema
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ class WhatIf(ReplayRecipe):
             if not chosen and not options["per_step"]:
                 rows.sort(key=lambda r: -r["saved_ns"])
             extra = {"slowdown": _slowdowns(replay, peers)}
-        types = {"what": pa.string(), "rank": pa.int32(), "duration": pa.string(), "saved_percent": pa.float64()}
-        schema = pa.schema([(c.name, types.get(c.name, pa.int64())) for c in self.columns])
+        schema = answer_schema(self.columns, ("what", "duration"), {"saved_percent": None})
         return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes), extra)
 
 

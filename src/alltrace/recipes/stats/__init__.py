@@ -39,9 +39,9 @@ REPORTS: dict[str, str] = {
     "openmp_sum": "alltrace.recipes.stats.sums:OpenmpSum",
     "osrt_sum": "alltrace.recipes.stats.sums:OsrtSum",
     "syscall_sum": "alltrace.recipes.stats.sums:SyscallSum",
-    "um_cpu_page_faults_sum": "alltrace.recipes.stats.um_cpu_page_faults_sum",
-    "um_sum": "alltrace.recipes.stats.um_sum",
-    "um_total_sum": "alltrace.recipes.stats.um_total_sum",
+    "um_cpu_page_faults_sum": "alltrace.recipes.stats.um:UmCpuPageFaultsSum",
+    "um_sum": "alltrace.recipes.stats.um:UmSum",
+    "um_total_sum": "alltrace.recipes.stats.um:UmTotalSum",
 }
 """Report name to where it is (see `recipes.load`). Recipes may have the same names."""
 

@@ -403,8 +403,6 @@ def _cells(cell: Cell, values: Any) -> Any:
     field = cell.field()
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-        if isinstance(values, pa.ChunkedArray):
-            values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     array = values if isinstance(values, pa.Array) else pa.array(values)
     if cell.kind == "text" and (pa.types.is_dictionary(array.type) or array.nbytes > _MOST_TEXT):
         return array  # more text than a string array can hold comes as a large one, and stays one

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import group
+from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 from alltrace.recipes.base import Option
 from alltrace.recipes.sql_recipe import SqlRecipe
 from alltrace.recipes.stats.base import BY_RANK, NVTX_NAME, Cell, StatsReport
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +27,7 @@ MANGLED = Option("mangled", bool, default=False, help="Name kernels as the linke
 KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)
 
 KERNEL_KEYS = ("range", "name", "fallback")
-KERNEL_NAME = "coalesce(text_of(launch_range) || '/' || text_of(kernel), text_of(kernel))"
+KERNEL_NAME = "coalesce(text_of(launch_range) || '/', '') || text_of(kernel)"
 """What a kernel is called, over the keys `launch_range` and `kernel`; see `NamedKernels`."""
 
 COPY_LABELS = {
@@ -85,16 +87,7 @@ def durations(table: Any) -> Any:
 
 def column(table: Any, name: str) -> Any:
     """One column of a table as a single Arrow array."""
-    found = table.column(name).combine_chunks()
-    if isinstance(found, pa.ChunkedArray):
-        return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
-    return found
-
-
-def numbers(table: Any, name: str, null: int = -1) -> NDArray[np.int64]:
-    """One column of whole numbers as NumPy int64, `null` in place of null."""
-    found: NDArray[np.int64] = pc.fill_null(pc.cast(column(table, name), pa.int64()), null).to_numpy(zero_copy_only=False)
-    return found
+    return table.column(name).combine_chunks()
 
 
 def name_column(options: Mapping[str, Any]) -> str:
@@ -204,7 +197,7 @@ def launches(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 def _call_codes(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A number for each row of both tables, the same where process and correlation id are."""
-    process, correlation = (np.concatenate([numbers(kernels, c), numbers(api, c)]) for c in ("process", "correlation"))
+    process, correlation = (np.concatenate([integers(t.column(c), -1) for t in (kernels, api)]) for c in ("process", "correlation"))
     if not len(process):
         return process, correlation
     low = int(correlation.min())
@@ -223,8 +216,6 @@ def launch_ranges(rank: RankTables, kernels: Any) -> Any:
         rank: The rank's tables.
         kernels: Rows of `kernels` with `process` and `correlation`.
     """
-    from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
-
     nothing = pa.nulls(kernels.num_rows, pa.int64())
     if not rank.has("ranges") or not rank.has("api"):
         return nothing
@@ -233,7 +224,7 @@ def launch_ranges(rank: RankTables, kernels: Any) -> Any:
     kernel, call = launches(kernels, api)
     kernel, first = np.unique(kernel, return_index=True)
     called = pc.take(api, pa.array(call[first]))
-    names = innermost_ranges(rank, *(numbers(called, c) for c in ("thread", "start", "end")))
+    names = innermost_ranges(rank, *(integers(called.column(c), -1) for c in ("thread", "start", "end")))
     place = np.full(kernels.num_rows, -1, np.int64)
     place[kernel] = np.arange(len(kernel))
     return pc.take(names, pa.array(place, mask=place < 0))

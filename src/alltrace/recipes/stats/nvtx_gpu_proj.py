@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.nvtx_projection import Projection, projection
+from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, Projection, projection
 from alltrace.recipes.stats.base import StatsReport
 from alltrace.recipes.stats.nvtx_stack import levels, pids_and_tids
 from alltrace.trace.arrays import integers
@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 class ProjectionReport(StatsReport):
     """A report on the ranges of the CPU projected on the GPU work launched inside them."""
 
-    tables: ClassVar = {
-        "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
-        "kernels": ("start", "end", "process", "correlation"),
-        "copies": ("start", "end", "process", "correlation"),
-        "api": ("start", "end", "process", "thread", "correlation"),
-    }
+    tables: ClassVar = PROJECTION_READS
     requires: ClassVar = ("api", ("kernels", "copies"))
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.collecting import in_pieces
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, statistics
 from alltrace.recipes.analysis.launch_matching import CALLS, Launches, match_launches
-from alltrace.recipes.analysis.merged_distributions import stacked
-from alltrace.recipes.analysis.nvtx_projection import Spans, calls_within, launch_spans, on_one_line
+from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.base import Chart
 from alltrace.recipes.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
 from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, column, kernel_columns, kernel_keys, kernel_labels
@@ -48,9 +47,9 @@ class NvtxKernSum(StatsReport):
     title = "NVTX Range Kernel Summary"
     options = (BASE, MANGLED, BY_RANK)
     tables: ClassVar = {
-        "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
+        "ranges": SPAN_COLUMNS,
         "kernels": ("start", "end", "process", "correlation", "name", "short_name", "mangled_name"),
-        "api": ("start", "end", "process", "thread", "correlation"),
+        "api": CALLS,
     }
     requires: ClassVar = ("kernels",)
     cells = (
@@ -278,7 +277,7 @@ def _statistics(parts: Sequence[Part], groups: Sequence[Ints], number: int) -> A
             counts.append(integers(pc.list_flatten(rows.column(COUNT))))
         found.append(pa.table(statistics(np.concatenate(codes), np.concatenate(values), np.concatenate(counts))))
         low = high
-    return stacked(found)
+    return pa.concat_tables(found, promote_options="permissive")  # a sum beyond 64 bits is a decimal
 
 
 def _distinct(keys: Ints, rows: Ints, number: int) -> Ints:

@@ -17,7 +17,7 @@ _COPY = (
     + " ".join(f"WHEN '{kind}' THEN '{label}'" for kind, label in COPY_LABELS.items())
     + " ELSE kind END || ']' END"
 )
-_RANGE = "coalesce(text_of(domain) || ':' || text_of(name), text_of(name))"
+_RANGE = "coalesce(text_of(domain) || ':', '') || text_of(name)"
 _STYLE = "CASE kind WHEN 'pushpop' THEN 'PushPop' WHEN 'startend' THEN 'StartEnd' ELSE kind END"
 _FUNCTION = Cell("Name", "text", "Function.")
 _OPERATION = Cell("Operation", "text", "Copy, with its direction, or fill.")
@@ -165,7 +165,7 @@ FROM ranges JOIN (
   FROM (SELECT rank, greatest(start, "end") AS time FROM ranges UNION ALL SELECT rank, time FROM marks) GROUP BY rank
 ) USING (rank)
 WHERE {where}"""
-    labels: ClassVar = {"Range": _RANGE, "unnamed": f"if({_RANGE} IS NULL, '', 'named')"}
+    labels: ClassVar = {"Range": _RANGE, "unnamed": "if(text_of(name) IS NULL, '', 'named')"}
 
     def words(self, options: Mapping[str, Any]) -> dict[str, str]:
         """Which ranges count."""
@@ -242,9 +242,7 @@ class OpenaccSum(SumReport):
     counted = "Num Calls"
     named = (Cell("Name", "text", "Construct, and the file and line where it stands: `Wait@main.f90:12`."),)
     events = """SELECT rank, name, file, line, "end" - start AS value FROM openacc"""
-    labels: ClassVar = {
-        "Name": "coalesce(text_of(name) || '@' || coalesce(text_of(file) || ':' || line, text_of(file)), text_of(name))"
-    }
+    labels: ClassVar = {"Name": "text_of(name) || coalesce('@' || text_of(file) || coalesce(':' || line, ''), '')"}
 
 
 class MpiEventSum(SumReport):

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import RESIDUALS_FOR_A_FACT
@@ -109,8 +110,6 @@ class AllRankFacts:
 
     def name(self, ident: int) -> str:
         """The text of a name."""
-        import pyarrow as pa
-
         return self._texts(pa.array([ident], pa.int64()))[0].as_py() or ""
 
     @cached_property

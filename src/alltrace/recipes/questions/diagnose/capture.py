@@ -23,7 +23,7 @@ _NEWER = re.compile(r"newer", re.IGNORECASE)
 def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """Every fault of the capture; none costs time."""
     found = []
-    missing = tuple(sorted(getattr(run.manifest, "missing_ranks", ()) or ()))
+    missing = tuple(sorted(run.manifest.missing_ranks))
     if missing:
         found.append(
             _fault(

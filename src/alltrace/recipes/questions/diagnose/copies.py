@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
     from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 
 _SLOW_COPY = 0.5
@@ -90,7 +91,7 @@ def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_host(name)
 
 
-def _rates(facts: object) -> dict[str, float]:
+def _rates(facts: RankFacts) -> dict[str, float]:
     """GB/s of the large copies of each kind."""
-    kinds, size, took = (getattr(facts, n) for n in ("copy_kinds", "copy_bytes", "copy_ns"))
-    return {k: b / t for k, b, t in zip(kinds, size.tolist(), took.tolist(), strict=True) if t > 0}
+    copies = zip(facts.copy_kinds, facts.copy_bytes.tolist(), facts.copy_ns.tolist(), strict=True)
+    return {kind: size / took for kind, size, took in copies if took > 0}

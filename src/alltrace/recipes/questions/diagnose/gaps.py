@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.recipes.analysis.words import is_one_of
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, containing, difference, gaps, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -72,26 +74,14 @@ class Activity:
     launch_end: Int64
 
 
-def numbers(table: Any, column: str, missing: int = 0) -> Int64:
-    """A column as int64 array; `missing` where it is null."""
-    values = table.column(column)
-    found: Int64 = np.asarray(values.fill_null(missing).to_numpy() if values.null_count else values.to_numpy(), np.int64)
-    return found
-
-
-def words(table: Any, column: str) -> tuple[Int64, list[str]]:
-    """A dictionary column as codes (-1 for null) and its words."""
-    encoded = table.column(column).combine_chunks()
-    if not hasattr(encoded, "indices"):  # an empty chunked array
-        return np.empty(0, np.int64), []
-    return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+def is_pageable(copies: Any) -> NDArray[np.bool_]:
+    """Which copies are from or to pageable memory."""
+    return is_one_of(copies.column("src_kind"), ("pageable",)) | is_one_of(copies.column("dst_kind"), ("pageable",))
 
 
 def coded_names(rank: RankTables, table: Any) -> tuple[Int64, list[str]]:
     """The names of a table's rows as codes and texts, without versions such as `_v3020`."""
     encoded = table.column("name").combine_chunks().dictionary_encode()
-    if not hasattr(encoded, "indices"):
-        return np.empty(0, np.int64), []
     texts = [re.sub(r"_v\d+$", "", t or "") for t in rank.texts(encoded.dictionary).to_pylist()]
     return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), texts
 
@@ -101,20 +91,16 @@ def activity(rank: RankTables, api: Any) -> Activity:
     kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process"))
     graphs = rank.table("graphs", ("start", "end", "correlation", "process"))
     copies = rank.table("copies", ("start", "end"))
-    codes, kinds = words(kernels, "kind")
-    talks = np.isin(codes, [i for i, k in enumerate(kinds) if k in COMMUNICATION])
-    start, end, correlation, process = (numbers(kernels, c, m) for c, m in _LAUNCHED.items())
-    own = [
-        np.concatenate((a[~talks], b))
-        for a, b in zip((start, end, correlation, process), (numbers(graphs, c, m) for c, m in _LAUNCHED.items()), strict=True)
-    ]
+    talks = is_one_of(kernels.column("kind"), COMMUNICATION)
+    of_kernels, of_graphs = ([integers(table.column(c), null) for c, null in _LAUNCHED.items()] for table in (kernels, graphs))
+    own = [np.concatenate((a[~talks], b)) for a, b in zip(of_kernels, of_graphs, strict=True)]
     order = np.argsort(own[0], kind="stable")
     starts, ends, correlations, processes = (c[order] for c in own)
     launched, returned = _launches(api, processes, correlations, starts)
     return Activity(
         compute=merge(starts, ends),
-        communication=merge(start[talks], end[talks]),
-        copies=merge(numbers(copies, "start"), numbers(copies, "end")),
+        communication=merge(of_kernels[0][talks], of_kernels[1][talks]),
+        copies=merge(integers(copies.column("start")), integers(copies.column("end"))),
         starts=starts,
         launch_start=launched,
         launch_end=returned,
@@ -129,7 +115,7 @@ def _launches(api: Any, processes: Int64, correlations: Int64, starts: Int64) ->
     at = np.minimum(np.searchsorted(keys[order], correlations), len(keys) - 1)
     row = order[at]
     known = (keys[row] == correlations) & (correlations >= 0)
-    return np.where(known, numbers(api, "start")[row], starts), np.where(known, numbers(api, "end")[row], starts)
+    return np.where(known, integers(api.column("start"))[row], starts), np.where(known, integers(api.column("end"))[row], starts)
 
 
 def _joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int64]:
@@ -137,8 +123,8 @@ def _joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int
 
     Correlation ids count within a process, and a rank may have several.
     """
-    owner = np.concatenate((numbers(api, "process", -1), processes))
-    ids = np.concatenate((numbers(api, "correlation", -1), correlations))
+    owner = np.concatenate((integers(api.column("process"), -1), processes))
+    ids = np.concatenate((integers(api.column("correlation"), -1), correlations))
     if len(owner) and (owner != owner[0]).any():
         distinct, codes = np.unique(ids, return_inverse=True)
         ids = np.where(ids >= 0, (owner + 1) * len(distinct) + codes.reshape(-1), -1)
@@ -147,17 +133,14 @@ def _joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int
 
 def host_sets(rank: RankTables, api: Any) -> HostSets:
     """What the host did; `api` has start, end, process, correlation and name."""
-    start, end = numbers(api, "start"), numbers(api, "end")
+    start, end = integers(api.column("start")), integers(api.column("end"))
     codes, texts = coded_names(rank, api)
     copies = rank.table("copies", ("correlation", "src_kind", "dst_kind", "process"))
-    pageable = np.zeros(copies.num_rows, bool)
-    for column in ("src_kind", "dst_kind"):
-        of, kinds = words(copies, column)
-        pageable |= np.isin(of, [i for i, k in enumerate(kinds) if k == "pageable"])
+    pageable = is_pageable(copies)
     # a synchronous copy is one for its own sake, from whatever memory
     is_copy = np.isin(codes, [i for i, t in enumerate(texts) if _COPY.match(t)])
     later = np.isin(codes, [i for i, t in enumerate(texts) if "async" in t.lower()])
-    launching, launched = _joined(api, numbers(copies, "process", -1), numbers(copies, "correlation", -1))
+    launching, launched = _joined(api, integers(copies.column("process"), -1), integers(copies.column("correlation"), -1))
     from_pageable = np.isin(launching, launched[pageable]) & (launching >= 0)
     chosen = {
         "allocation": np.isin(codes, [i for i, t in enumerate(texts) if _ALLOCATION.match(t) and not _ASYNC_ALLOCATION.search(t)]),
@@ -188,7 +171,7 @@ def _data(rank: RankTables) -> tuple[Merged, str]:
         rows = rank.table(table, ("start", "end", "name"))
         codes, texts = coded_names(rank, rows)
         wanted = [i for i, t in enumerate(texts) if len(t) < 200 and pattern.search(t)]
-        start, end = numbers(rows, "start"), numbers(rows, "end")
+        start, end = integers(rows.column("start")), integers(rows.column("end"))
         mine = np.isin(codes, wanted) & (end > start)  # what is still open, or takes no time, tells nothing
         if mine.any():
             start, end = start[mine], end[mine]

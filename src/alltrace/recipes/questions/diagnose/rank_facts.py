@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.recipes.analysis.words import coded, is_one_of
 from alltrace.recipes.questions.diagnose.gaps import (
-    CLASSES,
     activity,
     classify,
     host_sets,
-    numbers,
+    is_pageable,
     regions_of,
-    words,
 )
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, intersection
+from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,6 @@ class RankFacts:
         copy_kinds: Direction and memory of copies, such as `HtoD pageable`.
         copy_bytes: Bytes of large copies of each, in the judged steps.
         copy_ns: Their summed durations.
-        copy_counts: Their number.
         call_names: For each class of host calls the name it is mostly made of.
         call_counts: For each the number of calls in the whole run.
         paused_ns: Time in judged steps in which no thread calls anything, whether or not the device stands still for it.
@@ -69,7 +69,6 @@ class RankFacts:
     copy_kinds: list[str]
     copy_bytes: Int64
     copy_ns: Int64
-    copy_counts: Int64
     call_names: dict[str, str]
     call_counts: dict[str, int]
     paused_ns: int
@@ -79,11 +78,6 @@ class RankFacts:
     graphs: int
     ranges: bool
     whole_run: bool
-
-    def of(self, name: str) -> Int64:
-        """The times of one class, n."""
-        found: Int64 = self.times[:, CLASSES.index(name)]
-        return found
 
 
 def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
@@ -110,7 +104,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
     paused = intersection(host.sets["host-pause"], judged).total_ns
     names, counts, sums, kernels, total = _kernels(rank, regions)
-    kinds, copied, took, copies = _copies(rank, regions)
+    kinds, copied, took = _copies(rank, regions)
     facts = RankFacts(
         steps=numbered,
         regions=regions,
@@ -122,7 +116,6 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         copy_kinds=kinds,
         copy_bytes=copied,
         copy_ns=took,
-        copy_counts=copies,
         call_names=dict(host.names),
         call_counts=dict(host.calls),
         paused_ns=paused,
@@ -143,13 +136,10 @@ def _inside(starts: Int64, regions: Int64) -> NDArray[np.bool_]:
 
 
 def _kernels(rank: RankTables, regions: Int64) -> tuple[Int64, Int64, Int64, int, int]:
-    from alltrace.trace.kernel_rules import COMMUNICATION
-
     table = rank.table("kernels", ("start", "end", "name", "kind"))
-    codes, kinds = words(table, "kind")
-    mine = _inside(numbers(table, "start"), regions) & ~np.isin(codes, [i for i, k in enumerate(kinds) if k in COMMUNICATION])
-    length = (numbers(table, "end") - numbers(table, "start"))[mine]
-    ids, at = np.unique(numbers(table, "name")[mine], return_inverse=True)
+    mine = _inside(integers(table.column("start")), regions) & ~is_one_of(table.column("kind"), COMMUNICATION)
+    length = (integers(table.column("end")) - integers(table.column("start")))[mine]
+    ids, at = np.unique(integers(table.column("name"))[mine], return_inverse=True)
     counts = np.bincount(at, minlength=len(ids)).astype(np.int64)
     sums = _sums(at, length, len(ids))
     top = np.sort(np.argsort(-sums, kind="stable")[:_MOST_NAMES])
@@ -163,23 +153,15 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
     return found
 
 
-def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64, Int64]:
+def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64]:
     table = rank.table("copies", ("start", "end", "bytes", "kind", "src_kind", "dst_kind"))
-    kind, kinds = words(table, "kind")
-    pageable = np.zeros(len(kind), bool)
-    for column in ("src_kind", "dst_kind"):
-        of, memories = words(table, column)
-        pageable |= np.isin(of, [i for i, m in enumerate(memories) if m == "pageable"])
-    size = numbers(table, "bytes")
-    large = _inside(numbers(table, "start"), regions) & (size >= _LEAST_COPY_BYTES) & (kind >= 0)
-    large &= ~np.isin(kind, [i for i, k in enumerate(kinds) if k == "memset"])
+    kind, kinds = coded(table.column("kind"))
+    pageable = is_pageable(table)
+    size = integers(table.column("bytes"))
+    large = _inside(integers(table.column("start")), regions) & (size >= _LEAST_COPY_BYTES) & (kind >= 0)
+    large &= ~is_one_of(table.column("kind"), ("memset",))
     key = 2 * kind[large] + pageable[large]
     found, at = np.unique(key, return_inverse=True)
-    length = (numbers(table, "end") - numbers(table, "start"))[large]
+    length = (integers(table.column("end")) - integers(table.column("start")))[large]
     labels = [f"{kinds[k // 2]} {'pageable' if k % 2 else 'pinned'}" for k in found.tolist()]
-    return (
-        labels,
-        _sums(at, size[large], len(found)),
-        _sums(at, length, len(found)),
-        np.bincount(at, minlength=len(found)).astype(np.int64),
-    )
+    return labels, _sums(at, size[large], len(found)), _sums(at, length, len(found))
