@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from alltrace.trace.arrays import extremes
+from alltrace.trace.arrays import coded, extremes, is_one_of
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,14 @@ def test_extremes_leave_nulls_out(values, expected):
     array = pa.array(values, pa.int64())
     assert extremes(array) == extremes(pa.array([0, *values, 0], pa.int64()).slice(1, len(values))) == expected
     assert all(type(n) is int for n in extremes(array) if n is not None)
+
+
+@pytest.mark.parametrize("chunks", [[], [[]], [["a", None, "b"]], [["a"], [None], ["b", "a"]], [[None]]])
+def test_codes_and_words_are_the_rows(chunks):
+    words = pa.dictionary(pa.int8(), pa.string())
+    column = pa.chunked_array([pa.array(c, pa.string()).dictionary_encode().cast(words) for c in chunks], words)
+    rows = [word for chunk in chunks for word in chunk]
+    known, codes = coded(column)
+    assert [[*known.to_pylist(), None][code] for code in codes.tolist()] == rows
+    assert is_one_of(column, ("b", "c")).tolist() == [word == "b" for word in rows]
+    assert not is_one_of(column, ()).any()

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
-from alltrace.trace.arrays import coded, integers
+from alltrace.trace.arrays import coded, integers, is_one_of
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def read_kernels(rank: RankTables) -> Kernels | None:
 
     if not rank.has("kernels"):
         return None
-    kinds, kind = coded(rank.table("kernels", ["kind"]).column("kind"))
-    keep = np.array([*(k in COMMUNICATION for k in kinds.to_pylist()), False])[kind]
+    keep = is_one_of(rank.table("kernels", ["kind"]).column("kind"), COMMUNICATION)
     if not keep.any():
         return None
     table = rank.table("kernels", _COLUMNS).filter(pa.array(keep))

@@ -1,4 +1,4 @@
-"""NumPy arrays of Arrow arrays of whole numbers."""
+"""NumPy arrays of Arrow arrays of whole numbers and of words."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -33,6 +35,15 @@ def coded(column: Any) -> tuple[Any, NDArray[np.int64]]:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     codes = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
     return codes.dictionary, integers(codes.indices, len(codes.dictionary))
+
+
+def is_one_of(column: Any, words: Collection[str]) -> NDArray[np.bool_]:
+    """Whether each row of an Arrow column of text, of which few are distinct, has one of `words`."""
+    import numpy as np
+
+    known, at = coded(column)
+    found: NDArray[np.bool_] = np.array([*(word in words for word in known.to_pylist()), False])[at]
+    return found
 
 
 def extremes(column: Any) -> tuple[int | None, int | None]:

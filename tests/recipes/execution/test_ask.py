@@ -121,7 +121,7 @@ def test_the_files_go_when_the_answer_fails_or_is_interrupted(tmp_path, folder, 
 def test_a_folder_for_parts_that_is_not_there_is_a_sentence(tmp_path, folder):
     run = make_run(tmp_path / "run", RANKS)
     folder.rmdir()
-    with pytest.raises(InputError, match=r"temporary: what ranks contribute .* cannot be kept there \(No such file.*TMPDIR"):
+    with pytest.raises(InputError, match=r"temporary: no temporary folder can be made \(No such file.*TMPDIR"):
         ask(run, Looking(), {"title": "t"})
 
 

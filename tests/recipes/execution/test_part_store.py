@@ -151,10 +151,13 @@ def test_rows_are_read_from_a_file_as_often_as_asked(folder):
 @pytest.mark.parametrize("thing", [part(0), Part(0, Thing(np.arange(10 * ROWS), ["a"]))])
 def test_a_folder_that_is_not_there_and_a_full_disk_are_a_sentence(folder, monkeypatch, thing):
     monkeypatch.setattr("tempfile.tempdir", str(folder / "none"))
-    with pytest.raises(InputError, match=r"none: what ranks contribute .* cannot be kept there \(No such file.*TMPDIR"):
+    with pytest.raises(InputError, match=r"none: no temporary folder can be made \(No such file.*TMPDIR"):
         PartStore(held_bytes=0).keep(0, {1: thing})
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.setattr(PartFiles, "_path", lambda *_: Path("/dev/full"))  # each write to it finds no room
-    with PartStore(held_bytes=0) as parts, pytest.raises(InputError, match=r"cannot be kept there \(No space left.*TMPDIR"):
+    with (
+        PartStore(held_bytes=0) as parts,
+        pytest.raises(InputError, match=r"what the ranks contributed cannot be written there \(No space left.*TMPDIR"),
+    ):
         parts.keep(0, {1: thing})
     assert list(folder.iterdir()) == []

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.analysis.words import is_one_of
 from alltrace.recipes.base import AnswerColumn
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.intervals import merge, union
 from alltrace.trace.kernel_rules import COMMUNICATION, UNCLASSIFIED
 

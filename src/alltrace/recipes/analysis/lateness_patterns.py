@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.analysis.words import is_one_of
+from alltrace.trace.arrays import is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

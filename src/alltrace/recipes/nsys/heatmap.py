@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.words import is_one_of
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.filters import given_filters
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.run.clock import clock_map
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.intervals import Merged, by_track, merge
 from alltrace.trace.kernel_rules import COMMUNICATION
 

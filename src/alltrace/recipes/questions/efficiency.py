@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
-from alltrace.recipes.analysis.words import is_one_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
+from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, union

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.analysis.words import is_one_of
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.intervals import Merged, containing, difference, gaps, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import COMMUNICATION
 

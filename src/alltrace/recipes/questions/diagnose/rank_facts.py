@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.analysis.words import coded, is_one_of
 from alltrace.recipes.questions.diagnose.gaps import (
     activity,
     classify,
@@ -15,7 +14,7 @@ from alltrace.recipes.questions.diagnose.gaps import (
     is_pageable,
     regions_of,
 )
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import coded, integers, is_one_of
 from alltrace.trace.intervals import Merged, intersection
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -155,13 +154,13 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
 
 def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64]:
     table = rank.table("copies", ("start", "end", "bytes", "kind", "src_kind", "dst_kind"))
-    kind, kinds = coded(table.column("kind"))
+    kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)
     size = integers(table.column("bytes"))
-    large = _inside(integers(table.column("start")), regions) & (size >= _LEAST_COPY_BYTES) & (kind >= 0)
+    large = _inside(integers(table.column("start")), regions) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
     large &= ~is_one_of(table.column("kind"), ("memset",))
     key = 2 * kind[large] + pageable[large]
     found, at = np.unique(key, return_inverse=True)
     length = (integers(table.column("end")) - integers(table.column("start")))[large]
-    labels = [f"{kinds[k // 2]} {'pageable' if k % 2 else 'pinned'}" for k in found.tolist()]
+    labels = [f"{kinds[k // 2].as_py()} {'pageable' if k % 2 else 'pinned'}" for k in found.tolist()]
     return labels, _sums(at, size[large], len(found)), _sums(at, length, len(found))
