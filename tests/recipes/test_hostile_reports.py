@@ -15,7 +15,7 @@ from alltrace.recipes.execution.ask import ask, resolve_options
 from alltrace.recipes.questions.sql import query
 from alltrace.recipes.registry import find
 from alltrace.run.importer import import_reports
-from alltrace.run.store import open_run
+from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
 
 NAMES = (
@@ -63,7 +63,7 @@ def report(tmp_path_factory):
                 row = (start, start + 900, 59, name, thread, 0)
                 db.execute(f"INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, {cast}, ?, ?)", row)
     import_reports([str(path)], folder / "run", jobs=1)
-    return open_run(folder / "run"), took
+    return Run(folder / "run"), took
 
 
 @pytest.mark.parametrize(

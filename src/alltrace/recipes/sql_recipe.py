@@ -88,8 +88,8 @@ class SqlRecipe(Recipe):
             return pa.concat_tables(found, promote_options="permissive")
         rows = PartRows(with_rows)
         try:
-            few: Any = rows if merge is None else run_statement(merge, {PARTS: rows}, given)
-            return run_statement(statement, {PARTS: few, "names": names}, given)
+            merged: pa.Table | PartRows = rows if merge is None else run_statement(merge, {PARTS: rows}, given)
+            return run_statement(statement, {PARTS: merged, "names": names}, given)
         except Exception:
             if rows.failure is not None:
                 raise rows.failure from None
