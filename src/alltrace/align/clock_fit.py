@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 MAD_TO_SIGMA = 1.4826
 _TUKEY = 4.685
@@ -49,8 +49,8 @@ class Block:
         scale: What the fit took for a typical residual, in ns.
     """
 
-    instances: Ints
-    ranks: Ints
+    instances: Int64
+    ranks: Int64
     ends: Floats
     present: NDArray[np.bool_]
     weights: Floats = field(default_factory=lambda: np.empty(0))
@@ -94,10 +94,10 @@ class Units:
         cluster: Cluster of each host: hosts whose rates can be compared.
     """
 
-    of_rank: Ints
-    host_of_rank: Ints
-    component: Ints
-    cluster: Ints
+    of_rank: Int64
+    host_of_rank: Int64
+    component: Int64
+    cluster: Int64
 
     @property
     def count(self) -> int:
@@ -110,7 +110,7 @@ class Units:
         return len(self.cluster)
 
 
-def make_blocks(instance: Ints, communicator: Ints, rank_at: Ints, stamped: Floats) -> list[Block]:
+def make_blocks(instance: Int64, communicator: Int64, rank_at: Int64, stamped: Floats) -> list[Block]:
     """One block per communicator.
 
     Args:
@@ -282,7 +282,7 @@ def _solve(
     return step_c, step_b, error
 
 
-def _not_first(component: Ints) -> NDArray[np.bool_]:
+def _not_first(component: Int64) -> NDArray[np.bool_]:
     """All but the first of each component, which the others are measured against."""
     free = np.ones(len(component), np.bool_)
     free[np.unique(component, return_index=True)[1]] = False

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.align.clock_fit import Floats, Ints
+    from alltrace.align.clock_fit import Floats
+    from alltrace.trace.arrays import Int64
 
 LEAST_INSTANCES = 3
 """With fewer, a residual would only tell that a line goes through two points."""
@@ -30,8 +31,8 @@ class Remaining:
         late: For each rank what its ends are later than the median of their instance, ns.
     """
 
-    ranks: Ints
-    hosts: Ints
+    ranks: Int64
+    hosts: Int64
     late: Sequence[Floats]
 
     def of(self, ranks: NDArray[np.bool_]) -> float | None:
@@ -47,7 +48,7 @@ def remaining(blocks: Sequence[Block], units: Units, fitted: Fit) -> Remaining:
     """What remains after `fitted`."""
     late: list[list[Floats]] = [[] for _ in units.of_rank]
     count = np.zeros(len(units.of_rank), np.int64)
-    by_host: list[list[Ints]] = [[] for _ in range(units.hosts)]
+    by_host: list[list[Int64]] = [[] for _ in range(units.hosts)]
     for block in blocks:
         residual = residuals(block, units, fitted.c, fitted.b, fitted.t0)
         used = block.present & (block.weights > 0)

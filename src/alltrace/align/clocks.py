@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.align.clock_fit import Floats, Ints
+    from alltrace.align.clock_fit import Floats
     from alltrace.align.clock_residuals import Remaining
     from alltrace.align.members import Evidence
     from alltrace.run.manifest import Manifest
+    from alltrace.trace.arrays import Int64
 
 _SHORTEST_NS = 1_000
 """A shorter operation cannot have waited for anybody."""
@@ -142,11 +143,11 @@ class _Rows:
     """The evidence with places of ranks for their numbers and stamped times for file times."""
 
     evidence: Evidence
-    at: Ints
+    at: Int64
     start: Floats
     end: Floats
-    synchronising: Ints
-    messages: Ints
+    synchronising: Int64
+    messages: Int64
 
 
 def _usable(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _Rows:
@@ -270,18 +271,18 @@ def _criterion(blocks: Sequence[Block], units: Units, found: Fit, parameters: in
     return total + parameters * float(np.log(max(rows, 2)))
 
 
-def _components(blocks: Sequence[Block], unit_of: Ints) -> Ints:
+def _components(blocks: Sequence[Block], unit_of: Int64) -> Int64:
     """Component of each unit, by the instances that its ranks share."""
     together = (unit_of[block.ranks[columns]] for block in blocks for columns in np.unique(block.present, axis=0))
     return _joined(int(unit_of.max()) + 1 if len(unit_of) else 0, together)
 
 
-def _clusters(component: Ints, unit_of: Ints, host_of: Ints, hosts: int) -> Ints:
+def _clusters(component: Int64, unit_of: Int64, host_of: Int64, hosts: int) -> Int64:
     """Cluster of each host, by the components that its units are of."""
     return _joined(hosts, (host_of[rows] for rows in rows_by(component[unit_of]).values()))
 
 
-def _joined(count: int, together: Iterable[Ints]) -> Ints:
+def _joined(count: int, together: Iterable[Int64]) -> Int64:
     """The set of each of `count` things, which is its lowest member, where all of each of `together` are of one set."""
     found = np.arange(count)
     for members in together:
@@ -364,7 +365,7 @@ def _assembled(state: _State) -> Solution:
     )
 
 
-def _heaviest(components: Ints, weights: Ints) -> int:
+def _heaviest(components: Int64, weights: Int64) -> int:
     totals: dict[int, int] = defaultdict(int)
     for number, weight in zip(components.tolist(), weights.tolist(), strict=True):
         totals[number] += weight

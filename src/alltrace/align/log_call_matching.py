@@ -19,7 +19,7 @@ from alltrace.align.banded_alignment import align_within_band
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 BAND = 96
 _PIECE = 16_384

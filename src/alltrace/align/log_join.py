@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from alltrace.align.schema import Group
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 LEAST_SHARE = 0.8
 """A log of which less fits is of another run, or of another part of it."""

@@ -15,7 +15,7 @@ from alltrace.trace.nccl_words import OPERATIONS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
 

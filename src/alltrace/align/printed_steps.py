@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.run.store import Run
+    from alltrace.trace.arrays import Int64
 
-    Int64 = NDArray[np.int64]
     Float64 = NDArray[np.float64]
 
 _QUARTER_NS = 900_000_000_000

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _WORDS = r"(?:profiler|train(?:ing)?|global|outer|mini)?[ _-]?(?:step|iter(?:ation)?|batch)"
 _NUMBERED = re.compile(rf"^(?P<stem>.*?(?:^|[^a-z]){_WORDS}[ _#:=-]*)(?P<number>\d+)$", re.IGNORECASE)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _PIECE_ROWS = 16_384  # what fits the caches
 _THREADS = 4  # more are not faster: one thread writes what they make

@@ -177,7 +177,7 @@ def write_picture(verb: str, answer: Answer, path: Path) -> None:
 
 
 def to_json(verb: str, answer: Answer, table: Any, facts: Mapping[str, int]) -> str:
-    """The envelope of DESIGN 5: version, verb, run, columns with units, rows, notes, and what goes beside them."""
+    """The envelope: version, verb, run, columns with units, rows, notes, and what goes beside them."""
     return "".join(_whole(_Json(verb, answer, facts), [table]))
 
 

@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from numpy.typing import NDArray
-
     from alltrace.run.rank_tables import RankTables
     from alltrace.run.store import StoredRank
+    from alltrace.trace.arrays import Int64
 
-    Ints = NDArray[np.int64]
     _Reads = Mapping[str, Sequence[str]]
 
 SPAN_ROWS = 1 << 19
@@ -131,7 +129,7 @@ class SpanRows(Protocol):
 
     rank: int
 
-    def sampled(self) -> tuple[Ints, Ints]:
+    def sampled(self) -> tuple[Int64, Int64]:
         """Some starts, int64 ns in no order, and how many rows each stands for."""
         ...
 
@@ -231,7 +229,7 @@ class SpilledRows:
         self._first, self._rows = start[::_BLOCK_ROWS].copy(), len(start)
         _write_rows(path, table)
 
-    def sampled(self) -> tuple[Ints, Ints]:
+    def sampled(self) -> tuple[Int64, Int64]:
         """The first start of each block, and the rows of the block."""
         rows = np.full(len(self._first), _BLOCK_ROWS, np.int64)
         if len(rows):
@@ -300,7 +298,7 @@ def merged(ranks: Sequence[SpanRows]) -> Generator[list[Part], None, None]:
         yield [Part(rank.rank, rank.between(since, until)) for rank in ranks]
 
 
-def spans(samples: Iterable[tuple[Ints, Ints]], span_rows: int) -> list[tuple[int | None, int | None]]:
+def spans(samples: Iterable[tuple[Int64, Int64]], span_rows: int) -> list[tuple[int | None, int | None]]:
     """Spans of time that follow each other, open at both ends, with about `span_rows` rows each; the first has fewer.
 
     Args:
@@ -333,8 +331,8 @@ def _write_rows(path: Path, table: pa.Table) -> None:
         writer.write_table(table, max_chunksize=_BLOCK_ROWS)
 
 
-def _starts(table: pa.Table, order: str) -> Ints:
+def _starts(table: pa.Table, order: str) -> Int64:
     """The column of starts as NumPy int64; a row without one comes last."""
     column = table.column(order)
-    found: Ints = (pc.fill_null(column, _LAST) if column.null_count else column).to_numpy()
+    found: Int64 = (pc.fill_null(column, _LAST) if column.null_count else column).to_numpy()
     return found

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
+    from alltrace.trace.arrays import Int64
 
-    Int64 = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
 

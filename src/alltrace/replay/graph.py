@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Int32 = NDArray[np.int32]
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.replay.rank_graph import RankGraph
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _CLOSE_NS = 20_000
 """A member of a synchronising collective that ends so little before the last arrival did wait: clocks are not better."""

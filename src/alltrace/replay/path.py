@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 CLASSES = ("compute", "transfer", "communication", "copy", "host", "gap", "idle")
 """What the path goes through: kernels; matched collectives after the last arrival; communication that no other rank's matches;

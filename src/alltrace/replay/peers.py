@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.replay.join import Replay
+    from alltrace.trace.arrays import Int64
 
-    Int64 = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
 _ALIKE = 0.02

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from alltrace.run.rank_tables import RankTables
 
     Int32 = NDArray[np.int32]
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 __all__ = ["COMPUTE", "COPY", "HOST", "OTHER", "TRANSFER", "RankGraph", "rank_graph"]
 

@@ -14,11 +14,8 @@ from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from alltrace.run.rank_tables import RankTables
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 
 COMPUTE, COPY, TRANSFER, OTHER = 0, 1, 2, 3

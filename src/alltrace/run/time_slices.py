@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.run.store import Piece, StoredRank
+    from alltrace.trace.arrays import Int64
 
-    Ints = NDArray[np.int64]
     _Key = tuple[str, int, tuple[str, ...]]
 
 _SAMPLE_ROWS = 4096
@@ -36,9 +36,9 @@ _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 class _Bounds(NamedTuple):
     """Of each piece of a table its least and greatest correlation id, and its rows; int64."""
 
-    low: Ints
-    high: Ints
-    rows: Ints
+    low: Int64
+    high: Int64
+    rows: Int64
 
 
 class PieceRoom:
@@ -70,7 +70,7 @@ class TimeSlices:
         self._ids: dict[str, _Bounds] = {}
         self._dictionaries: dict[tuple[str, tuple[str, ...] | None], Any] = {}
 
-    def sampled(self) -> tuple[Ints, Ints]:
+    def sampled(self) -> tuple[Int64, Int64]:
         """About the start of every 4096th event, int64 ns in no order, and how many events each stands for.
 
         Events whose file does not say when they start have none. Calls stand for the events that come with them, of which there may
@@ -134,7 +134,7 @@ class TimeSlices:
         whole = pa.concat_tables(found[1:] or found)
         return whole.select(list(columns)).unify_dictionaries()
 
-    def of_calls(self, table: str, columns: Sequence[str], ids: Ints) -> Any:
+    def of_calls(self, table: str, columns: Sequence[str], ids: Int64) -> Any:
         """The rows of a table that have one of some correlation ids, in the order of the table, and perhaps others.
 
         Args:
@@ -220,7 +220,7 @@ class TimeSlice:
             return self._calls(wanted).select(list(wanted))
         return self._slices.events(table, wanted, *self._span)
 
-    def _ids(self) -> Ints:
+    def _ids(self) -> Int64:
         """The correlation ids of the calls, ascending."""
         ids = integers(self._calls([_ID]).column(_ID), NO_ID)
         return np.sort(ids) if (ids[1:] < ids[:-1]).any() else ids
@@ -248,7 +248,7 @@ class TimeSlice:
         return self._slices.stored.name_table()
 
 
-def _rows_at(table: Any, rows: Ints) -> Any:
+def _rows_at(table: Any, rows: Int64) -> Any:
     """Some rows of a table, ascending; nothing is copied where they follow each other."""
     if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
         return table.slice(int(rows[0]) if len(rows) else 0, len(rows))

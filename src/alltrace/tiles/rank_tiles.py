@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 SUMMARY_PARTS = ("compute", "communication", "exposed_communication", "copy", "exposed_copy", "devices")
 """What is kept of a rank over time: ns in each bin, summed over its devices; `devices` is the number of its devices in each."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1

@@ -19,7 +19,7 @@ from alltrace.core import intervals as core
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _FAR = 1 << 62
 _ROOM = 1024

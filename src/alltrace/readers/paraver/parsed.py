@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from alltrace.readers.paraver.identity import Facts
     from alltrace.readers.paraver.parsing import Lines
     from alltrace.readers.paraver.slots import Slot
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _OPEN = 1 << 12
 _GPU = ("kernels", "copies", "graphs")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _BLOCK = 4 << 20
 _LONGEST_LINE = 64 << 20

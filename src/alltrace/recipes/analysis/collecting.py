@@ -13,11 +13,8 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from alltrace.recipes.base import RankTables
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _PIECE_ROWS = 1 << 17
 
@@ -48,7 +45,7 @@ class Growing:
         self._columns = [np.empty(rows, np.int64) for _ in range(columns)]
         self._rows = 0
 
-    def add(self, *parts: Ints) -> None:
+    def add(self, *parts: Int64) -> None:
         """Add rows: a part for each column."""
         last = self._rows + len(parts[0])
         for place, part in enumerate(parts):
@@ -59,12 +56,12 @@ class Growing:
             self._columns[place][self._rows : last] = part
         self._rows = last
 
-    def columns(self) -> list[Ints]:
+    def columns(self) -> list[Int64]:
         """The columns, as long as rows were added."""
         return [column[: self._rows] for column in self._columns]
 
 
-def whole_columns(rank: RankTables, tables: Sequence[str], columns: Mapping[str, int]) -> list[Ints]:
+def whole_columns(rank: RankTables, tables: Sequence[str], columns: Mapping[str, int]) -> list[Int64]:
     """Columns of whole numbers of some tables of a rank, one table after the other, as int64.
 
     They are read piece by piece, so that nothing but them takes memory.

@@ -11,12 +11,9 @@ from alltrace.recipes.analysis.device_intervals import device_activity
 from alltrace.trace.intervals import difference, exclusive, intersection, merge, overlap_ns, union
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
     from alltrace.trace.intervals import Merged
-
-    Int64 = NDArray[np.int64]
 
 CAUSES = ("compute", "communication", "copy", "host")
 """What a rank does before it arrives: kernels run; none, but other communication; neither, but copies; its device is idle."""

@@ -11,12 +11,9 @@ from alltrace.trace.arrays import is_one_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _RECURRING = 0.7
 _TRANSIENT_STEPS = 3

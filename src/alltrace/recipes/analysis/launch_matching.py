@@ -15,11 +15,8 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
     from alltrace.recipes.base import RankTables
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 CALLS = ("start", "end", "process", "thread", "correlation")
 """The columns of `api` that `match_launches` reads."""
@@ -43,15 +40,15 @@ class Launches:
         many: How many operations each call launched; None where each launched one, so that pairs are calls.
     """
 
-    thread: Ints
-    start: Ints
-    end: Ints
-    correlation: Ints
-    row: Ints
-    op: Ints
-    many: Ints | None
+    thread: Int64
+    start: Int64
+    end: Int64
+    correlation: Int64
+    row: Int64
+    op: Int64
+    many: Int64 | None
 
-    def first_op(self) -> Ints:
+    def first_op(self) -> Int64:
         """For each call, the first of its pairs in `op`."""
         return np.arange(len(self.row), dtype=np.int64) if self.many is None else np.cumsum(self.many) - self.many
 
@@ -61,13 +58,13 @@ class Launches:
         launched[self.op] = True
         return bool(np.count_nonzero(launched) == len(self.op))
 
-    def call_of_pair(self) -> Ints:
+    def call_of_pair(self) -> Int64:
         """The call of each pair."""
         calls = np.arange(len(self.row), dtype=np.int64)
         return calls if self.many is None else np.repeat(calls, self.many)
 
 
-def match_launches(calls: Iterable[Any], process: Ints, correlation: Ints) -> Launches:
+def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> Launches:
     """Match operations with API calls by process and correlation id.
 
     Args:
@@ -80,7 +77,7 @@ def match_launches(calls: Iterable[Any], process: Ints, correlation: Ints) -> La
     """
     operations = _Operations(process, correlation)
     found, pairs = Growing(5, operations.count), Growing(1, operations.count)
-    counts: list[Ints | int] = []  # of operations, of the calls of each piece; one number where each has one
+    counts: list[Int64 | int] = []  # of operations, of the calls of each piece; one number where each has one
     before = 0
     for piece in calls if operations.count else ():
         several, many, op = _matches(piece, before, operations)
@@ -95,12 +92,12 @@ def match_launches(calls: Iterable[Any], process: Ints, correlation: Ints) -> La
     return Launches(thread, start, end, ids, row, pairs.columns()[0], many)
 
 
-def launches_of(rank: RankTables, process: Ints, correlation: Ints) -> Launches:
+def launches_of(rank: RankTables, process: Int64, correlation: Int64) -> Launches:
     """`match_launches` for the rank's kernels, then copies and fills, made once for all recipes that share the rank's tables."""
     return once(rank, "launches", lambda: match_launches(in_pieces(rank, "api", CALLS), process, correlation))
 
 
-def _matches(calls: Any, before: int, operations: _Operations) -> tuple[tuple[Ints, ...], Ints | None, Ints]:
+def _matches(calls: Any, before: int, operations: _Operations) -> tuple[tuple[Int64, ...], Int64 | None, Int64]:
     """The calls of a piece that have operations, as the first columns of `Launches`, how many each has, and their operations.
 
     Args:
@@ -127,20 +124,20 @@ class _Operations:
         count: How many there are that can be found.
     """
 
-    def __init__(self, process: Ints, correlation: Ints) -> None:
+    def __init__(self, process: Int64, correlation: Int64) -> None:
         known = np.flatnonzero((correlation >= 0) & (process >= 0))
         self.count = len(known)
         ids, of = (correlation, process) if self.count == len(process) else (correlation[known], process[known])
         self._processes = int(of.max(initial=0)) + 1
         self._width = int(ids.max(initial=0)) + 1
-        self._distinct: Ints | None = None
+        self._distinct: Int64 | None = None
         if self._width > _INT64_MAX // self._processes:
             self._distinct = np.unique(ids)
             self._width = len(self._distinct)
         keys = self._keys(of, ids)
         places = self._width * self._processes
-        self._place: Ints | None = None  # of the one operation of each key
-        self._first: Ints | None = None  # of each key, in the operations by key
+        self._place: Int64 | None = None  # of the one operation of each key
+        self._first: Int64 | None = None  # of each key, in the operations by key
         if places <= _PLACES * len(known):
             self._place = np.full(places + 1, -1, np.int64 if len(process) > np.iinfo(np.int32).max else np.int32)
             self._place[keys] = known
@@ -151,7 +148,7 @@ class _Operations:
         order = known[:0] if self._place is not None else np.argsort(keys, kind="stable")
         self._sorted, self._by_key = keys[order], known[order]
 
-    def of(self, process: Ints, correlation: Ints) -> tuple[Ints, Ints | None, Ints]:
+    def of(self, process: Int64, correlation: Int64) -> tuple[Int64, Int64 | None, Int64]:
         """The rows of calls that have operations, how many each has, None where all have one, and these, call by call."""
         keys = self._keys(process, correlation)
         if self._place is not None:
@@ -168,7 +165,7 @@ class _Operations:
         at = np.repeat(low - (np.cumsum(many) - many), many) + np.arange(int(many.sum()))
         return rows, many if len(at) > len(rows) else None, self._by_key[at]
 
-    def _keys(self, process: Ints, correlation: Ints) -> Ints:
+    def _keys(self, process: Int64, correlation: Int64) -> Int64:
         """A number for each pair of a process and a correlation id that an operation can have; -1 for all others."""
         ids, have = correlation, correlation >= 0
         if self._distinct is not None:

@@ -14,12 +14,9 @@ from alltrace.recipes.execution.shared_tables import once
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from alltrace.recipes.analysis.launch_matching import Launches
     from alltrace.recipes.base import RankTables
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 KERNEL, COPY, FILL, GRAPH = range(4)
 KINDS = ("kernel", "copy", "fill", "graph")
@@ -52,18 +49,18 @@ class GpuWork:
         calls: The rank's API calls: a table with `start`, `end`, `thread` and `name`.
     """
 
-    start: Ints
-    end: Ints
-    device: Ints
-    stream: Ints
-    kind: Ints
-    name: Ints
-    call: Ints
-    direction: Ints
+    start: Int64
+    end: Int64
+    device: Int64
+    stream: Int64
+    kind: Int64
+    name: Int64
+    call: Int64
+    direction: Int64
     directions: list[str]
     calls: Any
 
-    def of_calls(self, column: str, rows: Ints) -> Ints:
+    def of_calls(self, column: str, rows: Int64) -> Int64:
         """A column of the calls of the work in `rows`; -1 where the call is not known."""
         values = integers(self.calls.column(column), -1)
         call = self.call[rows]
@@ -84,7 +81,7 @@ def _gpu_work(rank: RankTables) -> GpuWork:
     kernels, copies = (rank.table(t, TABLES[t]) for t in ("kernels", "copies"))
     both = [kernels, copies]
 
-    def column(name: str, null: int) -> Ints:
+    def column(name: str, null: int) -> Int64:
         return np.concatenate([integers(t.column(name), null) for t in both])
 
     start = column("start", 0)
@@ -132,7 +129,7 @@ def with_graphs(rank: RankTables, work: GpuWork) -> GpuWork:
     )
 
 
-def _calls(pairs: Launches, operations: int) -> Ints:
+def _calls(pairs: Launches, operations: int) -> Int64:
     """The row in `api` of the call that launched each of so many operations, -1 where none is known."""
     found = np.full(operations, -1, np.int64)
     at = pairs.call_of_pair()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
 
-    Ints = NDArray[np.int64]
     Reals = NDArray[np.float64]
 
 
@@ -33,7 +33,7 @@ class Weights:
         pure: Which of them tell of that work alone, all their time long.
     """
 
-    covered: Ints
+    covered: Int64
     pure: NDArray[np.bool_]
 
     @property
@@ -58,14 +58,14 @@ class Sampling:
     """
 
     device: int
-    begins: Ints
-    times: Ints
+    begins: Int64
+    times: Int64
     values: dict[str, Reals]
 
     @property
-    def known_ns(self) -> Ints:
+    def known_ns(self) -> Int64:
         """The length of the time that each sample tells of: int64 array of n, ns."""
-        length: Ints = self.times - self.begins
+        length: Int64 = self.times - self.begins
         return length
 
     def weights(self, work: Merged) -> Weights:
@@ -95,10 +95,10 @@ def samplings(rank: RankTables, *, of_host: bool = False) -> list[Sampling]:
     return list(found.values())
 
 
-def _begins(times: Ints) -> Ints:
+def _begins(times: Int64) -> Int64:
     steps = np.diff(times)
     period = int(np.sort(steps)[(len(steps) - 1) // 2])
     begins = np.concatenate(([times[0] - period], times[:-1]))
     missing = times - begins > 2 * period
-    result: Ints = np.where(missing, times - period, begins)
+    result: Int64 = np.where(missing, times - period, begins)
     return result

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.analysis.launch_matching import Launches
     from alltrace.recipes.base import RankTables
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _INT64_MAX = np.iinfo(np.int64).max
 _RANGE = 50
@@ -66,16 +65,16 @@ class Line:
         times: All the times that will be placed.
     """
 
-    def __init__(self, threads: int, *times: Ints) -> None:
+    def __init__(self, threads: int, *times: Int64) -> None:
         filled = [t for t in times if len(t)]
         self._low = min((int(t.min()) for t in filled), default=0)
         self._width = max((int(t.max()) for t in filled), default=0) - self._low + 1
-        self._ranked: Ints | None = None
+        self._ranked: Int64 | None = None
         if self._width * max(threads, 1) >= _INT64_MAX:
             self._ranked = np.unique(np.concatenate(filled))
             self._low, self._width = 0, len(self._ranked)
 
-    def place(self, thread: Ints, time: Ints) -> Ints:
+    def place(self, thread: Int64, time: Int64) -> Int64:
         """The places of times of threads; the order of the times of one thread is kept."""
         at = time if self._ranked is None else np.searchsorted(self._ranked, time).astype(np.int64)
         return thread * self._width + (at - self._low)
@@ -90,12 +89,12 @@ class Spans:
         length: How long it is; places tell no distances. Only `parents` asks.
     """
 
-    def __init__(self, start: Ints, end: Ints, length: Ints) -> None:
+    def __init__(self, start: Int64, end: Int64, length: Int64) -> None:
         self.start = start
         self.end = end
         self.length = length
 
-    def innermost(self, start: Ints, end: Ints) -> Ints:
+    def innermost(self, start: Int64, end: Int64) -> Int64:
         """The row of the containing range that starts last for each call; -1 where no range contains it."""
         order = np.lexsort((-np.arange(len(self.start)), self.start))
         tree = _MaxTree(self.end[order])
@@ -104,14 +103,14 @@ class Spans:
         result[found >= 0] = order[found[found >= 0]]
         return result
 
-    def contain(self, start: Ints, end: Ints) -> NDArray[np.bool_]:
+    def contain(self, start: Int64, end: Int64) -> NDArray[np.bool_]:
         """Whether any range contains each call: the longest reach of those that start no later tells."""
         order = np.argsort(self.start, kind="stable")
         reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(self.end[order])))
         result: NDArray[np.bool_] = reach[np.searchsorted(self.start[order], start, side="right")] >= end
         return result
 
-    def parents(self) -> Ints:
+    def parents(self) -> Int64:
         """The row of the shortest other range that contains each range, or -1.
 
         Of equally short ones it is the one that starts first, then the one that comes first; of ranges with the same start and
@@ -140,7 +139,7 @@ class Spans:
         result[order] = np.where(found >= 0, order[found], -1)
         return result
 
-    def _shortest(self, order: Ints, start: Ints, end: Ints, last: Ints) -> Ints:
+    def _shortest(self, order: Int64, start: Int64, end: Int64, last: Int64) -> Int64:
         """The parents where ranges cross: the shortest of the earlier ranges that end no earlier."""
         length = self.length[order]
         # among containing ranges of one length, those of the same place nest in each other: the last of them is the inner one
@@ -155,7 +154,7 @@ class Spans:
         return np.where(last >= 0, by_rank[np.minimum(best, len(order) - 1)], -1)
 
 
-def _nested(start: Ints, end: Ints) -> Ints | None:
+def _nested(start: Int64, end: Int64) -> Int64 | None:
     """For each range the last one before it that is open when it starts, or -1; None where some cross, or one has no length.
 
     Args:
@@ -179,7 +178,7 @@ def _nested(start: Ints, end: Ints) -> Ints | None:
 class _MaxTree:
     """Maxima over the aligned blocks of 1, 2, 4, ... values."""
 
-    def __init__(self, values: Ints) -> None:
+    def __init__(self, values: Int64) -> None:
         levels = [values]
         while len(levels[-1]) > 1:
             last = levels[-1]
@@ -188,13 +187,13 @@ class _MaxTree:
         self._values = np.concatenate(levels)
         self._first = np.concatenate(([0], np.cumsum([len(level) for level in levels]))).astype(np.int64)
 
-    def last_at_least(self, position: Ints, bound: Ints) -> Ints:
+    def last_at_least(self, position: Int64, bound: Int64) -> Int64:
         """The largest index up to `position` whose value is at least `bound`, or -1."""
         result = np.full(len(position), -1, np.int64)
         asked = np.flatnonzero(position >= 0)
         block, wanted = position[asked].astype(np.int64), bound[asked]
         level = np.zeros(len(asked), np.int64)
-        hits: list[tuple[Ints, Ints, Ints]] = []
+        hits: list[tuple[Int64, Int64, Int64]] = []
         while len(asked):  # go left and up until a block holds a value that is large enough
             holds = self._values[self._first[level] + block] >= wanted
             if holds.any():
@@ -220,7 +219,7 @@ class _MaxTree:
         return result
 
 
-def prefix_minima(value: Ints, key: Ints, prefix: Ints, bound: Ints) -> Ints:
+def prefix_minima(value: Int64, key: Int64, prefix: Int64, bound: Int64) -> Int64:
     """The smallest key over the first `prefix` rows whose value is at least `bound`; int64's largest where there is none.
 
     Works on rows in any order, in O((n + q) log^2 n): a merge-sort tree, one level at a time.
@@ -257,9 +256,9 @@ class Pieces:
         stop: One past the last; not below `first`.
     """
 
-    calls: Ints | None
-    first: Ints
-    stop: Ints
+    calls: Int64 | None
+    first: Int64
+    stop: Int64
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
         """Of values of all calls, those of `calls`; not a copy where these are all."""
@@ -277,7 +276,7 @@ class Pieces:
         return result
 
     @cached_property
-    def levels(self) -> list[Ints]:
+    def levels(self) -> list[Int64]:
         """The ranges with calls inside, by the logarithm of how many: of number k those with 2^k and more, fewer than 2^(k+1)."""
         length = self.stop - self.first
         rows = np.flatnonzero(length)
@@ -297,7 +296,7 @@ class Pieces:
         return int(cheaper[0]) if len(cheaper) else len(through)
 
 
-def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
+def calls_within(spans: Spans, start: Int64, end: Int64) -> Iterator[Pieces]:
     """The calls inside each range; every contained call is in the piece of exactly one of the results.
 
     Args:
@@ -305,7 +304,7 @@ def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
         start: Place where each call starts.
         end: Place where it ends.
     """
-    rest: Ints | None = None if (start[1:] > start[:-1]).all() else np.lexsort((end, start))
+    rest: Int64 | None = None if (start[1:] > start[:-1]).all() else np.lexsort((end, start))
     while rest is None or len(rest):
         starts, ends = (start, end) if rest is None else (start[rest], end[rest])
         calls, rows, rest = rest, rest, np.zeros(0, np.int64)
@@ -318,7 +317,7 @@ def calls_within(spans: Spans, start: Ints, end: Ints) -> Iterator[Pieces]:
         yield Pieces(calls, first, stop)
 
 
-def reduce_pieces(values: Ints, pieces: Pieces, ufunc: np.ufunc, into: Ints) -> None:
+def reduce_pieces(values: Int64, pieces: Pieces, ufunc: np.ufunc, into: Int64) -> None:
     """Combine `into` (one number per range) with the values of the calls of its piece, by `np.minimum` or `np.maximum`."""
     block = pieces.of(values)
     wide = pieces.levels[pieces.doubled :]
@@ -379,10 +378,10 @@ class Projection:
     """
 
     ranges: Any
-    first: Ints
-    last: Ints
-    operations: Ints
-    parent: Ints
+    first: Int64
+    last: Int64
+    operations: Int64
+    parent: Int64
     outside: Any
 
 
@@ -401,9 +400,9 @@ class _Work(NamedTuple):
     """The ranges of a rank as `Spans`, and of each the attributes of `Projection`; `last` is the least number where it has none."""
 
     spans: Spans
-    first: Ints
-    last: Ints
-    operations: Ints
+    first: Int64
+    last: Int64
+    operations: Int64
     outside: Any
 
 
@@ -438,7 +437,7 @@ def projection(rank: RankTables) -> Projection:
     return once(rank, "projection", lambda: project(rank))
 
 
-def _repeated(spans: Spans, calls: Launches, start: Ints, end: Ints) -> Ints:
+def _repeated(spans: Spans, calls: Launches, start: Int64, end: Int64) -> Int64:
     """For each range, the calls inside that have the correlation id of an earlier call inside.
 
     A driver call within its runtime call may have. Both are inside where the interval from the first start to the last end is.
@@ -456,7 +455,7 @@ def _repeated(spans: Spans, calls: Launches, start: Ints, end: Ints) -> Ints:
     return result
 
 
-def on_one_line(ranges: Any, thread: Ints, start: Ints, end: Ints) -> tuple[Spans, Ints, Ints]:
+def on_one_line(ranges: Any, thread: Int64, start: Int64, end: Int64) -> tuple[Spans, Int64, Int64]:
     """The ranges of a table with `start`, `end` and `thread`, and the places where some calls start and end, on one line."""
     owner, begin, close = (integers(ranges.column(c)) for c in ("thread", "start", "end"))
     line = Line(1 + max(int(owner.max(initial=0)), int(thread.max(initial=0))), begin, close, start, end)
@@ -476,7 +475,7 @@ def close_ends(table: Any, *others: Any) -> Any:
     return pc.fill_null(ends, max((t for t in latest if t is not None), default=0))
 
 
-def innermost_ranges(rank: RankTables, thread: Ints, start: Ints, end: Ints) -> Any:
+def innermost_ranges(rank: RankTables, thread: Int64, start: Int64, end: Int64) -> Any:
     """The name of the innermost range around each call, as name ids: an int64 array, null where there is none or it has no name.
 
     Innermost is the containing range that starts last.

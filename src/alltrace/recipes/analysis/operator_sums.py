@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
 
-    Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
 _OPERATOR, _MODULE = name_id("cpu_op"), name_id("python_function")
@@ -40,7 +40,7 @@ class _Nodes:
     """What rows are about: intervals, and of each its key, a row of `names` and `shapes`."""
 
     at: Intervals
-    key: Ints
+    key: Int64
     names: Sequence[str | None]
     shapes: Sequence[str | None]
 
@@ -61,13 +61,13 @@ class _Operators:
     """
 
     at: Intervals
-    name: Ints
+    name: Int64
     names: Sequence[str | None]
-    payload: Ints
+    payload: Int64
     payloads: Sequence[str | None]
-    sequence: Ints
+    sequence: Int64
     flops: Floats
-    moved: Ints
+    moved: Int64
 
 
 def part_schema() -> pa.Schema:
@@ -93,7 +93,7 @@ def sums_of(rank: RankTables, by: str) -> Any:
     return pa.concat_tables([table, last])
 
 
-def _table(nodes: _Nodes, operators: _Operators, calls: Intervals, length: Ints) -> Any:
+def _table(nodes: _Nodes, operators: _Operators, calls: Intervals, length: Int64) -> Any:
     at = nodes.at
     cpu = at.end - at.start
     _, parent = nest(at.thread, at.start, at.end)
@@ -142,7 +142,7 @@ def _table(nodes: _Nodes, operators: _Operators, calls: Intervals, length: Ints)
     return pa.table([columns[f.name] for f in part_schema()], schema=part_schema()).filter(pa.array(used, pa.bool_()))
 
 
-def _work_inside(nodes: _Nodes, operators: _Operators, gpu: Ints) -> dict[str, NDArray[Any]]:
+def _work_inside(nodes: _Nodes, operators: _Operators, gpu: Int64) -> dict[str, NDArray[Any]]:
     """Operations and bytes of each node: those of the outermost operators inside that have a formula, itself among them."""
     known = np.flatnonzero(~np.isnan(operators.flops))
     at = operators.at.of(known)
@@ -167,7 +167,7 @@ def _work_inside(nodes: _Nodes, operators: _Operators, gpu: Ints) -> dict[str, N
     return found
 
 
-def _backward_inside(nodes: _Nodes, operators: _Operators, gpu: Ints) -> Ints | None:
+def _backward_inside(nodes: _Nodes, operators: _Operators, gpu: Int64) -> Int64 | None:
     """The GPU time of the backward of the operators within each node; None where no operator has a number.
 
     A backward belongs to the forward operator of its number that starts last before it, which is the innermost. Numbers count per
@@ -191,7 +191,7 @@ def _backward_inside(nodes: _Nodes, operators: _Operators, gpu: Ints) -> Ints | 
     change = np.concatenate(([0], np.cumsum(thread[1:] != thread[:-1]))) if len(thread) else thread
     clear = (change[last] == change[first]) & (operators.at.start[forward[last]] <= operators.at.start[back])
     (total,) = sums_inside(nodes.at, operators.at.of(forward[last[clear]]), gpu[back[clear]])
-    result: Ints = total
+    result: Int64 = total
     return result
 
 
@@ -212,13 +212,13 @@ def _intervals(table: Any) -> Intervals:
     return Intervals(integers(table.column("thread")), start, np.maximum(integers(table.column("end")), start))
 
 
-def _coded(rank: RankTables, column: Any) -> tuple[Ints, list[str | None]]:
+def _coded(rank: RankTables, column: Any) -> tuple[Int64, list[str | None]]:
     """Name ids as rows of a list of texts."""
     kinds, places = np.unique(integers(column), return_inverse=True)
     return places.ravel().astype(np.int64), rank.texts(pa.array(kinds, pa.int64())).to_pylist()
 
 
-def _operators(rank: RankTables, ranges: Any, rows: Ints) -> _Operators:
+def _operators(rank: RankTables, ranges: Any, rows: Int64) -> _Operators:
     table = ranges.take(pa.array(rows))
     name, names = _coded(rank, table.column("name"))
     encoded = table.column("payload").combine_chunks().dictionary_encode()
@@ -234,7 +234,7 @@ def _operators(rank: RankTables, ranges: Any, rows: Ints) -> _Operators:
     return _Operators(_intervals(table), name, names, payload, payloads, sequence, flops[place], moved[place])
 
 
-def _nodes(rank: RankTables, ranges: Any, domain: Ints, operators: _Operators, by: str) -> _Nodes:
+def _nodes(rank: RankTables, ranges: Any, domain: Int64, operators: _Operators, by: str) -> _Nodes:
     if by == "range":
         table = ranges.take(pa.array(np.flatnonzero((domain != _OPERATOR) & (domain != _MODULE))))
         key, names = _coded(rank, table.column("name"))
@@ -286,7 +286,7 @@ def _labelled(operators: _Operators, member: str) -> _Nodes:
     return _Nodes(operators.at.of(rows), label[rows], kinds, [None] * len(kinds))
 
 
-def _distinct(texts: Sequence[str | None]) -> tuple[list[str | None], Ints]:
+def _distinct(texts: Sequence[str | None]) -> tuple[list[str | None], Int64]:
     known: dict[str | None, int] = {}
     places = [known.setdefault(t, len(known)) for t in texts]
     return list(known), np.array(places, np.int64)

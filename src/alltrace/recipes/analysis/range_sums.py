@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
+
     Bools = NDArray[np.bool_]
 
 _DEEPEST = 64
@@ -24,9 +25,9 @@ _DEEPEST = 64
 class Intervals:
     """Intervals on threads: int64 arrays of one length; an end is not before its start."""
 
-    thread: Ints
-    start: Ints
-    end: Ints
+    thread: Int64
+    start: Int64
+    end: Int64
 
     def __len__(self) -> int:
         return len(self.start)
@@ -47,7 +48,7 @@ def sums_inside(nodes: Intervals, items: Intervals, *values: NDArray[Any]) -> li
     return totals
 
 
-def innermost_node(nodes: Intervals, items: Intervals) -> Ints:
+def innermost_node(nodes: Intervals, items: Intervals) -> Int64:
     """The row of the innermost node around each item: the containing one that starts last, of equal ones the inner; -1 for none."""
     if not len(nodes):
         return np.full(len(items), -1, np.int64)
@@ -58,7 +59,7 @@ def innermost_node(nodes: Intervals, items: Intervals) -> Ints:
     return np.where(found >= 0, order[np.maximum(found, 0)], -1)
 
 
-def outermost(group: Ints, start: Ints, end: Ints) -> Bools:
+def outermost(group: Int64, start: Int64, end: Int64) -> Bools:
     """Which intervals lie within no other of their group; of equal ones the first row does not."""
     order = np.lexsort((-end, start, group))
     _, dense = np.unique(group, return_inverse=True)
@@ -70,7 +71,7 @@ def outermost(group: Ints, start: Ints, end: Ints) -> Bools:
     return result
 
 
-def paths(depth: Ints, parent: Ints, labels: Ints, texts: Sequence[str], separator: str) -> tuple[Ints, list[str]]:
+def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], separator: str) -> tuple[Int64, list[str]]:
     """The path of labels from the outermost range to each range.
 
     Args:
@@ -100,7 +101,7 @@ def paths(depth: Ints, parent: Ints, labels: Ints, texts: Sequence[str], separat
     return found, known
 
 
-def _on_one_line(nodes: Intervals, items: Intervals) -> tuple[Spans, Ints, Ints]:
+def _on_one_line(nodes: Intervals, items: Intervals) -> tuple[Spans, Int64, Int64]:
     threads = 1 + max(int(nodes.thread.max(initial=0)), int(items.thread.max(initial=0)))
     line = Line(threads, nodes.start, nodes.end, items.start, items.end)
     spans = Spans(line.place(nodes.thread, nodes.start), line.place(nodes.thread, nodes.end), nodes.end - nodes.start)

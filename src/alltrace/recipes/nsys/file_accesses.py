@@ -20,11 +20,8 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from alltrace.recipes.base import RankTables, RunFacts
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 ACCESS_READS = ("start", "end", "process", "thread", "file", "access", "kind", "bytes")
 _SMALL_BYTES = 4096
@@ -105,7 +102,7 @@ def _added(what: str, table: Any, name: Any, pid: Any, kind: Any) -> Any:
     return sums.add_column(0, "what", pa.array([what] * sums.num_rows, pa.string())).rename_columns(_SCHEMA.names).cast(_SCHEMA)
 
 
-def _sums(codes: Ints, values: Ints, count: int) -> Ints:
+def _sums(codes: Int64, values: Int64, count: int) -> Int64:
     sums = np.zeros(count, np.int64)
     np.add.at(sums, codes, values)
     return sums
@@ -155,7 +152,7 @@ def _summed(rows: Any, keys: Sequence[Any]) -> dict[str, Any]:
     kind = np.asarray(column(rows, "kind").to_pylist(), object)
     of = {n: integers(rows.column(n)) for n in _NUMBERS}
 
-    def added(number: str, *kinds: str) -> Ints:
+    def added(number: str, *kinds: str) -> Int64:
         return _sums(codes, np.where(np.isin(kind, kinds), of[number], 0), len(first))
 
     reads, writes = added("calls", "read"), added("calls", "write")
@@ -171,12 +168,12 @@ def _summed(rows: Any, keys: Sequence[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _distinct(owner: Any, what: Any, first: Ints) -> Ints:
+def _distinct(owner: Any, what: Any, first: Int64) -> Int64:
     """How many distinct values of `what` the rows of each owner have, for the owners of the rows `first`."""
     codes, _ = group([owner])
     _, some = group([owner, what])
     counts = np.bincount(codes[some], minlength=int(codes.max(initial=0)) + 1)
-    found: Ints = counts[codes[first]].astype(np.int64)
+    found: Int64 = counts[codes[first]].astype(np.int64)
     return found
 
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables, RunFacts
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _KERNELS = ("start", "end", "device", "name")
 
@@ -144,7 +143,7 @@ def _spans(rank: RankTables, options: Mapping[str, Any]) -> Iterator[tuple[str, 
     yield from sorted(found, key=lambda f: f[:2])
 
 
-def _inside(times: Ints, spans: Merged) -> NDArray[np.bool_]:
+def _inside(times: Int64, spans: Merged) -> NDArray[np.bool_]:
     """Which times lie in one of the spans, their ends included."""
     inside: NDArray[np.bool_] = np.searchsorted(spans.starts, times, "right") > np.searchsorted(spans.ends, times, "left")
     return inside

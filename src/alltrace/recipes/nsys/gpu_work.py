@@ -16,11 +16,8 @@ from alltrace.trace.intervals import by_track
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
-
     from alltrace.recipes.base import RankTables
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 READS = {
     "kernels": ("start", "end", "process", "device", "context"),
@@ -52,8 +49,8 @@ class GpuWork:
     pid: int | None
     device: int | None
     context: int | None
-    start: Ints
-    end: Ints
+    start: Int64
+    end: Int64
 
     def rows(self, columns: Mapping[str, Any]) -> Any:
         """A table of `columns`, arrays of one length by title, and those of `PLACE`."""
@@ -91,7 +88,7 @@ def gpu_work(rank: RankTables) -> Iterator[GpuWork]:
         )
 
 
-def _overheads(rank: RankTables) -> tuple[Ints, Ints, Ints]:
+def _overheads(rank: RankTables) -> tuple[Int64, Int64, Int64]:
     """Process, start and end of the profiler's overheads that count."""
     table = rank.table("overheads", READS["overheads"])
     texts = rank.texts(table.column("name").combine_chunks()).to_pylist() if table.num_rows else []

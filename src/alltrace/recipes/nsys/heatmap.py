@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 BINS = Option("bins", int, 30, "Bins of the run's time.", least=1, most=100_000)
 START_CELL = Cell("Duration", "ns", "Start of the bin.")
@@ -47,17 +46,17 @@ class Binning:
         origins: What is taken from the times of a rank first; nothing where it is not named.
     """
 
-    edges: Ints
+    edges: Int64
     extents: Mapping[int, tuple[int, int]]
     origins: Mapping[int, int] = field(default_factory=dict)
 
-    def covered(self, rank: int) -> Ints:
+    def covered(self, rank: int) -> Int64:
         """How much of each bin the rank was recorded in, ns: int64 array of b."""
         if rank not in self.extents:
             return np.diff(self.edges)
         start, end = self.extents[rank]
-        inside: Ints = np.clip(self.edges, start, max(start, end))
-        covered: Ints = inside[1:] - inside[:-1]
+        inside: Int64 = np.clip(self.edges, start, max(start, end))
+        covered: Int64 = inside[1:] - inside[:-1]
         return covered
 
 
@@ -67,7 +66,7 @@ def binning(options: Mapping[str, Any]) -> Binning:
     return found
 
 
-def equal_bins(start: int, end: int, bins: int) -> Ints:
+def equal_bins(start: int, end: int, bins: int) -> Int64:
     """The edges of at most `bins` bins of one length, the last as short as it must be: int64 array, ns."""
     span = max(end - start, 1)
     length = -(-span // bins)
@@ -155,7 +154,7 @@ def clock_notes(run: RunFacts) -> tuple[str, ...]:
     return (f"the times of {len(clocks)} hosts are on one clock, which collectives that ranks share tell{error}",)
 
 
-def percent(time: Ints, rank: RankTables, options: Mapping[str, Any]) -> NDArray[np.float64]:
+def percent(time: Int64, rank: RankTables, options: Mapping[str, Any]) -> NDArray[np.float64]:
     """100 * the time in each bin / the part of the bin in which the rank was recorded; NaN where it was not."""
     covered = binning(options).covered(rank.rank)
     result: NDArray[np.float64] = np.divide(100.0 * time, covered, out=np.full(len(time), np.nan), where=covered > 0)
@@ -180,8 +179,8 @@ class Kernels:
     device: int
     pid: int | None
     ordinal: int | None
-    start: Ints
-    end: Ints
+    start: Int64
+    end: Int64
     communicates: NDArray[np.bool_]
 
     @property
@@ -213,7 +212,7 @@ def kernels_by_device(rank: RankTables) -> list[Kernels]:
     return once(rank, "kernels by device", make)
 
 
-def _looked_up(rank: RankTables, table: str, columns: tuple[str, str], values: Ints) -> dict[int, int | None]:
+def _looked_up(rank: RankTables, table: str, columns: tuple[str, str], values: Int64) -> dict[int, int | None]:
     distinct = np.unique(values)
     found = look_up(rank.table(table, columns), columns[1], pa.array(distinct)).to_pylist()
     return dict(zip(distinct.tolist(), found, strict=True))

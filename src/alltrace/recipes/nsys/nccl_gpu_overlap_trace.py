@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
     from alltrace.recipes.row_stream import StreamedRank
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _COMMUNICATION = ("collective", "p2p")
 _OVERLAPS = (
@@ -107,7 +106,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
         # part by part, because there is a row for each kernel of all ranks
         numbers: dict[str, int] = {}  # each name by its number
         own: list[NDArray[np.int32]] = []  # of each part the numbers of its names
-        sums: dict[str, Ints] = {}
+        sums: dict[str, Int64] = {}
         for part in parts:
             codes, columns, called = _named(part, run)
             own.append(np.array([numbers.setdefault(text, len(numbers)) for text in called], np.int32))
@@ -143,7 +142,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
         )
 
 
-def _named(part: Part, run: RunFacts) -> tuple[Ints, dict[str, Ints], list[str]]:
+def _named(part: Part, run: RunFacts) -> tuple[Int64, dict[str, Int64], list[str]]:
     """One rank's kernels: the numbers of their names within it, how long each took and both overlaps, ns; and these names."""
     table = part.table.combine_chunks()
     codes, first = group([table.column("name")])
@@ -154,7 +153,7 @@ def _named(part: Part, run: RunFacts) -> tuple[Ints, dict[str, Ints], list[str]]
     return codes, columns, texts.to_pylist()
 
 
-def _beside(start: Ints, end: Ints, of: NDArray[np.bool_]) -> Ints:
+def _beside(start: Int64, end: Int64, of: NDArray[np.bool_]) -> Int64:
     """How much of each interval at least one other of the chosen ones covers, ns."""
     once = merge(start[of], end[of])
     depth = concurrency(start[of], end[of])
@@ -165,7 +164,7 @@ def _beside(start: Ints, end: Ints, of: NDArray[np.bool_]) -> Ints:
     return np.where(of, overlap_ns(start, end, several), overlap_ns(start, end, once)).astype(np.int64)
 
 
-def _percent(part: Ints, whole: Ints) -> NDArray[np.float64]:
+def _percent(part: Int64, whole: Int64) -> NDArray[np.float64]:
     """100 * part / whole; 0 of nothing."""
     share: NDArray[np.float64] = np.divide(100.0 * part, whole, out=np.zeros(len(part)), where=whole > 0)
     return share

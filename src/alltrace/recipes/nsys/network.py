@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _READS = {
     "nic_metrics": ("start", "end", "nic", "guid", "metric", "value"),
@@ -54,8 +53,8 @@ class Traffic:
     name: str
     guid: str
     metric: str
-    starts: Ints
-    ends: Ints
+    starts: Int64
+    ends: Int64
     values: NDArray[np.float64]
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+    from alltrace.trace.arrays import Int64
 
-    Ints = NDArray[np.int64]
     Reals = NDArray[np.float64]
 
 GPU_READS = ("time", "device", "metric", "value")
@@ -48,7 +48,7 @@ class Series:
 
     key: tuple[int, ...]
     metric: str
-    times: Ints
+    times: Int64
     values: Reals
 
 
@@ -82,7 +82,7 @@ def series(rank: RankTables, table: Any, *keys: str, time: str) -> list[Series]:
     return sorted(found, key=lambda s: (s.key, s.metric))
 
 
-def texts_of(rank: RankTables, ids: Ints) -> dict[int, str]:
+def texts_of(rank: RankTables, ids: Int64) -> dict[int, str]:
     """The texts of name ids; empty where there is none."""
     distinct = np.unique(ids)
     texts = rank.texts(pa.array(distinct, mask=distinct == -1))
@@ -97,7 +97,7 @@ def gpu_numbers(rank: RankTables, devices: Sequence[int]) -> dict[int, int | Non
     return dict(zip(devices, numbers.to_pylist(), strict=True))
 
 
-def bin_means(times: Ints, values: Reals, edges: Ints) -> Reals:
+def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
     """The mean of the samples of each bin, NaN where there is none.
 
     A sample tells of the time before it, so that one at the end of a bin belongs to it, and one at its start to the bin before.
@@ -110,7 +110,7 @@ def bin_means(times: Ints, values: Reals, edges: Ints) -> Reals:
     return means
 
 
-def bin_rates(starts: Ints, ends: Ints, values: Reals, edges: Ints) -> Reals:
+def bin_rates(starts: Int64, ends: Int64, values: Reals, edges: Int64) -> Reals:
     """The mean in each bin of values that hold over intervals, weighted by their time in it; NaN where none does."""
     long = ends > starts
     starts, ends, values = starts[long], ends[long], values[long]
@@ -121,7 +121,7 @@ def bin_rates(starts: Ints, ends: Ints, values: Reals, edges: Ints) -> Reals:
     return means
 
 
-def _integral(points: Ints, values: Reals, at: Ints) -> Reals:
+def _integral(points: Int64, values: Reals, at: Int64) -> Reals:
     """The sum of value * (x - point) over the points before x, for each x of `at`."""
     order = np.argsort(points, kind="stable")
     points = points[order]

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _NAMED_RANGES = 4
 

@@ -16,11 +16,7 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from alltrace.recipes.base import RankTables
-
-    Ints = NDArray[np.int64]
 
 
 class ProjectionReport(StatsReport):

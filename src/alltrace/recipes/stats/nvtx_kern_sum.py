@@ -22,11 +22,8 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _PAIRS_AT_ONCE = 1 << 23
 _VALUES_AT_ONCE = 1 << 20
@@ -152,7 +149,7 @@ class NvtxKernSum(StatsReport):
         return self.answer(columns, options)
 
 
-def _pairs(spans: Spans, calls: Launches, start: Ints, end: Ints, range_of: Ints) -> Iterator[tuple[Ints, Ints]]:
+def _pairs(spans: Spans, calls: Launches, start: Int64, end: Int64, range_of: Int64) -> Iterator[tuple[Int64, Int64]]:
     """The pairs of a range and a kernel launched in it, in portions that hold all pairs of a range's name and thread."""
     pieces = list(calls_within(spans, start, end))
     order = np.argsort(range_of, kind="stable")
@@ -174,7 +171,7 @@ def _pairs(spans: Spans, calls: Launches, start: Ints, end: Ints, range_of: Ints
             yield _spread(ranges, calls.op, first[inside], stop[inside])
 
 
-def _spread(rows: Ints, values: Ints, first: Ints, stop: Ints) -> tuple[Ints, Ints]:
+def _spread(rows: Int64, values: Int64, first: Int64, stop: Int64) -> tuple[Int64, Int64]:
     """Each row beside each of `values[first:stop]`."""
     many = stop - first
     reach = np.cumsum(many)
@@ -185,11 +182,11 @@ def _spread(rows: Ints, values: Ints, first: Ints, stop: Ints) -> tuple[Ints, In
 def _part(
     labels: Mapping[str, Any],
     names: Mapping[str, Any],
-    kernels: Ints,
-    keys: Ints,
-    range_rows: Ints | None,
-    kernel_rows: Ints,
-    length: Ints,
+    kernels: Int64,
+    keys: Int64,
+    range_rows: Int64 | None,
+    kernel_rows: Int64,
+    length: Int64,
 ) -> Any:
     """A row for each of some groups of pairs. `labels` and `kernels` say what each group of `keys` is."""
     table = collect({"group": pa.array(keys)}, length[kernel_rows])
@@ -224,10 +221,10 @@ def _holds(kind: Any, number: int) -> bool:
     return fits
 
 
-def _numbered(parts: Sequence[Part], keys: Sequence[str]) -> tuple[Any, list[Ints]]:
+def _numbered(parts: Sequence[Part], keys: Sequence[str]) -> tuple[Any, list[Int64]]:
     """The distinct rows of `keys` of all parts, and for each part the number of the one that each of its rows has."""
     known: Any = None
-    numbers: list[Ints] = []
+    numbers: list[Int64] = []
     for few in _in_portions(parts):
         tables = [with_rank(part).select(keys) for part in few]
         whole = pa.concat_tables([*([] if known is None else [known]), *tables]).combine_chunks()
@@ -253,7 +250,7 @@ def _in_portions(parts: Sequence[Part]) -> Iterator[list[Part]]:
         yield few
 
 
-def _statistics(parts: Sequence[Part], groups: Sequence[Ints], number: int) -> Any:
+def _statistics(parts: Sequence[Part], groups: Sequence[Int64], number: int) -> Any:
     """The statistics of each of so many groups, in their order; `groups` has the group of each row of each part.
 
     Each part is let go of after each look, as those in files take room while they are looked at.
@@ -280,7 +277,7 @@ def _statistics(parts: Sequence[Part], groups: Sequence[Ints], number: int) -> A
     return pa.concat_tables(found, promote_options="permissive")  # a sum beyond 64 bits is a decimal
 
 
-def _distinct(keys: Ints, rows: Ints, number: int) -> Ints:
+def _distinct(keys: Int64, rows: Int64, number: int) -> Int64:
     """How many distinct rows each group of `keys` has."""
     width = int(rows.max(initial=0)) + 1
     pairs = np.sort(keys * width + rows)
@@ -288,7 +285,9 @@ def _distinct(keys: Ints, rows: Ints, number: int) -> Ints:
     return np.bincount(pairs[new] // width, minlength=number)
 
 
-def _outside(rank: RankTables, names: Mapping[str, Any], kernels: Ints, thread: Ints | None, kernel_of: Ints, length: Ints) -> Any:
+def _outside(
+    rank: RankTables, names: Mapping[str, Any], kernels: Int64, thread: Int64 | None, kernel_of: Int64, length: Int64
+) -> Any:
     """The distribution of kernels that no range contains; of unknown thread where the launch is not known."""
     owner = np.zeros(len(kernels), np.int64) if thread is None else thread
     keys, some = group([pa.array(owner), pa.array(kernel_of[kernels])])

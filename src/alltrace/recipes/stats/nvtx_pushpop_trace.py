@@ -20,13 +20,10 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from alltrace.recipes.base import Answer, RankTables, RunFacts
     from alltrace.recipes.row_stream import StreamedRank
     from alltrace.recipes.stats.nvtx_stack import Numbering
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 
 class NvtxPushpopTrace(StatsReport):
@@ -135,7 +132,7 @@ def _rows(table: Any, numbering: Numbering, run: RunFacts) -> Any:
     return pa.table(columns)
 
 
-def _order(start: Ints, end: Ints, level: Ints, number: Ints) -> Ints:
+def _order(start: Int64, end: Int64, level: Int64, number: Int64) -> Int64:
     """The rows by start, and where starts are equal by end, level and number."""
     order = np.argsort(start, kind="stable")
     begin = start[order]

@@ -15,16 +15,13 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
     from alltrace.recipes.base import Part, RankTables, RunFacts
-
-    Ints = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _MOST_BYTES = 8 << 30
 
 
-def pids_and_tids(rank: RankTables, threads: Ints) -> tuple[Ints, Ints]:
+def pids_and_tids(rank: RankTables, threads: Int64) -> tuple[Int64, Int64]:
     """The process ids and thread ids, as the operating system numbers them, of rows of `threads`."""
     table = rank.table("threads", ["thread", "process", "tid"])
     processes = rank.table("processes", ["process", "pid"])
@@ -35,13 +32,13 @@ def pids_and_tids(rank: RankTables, threads: Ints) -> tuple[Ints, Ints]:
     return pid_of[process_of[threads]], tid_of[threads]
 
 
-def _by_row(rows: Ints, values: Ints) -> Ints:
+def _by_row(rows: Int64, values: Int64) -> Int64:
     table = np.full(int(rows.max(initial=-1)) + 1, -1, np.int64)
     table[rows] = values
     return table
 
 
-def levels(parent: Ints) -> Ints:
+def levels(parent: Int64) -> Int64:
     """How many ancestors each range has, from the row of each one's parent (-1 for none)."""
     level = (parent >= 0).astype(np.int64)
     ancestor = parent
@@ -53,7 +50,7 @@ def levels(parent: Ints) -> Ints:
     return level
 
 
-def children(parent: Ints, length: Ints) -> tuple[Ints, Ints]:
+def children(parent: Int64, length: Int64) -> tuple[Int64, Int64]:
     """How many children each range has, and how long they are together."""
     count = np.zeros(len(parent), np.int64)
     total = np.zeros(len(parent), np.int64)
@@ -63,7 +60,7 @@ def children(parent: Ints, length: Ints) -> tuple[Ints, Ints]:
     return count, total
 
 
-def stacks(level: Ints, parent: Ints, number: Ints) -> tuple[Any, Ints]:
+def stacks(level: Int64, parent: Int64, number: Int64) -> tuple[Any, Int64]:
     """The numbers of each range and its ancestors, outermost first: `:1:5:9`.
 
     Args:
@@ -106,7 +103,7 @@ def stacks(level: Ints, parent: Ints, number: Ints) -> tuple[Any, Ints]:
     return whole, place
 
 
-def name_tree(level: Ints, labels: Any) -> Any:
+def name_tree(level: Int64, labels: Any) -> Any:
     """The name of each range behind two dashes for each of its ancestors, a dictionary array; null where it has no name.
 
     Args:
@@ -130,7 +127,7 @@ class Numbering(NamedTuple):
     in_report: bool
     offset: int
 
-    def numbers(self, rows: Any) -> Ints:
+    def numbers(self, rows: Any) -> Int64:
         """The numbers of the ranges with these rows (an Arrow array) in the report."""
         found = integers(rows, -1) if self.in_report else np.arange(1, len(rows) + 1)
         return found + self.offset

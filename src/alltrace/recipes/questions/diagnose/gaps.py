@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 HOST_CLASSES = ("allocation", "pageable-copy", "sync-copy", "sync", "data", "host-pause", "launch")
 """What the host does while it has not launched the next kernel; of several at once the first counts."""

@@ -12,12 +12,9 @@ from alltrace.replay.rank_graph import COPY, HOST
 from alltrace.trace.intervals import containing, exclusive, overlap_ns
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from alltrace.recipes.questions.diagnose.gaps import HostSets
     from alltrace.replay.rank_graph import RankGraph
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")
 """Classes of calls that may wait for the device."""

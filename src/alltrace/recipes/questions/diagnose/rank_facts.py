@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RankTables
     from alltrace.recipes.questions.diagnose.gaps import HostSets
-
-    Int64 = NDArray[np.int64]
+    from alltrace.trace.arrays import Int64
 
 _MOST_NAMES = 200
 _LEAST_COPY_BYTES = 256 << 10

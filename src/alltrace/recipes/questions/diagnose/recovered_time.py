@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from alltrace.replay.graph import Graph
     from alltrace.replay.join import Replay
     from alltrace.replay.rank_graph import RankGraph
+    from alltrace.trace.arrays import Int64
 
-    Int64 = NDArray[np.int64]
     Float = NDArray[np.float64]
 
 MOST_ERROR = 0.05
