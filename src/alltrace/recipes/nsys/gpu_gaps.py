@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
+
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import Cell
-from alltrace.recipes.nsys.gpu_work import OVERHEADS, PLACE, READS
-from alltrace.recipes.nsys.sync_rules import SqlRule
+from alltrace.recipes.nsys.gpu_work import PLACE, READS, gpu_work
+from alltrace.recipes.nsys.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from alltrace.recipes.base import RankTables
+
 _NS_PER_MS = 1_000_000
-_WORK = 'rank, process, device, context, start, "end"'
 
 
-class GpuGaps(SqlRule):
+class GpuGaps(Rule):
     """Times in which a GPU had no work of a process for longer than a limit, the longest first.
 
     Looked at from the start of the process' first kernel, copy or fill on the GPU to the end of its last. The profiler's own
@@ -24,7 +28,7 @@ class GpuGaps(SqlRule):
     """
 
     name = "gpu_gaps"
-    tables: ClassVar = {**READS, "processes": ("process", "pid"), "devices": ("device", "ordinal")}
+    tables: ClassVar = READS
     requires = (("kernels", "copies", "graphs"),)
     settings = (Option("gap", int, 500, "Gaps longer than this; ms.", least=0),)
     cells = (
@@ -39,42 +43,18 @@ class GpuGaps(SqlRule):
         "`alltrace gaps` says what filled the gaps of each rank."
     )
     none = "No GPU was without work for longer than the limit between its first and its last operation."
-    map_sql = f"""
-WITH operations AS (
-  SELECT {_WORK}, 1 AS source FROM kernels
-  UNION ALL SELECT {_WORK}, 2 FROM copies
-  UNION ALL SELECT {_WORK}, 3 FROM graphs
-),
-gpus AS (
-  SELECT rank, process, device, min(start) AS first, max("end") AS last, arg_min_null(context, (start, "end", source)) AS context
-  FROM operations GROUP BY rank, process, device
-),
-busy AS (
-  SELECT rank, process, device, start, "end", 1 AS source FROM operations
-  UNION ALL SELECT gpus.rank, gpus.process, device, start, "end", 2
-  FROM overheads
-    JOIN names ON names.id = overheads.name AND names.value IN ({", ".join(f"'{name}'" for name in OVERHEADS)})
-    JOIN gpus ON gpus.rank = overheads.rank AND gpus.process IS NOT DISTINCT FROM overheads.process
-      AND start >= first AND "end" <= last
-),
-reached AS (
-  SELECT rank, process, device, start, max("end") OVER (
-    PARTITION BY rank, process, device ORDER BY start, source, "end" ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-  ) AS reach
-  FROM busy
-)
-SELECT reached.rank, start - reach AS "Duration", reach AS "Start", pid AS "PID", ordinal AS "Device ID", context AS "Context ID"
-FROM reached
-  JOIN gpus ON gpus.rank = reached.rank AND gpus.process IS NOT DISTINCT FROM reached.process
-    AND gpus.device IS NOT DISTINCT FROM reached.device
-  LEFT JOIN processes ON processes.rank = reached.rank AND processes.process = reached.process
-  LEFT JOIN devices ON devices.rank = reached.rank AND devices.device = reached.device
-WHERE start - reach > $gap_ns
-"""
 
-    def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The limit."""
-        return {"gap_ns": options["gap"] * _NS_PER_MS}
+    def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The gaps."""
+        found = []
+        for work in gpu_work(rank):
+            reach = np.maximum.accumulate(work.end)
+            length = work.start[1:] - reach[:-1]
+            at = np.flatnonzero(length > options["gap"] * _NS_PER_MS)
+            found.append(work.rows({"Duration": length[at], "Start": reach[at]}))
+        return pa.concat_tables([_SCHEMA.empty_table(), *found])
 
+
+_SCHEMA = pa.schema([(t, pa.int64()) for t in ("Duration", "Start", "PID", "Device ID", "Context ID")])
 
 RECIPE = GpuGaps()

@@ -30,7 +30,7 @@ PLACE = (
     Cell("Device ID", "int", "CUDA ordinal of the GPU."),
     Cell("Context ID", "int", "CUDA context."),
 )
-OVERHEADS = ("CUDA profiling data flush overhead", "CUDA profiling stop overhead", "CUDA profiling overhead")
+_OVERHEADS = frozenset({"CUDA profiling data flush overhead", "CUDA profiling stop overhead", "CUDA profiling overhead"})
 """Names of the overheads that keep a GPU from work, as nsys writes them."""
 
 
@@ -92,6 +92,6 @@ def _overheads(rank: RankTables) -> tuple[Int64, Int64, Int64]:
     """Process, start and end of the profiler's overheads that count."""
     table = rank.table("overheads", READS["overheads"])
     texts = rank.texts(table.column("name").combine_chunks()).to_pylist() if table.num_rows else []
-    rows = np.array([i for i, t in enumerate(texts) if t in OVERHEADS], np.int64)
+    rows = np.array([i for i, t in enumerate(texts) if t in _OVERHEADS], np.int64)
     process, start, end = (integers(table.column(c), -1)[rows] for c in ("process", "start", "end"))
     return process, start, end
