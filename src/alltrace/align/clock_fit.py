@@ -22,8 +22,9 @@ from alltrace.core import fits as core
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
     from alltrace.trace.arrays import Int64
+
+    Floats = NDArray[np.float64]
 
 MAD_TO_SIGMA = 1.4826
 _TUKEY = 4.685

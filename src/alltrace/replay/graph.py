@@ -16,8 +16,9 @@ from alltrace.core import graphs as core
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Int32 = NDArray[np.int32]
     from alltrace.trace.arrays import Int64
+
+    Int32 = NDArray[np.int32]
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.run.rank_tables import RankTables
+    from alltrace.trace.arrays import Int64
 
     Int32 = NDArray[np.int32]
-    from alltrace.trace.arrays import Int64
 
 __all__ = ["COMPUTE", "COPY", "HOST", "OTHER", "TRANSFER", "RankGraph", "rank_graph"]
 
