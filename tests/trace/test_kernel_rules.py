@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from alltrace.trace.communication_kernels import KernelRule
 from alltrace.trace.errors import InputError
-from alltrace.trace.kernel_rules import BUILT_IN, KernelRule, KernelRules, built_in_rules, read_rules
+from alltrace.trace.kernel_rules import BUILT_IN, KernelRules, built_in_rules, read_rules
 
 KINDS = {
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "collective",

@@ -106,6 +106,8 @@ def operation_of_kernel(name: str | None) -> str | None:
     if not name:
         return None
     lower = _NOT_LETTERS.sub("", name.lower())
+    if "crossdevicereducescatter" in lower:
+        return REDUCE_SCATTER
     if "crossdevicereduce" in lower or "quickreduce" in lower:
         return ALL_REDUCE
     words = _WORD.findall(_ARGUMENTS.sub("", name.removeprefix("void ")))
@@ -116,7 +118,7 @@ def operation_of_kernel(name: str | None) -> str | None:
     for key in ("allreduce", "allgather", "reducescatter", "alltoall", "sendrecv", "broadcast", "barrier"):
         if key in lower:
             return _OPS[key]
-    if "dispatch" in lower or "combine" in lower:  # expert parallel kernels, which exchange tokens among all
+    if "dispatch" in lower or "combine" in lower or "a2a" in lower:  # expert parallel kernels, which exchange tokens among all
         return ALL_TO_ALL
     return None
 

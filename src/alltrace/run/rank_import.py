@@ -22,7 +22,7 @@ from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
 from alltrace.run.store import Names
 from alltrace.trace.arrays import integers
-from alltrace.trace.kernel_rules import KernelRule, KernelRules, built_in_rules
+from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import DICTIONARIES
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from alltrace.readers.base import ReportProcess, ReportReader
     from alltrace.run.identity import RankPlan
+    from alltrace.trace.communication_kernels import KernelRule
 
 _BUDGET_BYTES = 12 << 20
 _AHEAD = 3  # batches that are decoded while others are sorted and written

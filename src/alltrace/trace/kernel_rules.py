@@ -1,9 +1,8 @@
 """What a kernel does, by its name: ordered rules, the first that matches decides.
 
-The built-in rules know NCCL's and RCCL's old and new kernel names (`ncclKernel_*`, since 2.19 `ncclDevKernel_*`), NVSHMEM, DeepEP,
-vLLM's, TensorRT-LLM's and FlashInfer's own all-reduce kernels, and user-buffer kernels of Transformer Engine. A user puts rules of
-his own before them from a file. A kernel that no rule names is `unclassified`: it counts as compute, and answers say how much of
-the kernel time that is.
+`communication_kernels` names the kernels that communicate; what is left is compute where a word of its name says so. Rules from a
+user's file come first. A kernel that no rule names is `unclassified`: it counts as compute, and answers report how much of the
+kernel time that is.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from alltrace.trace.communication_kernels import COLLECTIVE, COMMUNICATION_KERNELS, P2P, KernelRule
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMPUTE = "compute"
-COLLECTIVE = "collective"
-P2P = "p2p"
 UNCLASSIFIED = "unclassified"
 COMMUNICATION = frozenset({COLLECTIVE, P2P})
 
@@ -38,26 +36,8 @@ _COMPUTE_WORDS = """
 """
 
 
-class KernelRule(NamedTuple):
-    """A kernel whose name matches `pattern` (a regular expression, searched, case-sensitive) is of class `kind`."""
-
-    pattern: str
-    kind: str
-
-
 BUILT_IN: tuple[KernelRule, ...] = (
-    KernelRule(r"^(void )?nccl(Dev)?Kernel_?(_|)?(SendRecv|Send|Recv)", P2P),
-    KernelRule(r"^(void )?nccl(Dev)?Kernel", COLLECTIVE),
-    KernelRule(r"^(void )?nccl[A-Z]\w*(RING|TREE|COLLNET|NVLS|Ring|Tree|CollNet|Nvls)", COLLECTIVE),
-    KernelRule(r"^(void )?mscclKernel|^(void )?msccl(pp)?::", COLLECTIVE),
-    KernelRule(r"nvshmem\w*(put|get|p2p|signal|wait)", P2P),
-    KernelRule(r"nvshmem", COLLECTIVE),
-    KernelRule(r"deep_ep::", COLLECTIVE),
-    KernelRule(r"vllm::(cross_device_reduce|quickreduce|allreduce)|cross_device_reduce_[12]stage", COLLECTIVE),
-    KernelRule(r"(tensorrt_llm|trtllm|flashinfer)\w*::.*all_?(reduce|gather|to_?all)", COLLECTIVE),
-    KernelRule(r"(two|one)ShotAllReduce|allreduce_fusion_kernel|multimem_(all|one|two)", COLLECTIVE),
-    KernelRule(r"userbuffers?_fp16|userbuffers?_(all|reduce|push|pull)", COLLECTIVE),
-    KernelRule(r"^(void )?rccl\w*Kernel|onerankreduce", COLLECTIVE),
+    *COMMUNICATION_KERNELS,
     KernelRule("(?i)" + "|".join(_COMPUTE_WORDS.split()), COMPUTE),
 )
 

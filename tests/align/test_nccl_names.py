@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from alltrace.align.nccl_names import operation_of_kernel
+
+OPERATIONS = {
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "AllReduce",
+    "ncclSymkDevKernel_AllGather_STMC(ncclSymkDevWorkArgs4K)": "AllGather",
+    "ncclSymkDevKernel_ReduceScatter_LDMC_sum_f32(ncclSymkDevWorkArgs4K)": "ReduceScatter",
+    "void (anonymous namespace)::multimem_all_gather_kernel<16>(char*)": "AllGather",
+    "void vllm::cross_device_reduce_2stage<__half, 8>(vllm::RankData*)": "AllReduce",
+    "void vllm::cross_device_reduce_scatter<__half, 8>(vllm::RankData*)": "ReduceScatter",
+    "void moeA2ACombineKernel<__half, 8>(CombineKernelPointers)": "AllToAll",
+    "void flashinfer::comm::ulysses::ulysses_a2a_kernel<__half, 8>(__half const*)": "AllToAll",
+    "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)": None,
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_kernel_names_its_operation(name):
+    assert operation_of_kernel(name) == OPERATIONS[name]
