@@ -10,17 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from alltrace.recipes.questions.sql import query
-from alltrace.run.manifest import (
-    MANIFEST,
-    Clock,
-    Manifest,
-    is_run,
-    plain,
-    rank_from_json,
-    read_manifest,
-    write_json,
-    write_manifest,
-)
+from alltrace.run.json_files import write_json
+from alltrace.run.manifest import MANIFEST, Clock, Manifest, is_run, plain, rank_from_json, read_manifest, write_manifest
 from alltrace.run.store import Names, Run, number_ranges
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.names import name_id

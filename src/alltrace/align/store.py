@@ -22,7 +22,8 @@ from alltrace.align.aligned import Aligned
 from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.clock import ClockMap
-from alltrace.run.manifest import NAMES, plain, read_manifest, write_json, write_manifest
+from alltrace.run.json_files import write_json
+from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, STEPS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run

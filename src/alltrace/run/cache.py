@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.registry import open_report
 from alltrace.run.discover import find_reports, outdated
-from alltrace.run.manifest import MANIFEST, Manifest, is_run, read_manifest, write_json
+from alltrace.run.json_files import write_json
+from alltrace.run.manifest import MANIFEST, Manifest, is_run, read_manifest
 from alltrace.run.report_hash import Content, content_hash, file_stamps
 from alltrace.trace.cache_dir import default_folder, own_folder, unwritable
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable

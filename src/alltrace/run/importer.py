@@ -21,6 +21,7 @@ from alltrace.readers.registry import open_report
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
 from alltrace.run.identity import Plan, RankPlan, plan_ranks
 from alltrace.run.import_progress import Watcher
+from alltrace.run.json_files import read_json
 from alltrace.run.manifest import (
     MANIFEST,
     NAMES,
@@ -32,7 +33,6 @@ from alltrace.run.manifest import (
     ReportRecord,
     rank_folder,
     rank_from_json,
-    read_json,
     write_manifest,
 )
 from alltrace.run.parquet import write_parquet

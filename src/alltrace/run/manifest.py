@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from functools import cache
 from math import isfinite
 from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from alltrace.run.json_files import read_json, write_json
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.schema import FORMAT_VERSION
 
@@ -235,28 +234,6 @@ def rank_folder(rank: int) -> str:
     return f"{RANKS}/rank={rank}"
 
 
-def write_json(path: Path, value: Any, *, lasting: bool = True) -> None:
-    """Write `value` so that `path` holds either what it held before or all of it.
-
-    Args:
-        path: The file.
-        value: What JSON can hold.
-        lasting: Also after a power cut, for which the disk is waited for. Without, the file may then be damaged.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        # a path with bytes that are no UTF-8 has lone surrogates in it, which JSON can only hold escaped
-        with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(value, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-            if lasting:
-                file.flush()
-                os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def write_manifest(run: Path, manifest: Manifest) -> None:
     """Write `manifest.json` of the run at `run`, atomically; one that is not complete need not outlast a power cut."""
     write_json(run / MANIFEST, plain(manifest), lasting=manifest.complete)
@@ -269,7 +246,7 @@ def read_manifest(run: Path) -> Manifest:
         InputError: There is no manifest, it is damaged, or it is of another version.
     """
     path = run / MANIFEST
-    value = _read_json(path, "a run directory made by `alltrace import`")
+    value = read_json(path, "a run directory made by `alltrace import`")
     version = value.get("format_version")
     if version != FORMAT_VERSION:
         raise InputError(
@@ -305,26 +282,6 @@ def rank_from_json(value: Mapping[str, Any]) -> Rank:
     """
     rank: Rank = _record(Rank, value)
     return _sound(rank)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; InputError if there is none."""
-    return _read_json(path, "a JSON object")
-
-
-def _read_json(path: Path, expected: str) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(path.parent, found=f"no {path.name}", expected=expected) from None
-    except (OSError, ValueError, RecursionError) as error:
-        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(
-            path, found=f"it cannot be read ({printable(what)})", expected=expected, advice="import the reports again"
-        ) from error
-    if not isinstance(value, dict):
-        raise InputError(path, found="no JSON object in it", expected=expected, advice="import the reports again")
-    return value
 
 
 def _sound(rank: Rank) -> Rank:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, rank_folder, rank_from_json, read_json, read_manifest
+from alltrace.run.json_files import read_json
+from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, rank_folder, rank_from_json, read_manifest
 from alltrace.run.overlay import unaligned
 from alltrace.run.store import Names, Run
 from alltrace.trace.errors import AlltraceError

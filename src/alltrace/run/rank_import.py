@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.compute as pc
 
 from alltrace.readers.registry import open_report
-from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, plain, rank_folder, write_json
+from alltrace.run.json_files import write_json
+from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, plain, rank_folder
 from alltrace.run.parquet import read_parquet
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.prefetch import prefetched

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.run.json_files import read_json, write_json
 from alltrace.run.log_files import read_files
-from alltrace.run.manifest import LogRecord, Manifest, Rank, read_json, write_json
+from alltrace.run.manifest import LogRecord, Manifest, Rank
 from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import InputError, path_text

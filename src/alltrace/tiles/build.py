@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.engine.local import default_jobs, run_tasks
-from alltrace.run.manifest import plain, write_json
+from alltrace.run.json_files import write_json
+from alltrace.run.manifest import plain
 from alltrace.run.overlay import signature as run_signature
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
