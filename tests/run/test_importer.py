@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from alltrace.readers.base import Report, ReportProcess
-from alltrace.run import importer, pieces, rank_import
+from alltrace.run import checksums, importer, pieces
 from alltrace.run.identity import plan_ranks
 from alltrace.run.importer import import_reports
 from alltrace.run.manifest import MANIFEST, ReportRecord, read_manifest
@@ -226,7 +226,7 @@ def test_when_all_are_broken_nothing_is_made(tmp_path, strict):
         (errno.EFBIG, "larger"),
     ],
 )
-@pytest.mark.parametrize(("module", "at"), [(rank_import, "write_json"), (pieces, "TableWriter")])
+@pytest.mark.parametrize(("module", "at"), [(checksums, "write_json"), (pieces, "TableWriter")])
 def test_a_full_disk_is_a_sentence_and_no_rank_looks_whole(reports, tiny_run, tmp_path, monkeypatch, code, found, module, at):
     run = tmp_path / "run"
 

@@ -1,4 +1,8 @@
-"""The JSON files of a run: written whole or not at all, and read as objects."""
+"""The JSON files of a run: written whole or not at all, each with a checksum of what it holds.
+
+The checksum is the first member of the object, `checksum`: the XXH3-128 of the other members as Python's `json` writes them by
+default. So a file may be laid out anew, but not changed.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,31 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from alltrace.trace.errors import InputError, printable
+from alltrace.trace.errors import DamageError, InputError, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_json(path: Path, value: Any, *, lasting: bool = True) -> None:
+REPAIR = "import the reports again; `alltrace verify RUN` names all that is damaged"
+"""What to do about a damaged file of a run."""
+
+_CHECKSUM = "checksum"
+
+
+def write_json(path: Path, value: dict[str, Any], *, lasting: bool = True) -> None:
     """Write `value` so that `path` holds either what it held before or all of it.
 
     Args:
         path: The file.
-        value: What JSON can hold.
+        value: An object that JSON can hold, without a member `checksum`.
         lasting: Also after a power cut, for which the disk is waited for. Without, the file may then be damaged.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # a path with bytes that are no UTF-8 has lone surrogates in it, which JSON can only hold escaped
         with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(value, file, indent=1, ensure_ascii=False)
+            json.dump({_CHECKSUM: _checksum(value), **value}, file, indent=1, ensure_ascii=False)
             file.write("\n")
             if lasting:
                 file.flush()
@@ -35,14 +45,27 @@ def write_json(path: Path, value: Any, *, lasting: bool = True) -> None:
 
 
 def read_json(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
-    """The JSON object in `path`.
+    """The JSON object that `write_json` wrote to `path`, without its checksum.
 
     Args:
         path: The file.
         expected: What should be there, for the message.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no file, or no object in it.
+        DamageError: It holds something else than what was written.
+    """
+    value = read_unchecked(path, expected)
+    if value.pop(_CHECKSUM, None) != _checksum(value):
+        raise DamageError(path, found="it is damaged: its checksum does not match", expected=expected, advice=REPAIR)
+    return value
+
+
+def read_unchecked(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
+    """The JSON object in `path` as it is, for what versions without checksums wrote.
+
+    Raises:
+        InputError: There is no file, or no object in it.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -50,9 +73,13 @@ def read_json(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
         raise InputError(path.parent, found=f"no {path.name}", expected=expected) from None
     except (OSError, ValueError, RecursionError) as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(
-            path, found=f"it cannot be read ({printable(what)})", expected=expected, advice="import the reports again"
-        ) from error
+        raise InputError(path, found=f"it cannot be read ({printable(what)})", expected=expected, advice=REPAIR) from error
     if not isinstance(value, dict):
-        raise InputError(path, found="no JSON object in it", expected=expected, advice="import the reports again")
+        raise InputError(path, found="no JSON object in it", expected=expected, advice=REPAIR)
     return value
+
+
+def _checksum(value: dict[str, Any]) -> str:
+    import xxhash
+
+    return str(xxhash.xxh3_128_hexdigest(json.dumps(value).encode()))

@@ -7,8 +7,8 @@ from math import isfinite
 from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from alltrace.run.json_files import read_json, write_json
-from alltrace.trace.errors import InputError, printable
+from alltrace.run.json_files import read_json, read_unchecked, write_json
+from alltrace.trace.errors import DamageError, InputError, printable
 from alltrace.trace.schema import FORMAT_VERSION
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ MANIFEST = "manifest.json"
 RANKS = "ranks"
 RANK_RECORD = "rank.json"
 NAMES = "names.parquet"
+
+_WITHOUT_CHECKSUMS = range(1, 2)
+"""Format versions whose files had no checksums."""
 
 
 class ReportRecord(NamedTuple):
@@ -194,6 +197,7 @@ class Manifest(NamedTuple):
         kernel_rules: Fingerprint of the kernel rules that `kernels.kind` was made with.
         logs: The logs of the job that were imported with the reports.
         log_matches: How NCCL's logs fit each rank, once the run was aligned.
+        files: The checksum of `names.parquet`, once the import has come to its end.
         format_version: Version of this layout.
     """
 
@@ -209,6 +213,7 @@ class Manifest(NamedTuple):
     kernel_rules: str = ""
     logs: tuple[LogRecord, ...] = ()
     log_matches: tuple[LogMatch, ...] = ()
+    files: Mapping[str, str] = {}
     format_version: int = FORMAT_VERSION
 
     @property
@@ -246,19 +251,28 @@ def read_manifest(run: Path) -> Manifest:
         InputError: There is no manifest, it is damaged, or it is of another version.
     """
     path = run / MANIFEST
-    value = read_json(path, "a run directory made by `alltrace import`")
-    version = value.get("format_version")
-    if version != FORMAT_VERSION:
-        raise InputError(
-            path,
-            found=f"format version {version!r}",
-            expected=f"version {FORMAT_VERSION}",
-            advice="import the reports again with this version of alltrace",
-        )
+    try:
+        value = read_json(path, "a run directory made by `alltrace import`")
+    except DamageError:
+        version = read_unchecked(path).get("format_version")
+        if isinstance(version, int) and version in _WITHOUT_CHECKSUMS:
+            raise _other_version(path, version) from None
+        raise
+    if value.get("format_version") != FORMAT_VERSION:
+        raise _other_version(path, value.get("format_version"))
     try:
         return _manifest_from(value)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(path, found=f"a damaged manifest ({printable(str(error))})", advice="import the reports again") from error
+
+
+def _other_version(path: Path, version: Any) -> InputError:
+    return InputError(
+        path,
+        found=f"format version {version!r}",
+        expected=f"version {FORMAT_VERSION}",
+        advice="import the reports again with this version of alltrace",
+    )
 
 
 def plain(value: Any) -> Any:

@@ -98,7 +98,7 @@ def matched(run: Run) -> dict[str, Any] | None:
     from alltrace.run.clock import clock_map
     from alltrace.run.parquet import read_parquet
 
-    members = read_parquet(run.overlay.folder / "members.parquet", ["instance", "rank", "start", "end"])
+    members = read_parquet(run.overlay.files.path("members.parquet"), ["instance", "rank", "start", "end"])
     names = ("instance", "rank", "start", "end")
     by_instance = np.lexsort([members.column(c).to_numpy() for c in ("rank", "instance")])  # they are stored by rank
     instance, rank, start, end = (members.column(c).to_numpy()[by_instance].astype(np.int64) for c in names)
