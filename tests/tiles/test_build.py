@@ -13,7 +13,7 @@ from alltrace.run.store import Run
 from alltrace.tiles.build import pyramid, signature
 from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
 from alltrace.tiles.view import View
-from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.errors import AlltraceError, DamageError
 
 
 def size_of(folder):
@@ -164,5 +164,5 @@ def test_processes_make_the_same(tmp_path):
 
 def test_a_damaged_file_is_told(tmp_path):
     (tmp_path / "heat.arrow").write_bytes(b"ARROW1 nothing")
-    with pytest.raises(InputError, match=r"heat\.arrow: it cannot be read"):
+    with pytest.raises(DamageError, match=r"heat\.arrow: it is damaged"):
         read_table(tmp_path / "heat.arrow")

@@ -144,7 +144,7 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
     try:
         (draft / "collectives").mkdir(parents=True)
         facts = _fill(run, draft, jobs, progress)
-        write_json(draft / FACTS, {**facts, FILES: checksums(draft)})
+        write_json(draft / FACTS, {**facts, FILES: checksums(draft, FACTS)})
         old = place.parent / f"{_DRAFT}old-{own}"
         if place.exists():
             place.rename(old)
@@ -204,7 +204,7 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
         log_matches=tuple(joined.matches),
     )
     # steps may be found by collectives, so they see the run as aligned as it is by now
-    write_json(draft / FACTS, {**plain(alignment), FILES: checksums(draft)})
+    write_json(draft / FACTS, {**plain(alignment), FILES: checksums(draft, FACTS)})
     steps, more = _steps(Run(run.path, align=draft), jobs)
     _write(steps, draft / "steps.parquet", _SHARED_ROWS)
     facts: dict[str, Any] = plain(replace(alignment, steps_notes=tuple(more)))

@@ -16,7 +16,7 @@ from alltrace.run.report_hash import content_hash
 from alltrace.trace.errors import DamageError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from alltrace.run.manifest import Rank
@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 FILES = "files"
 """In a record: the checksum of each file by its path relative to the record's folder."""
 
+_CHECKSUM_BYTES = 16
+_CHANGED = "it is damaged: its checksum does not match"
 
-def checksums(folder: Path) -> dict[str, str]:
-    """The checksum of each file in a folder and the folders in it, by its path relative to it.
+
+def checksums(folder: Path, record: str) -> dict[str, str]:
+    """The checksum of each file in a folder and the folders in it but its `record`, by its path relative to the folder.
 
     Raises:
         InputError: A file cannot be read.
     """
-    return {p.relative_to(folder).as_posix(): checksum(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+    files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {name: checksum(path) for name, path in files.items() if name != record}
 
 
 def checksum(path: Path) -> str:
@@ -73,19 +77,17 @@ class CheckedFiles:
             except InputError as error:
                 raise DamageError(path, found=error.found, advice=REPAIR) from error
             if found != self.expected.get(name):
-                raise DamageError(path, found="it is damaged: its checksum does not match", advice=REPAIR)
+                raise DamageError(path, found=_CHANGED, advice=REPAIR)
             self._checked.add(name)
         return path
 
-    def damaged(self) -> list[DamageError]:
-        """What is wrong with the files; nothing where all are as they were written."""
-        found = []
+    def damaged(self) -> Iterator[tuple[str, DamageError]]:
+        """The files that are not as they were written, and what is wrong with each."""
         for name in self.expected:
             try:
                 self.path(name)
             except DamageError as error:
-                found.append(error)
-        return found
+                yield name, error
 
 
 class RankFiles:
@@ -103,13 +105,41 @@ class RankFiles:
         """The files of a rank.
 
         Raises:
-            InputError: Its record cannot be read.
-            DamageError: Its record is damaged.
+            DamageError: Its record is damaged, or not there.
         """
         if record.folder not in self._folders:
-            folder = self._run / record.folder
-            self._folders[record.folder] = CheckedFiles(folder, files_of(read_json(folder / RANK_RECORD), folder / RANK_RECORD))
+            self._folders[record.folder] = recorded(self._run / record.folder, RANK_RECORD)
         return self._folders[record.folder]
+
+
+def append_checksum(path: Path) -> None:
+    """Write the checksum of a file behind its content, for files that no record lists; `checked_content` reads it.
+
+    Raises:
+        InputError: The file cannot be read.
+        OSError: It cannot be written.
+    """
+    found = bytes.fromhex(checksum(path))
+    with path.open("ab") as file:
+        file.write(found)
+
+
+def checked_content(path: Path) -> memoryview:
+    """What a file held when `append_checksum` wrote its checksum behind it.
+
+    Raises:
+        DamageError: The file is not as it was written, or cannot be read.
+    """
+    import xxhash
+
+    try:
+        whole = memoryview(path.read_bytes())
+    except OSError as error:
+        raise DamageError(path, found=f"it cannot be read ({error.strerror or error})", advice=REPAIR) from error
+    content, written = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
+    if xxhash.xxh3_128_digest(content) != written:
+        raise DamageError(path, found=_CHANGED, advice=REPAIR)
+    return content
 
 
 def write_rank_record(folder: Path, rank: Rank, signature: Mapping[str, Any]) -> None:
@@ -120,7 +150,22 @@ def write_rank_record(folder: Path, rank: Rank, signature: Mapping[str, Any]) ->
         rank: Its facts.
         signature: What it was made from.
     """
-    write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: checksums(folder)})
+    write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: checksums(folder, RANK_RECORD)})
+
+
+def recorded(folder: Path, record: str) -> CheckedFiles:
+    """The files that the record of a folder, called `record`, lists.
+
+    Raises:
+        DamageError: The record is damaged, or not there.
+    """
+    path = folder / record
+    try:
+        return CheckedFiles(folder, files_of(read_json(path), path))
+    except DamageError:
+        raise
+    except InputError as error:
+        raise DamageError(path, found="it is missing", advice=REPAIR) from error
 
 
 def files_of(record: Mapping[str, Any], path: Path) -> dict[str, str]:

@@ -40,6 +40,7 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, is_as_it_was
 from alltrace.run.store import Names, number_ranges
+from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import EVENT_TABLES, TABLES
@@ -143,6 +144,7 @@ def import_reports(
             _prepare(output)
             with _alone(output):
                 _clear(output)
+                remove_damaged_folders(output)
                 imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, scratch)
                 return _with_logs(output, imported, nccl_logs, training_logs, jobs)
         except OSError as error:
@@ -431,7 +433,7 @@ def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank
             if record["signature"] == signatures.get(rank) and folder.name == Path(rank_folder(rank)).name:
                 found = rank_from_json(record["rank"])
                 files = CheckedFiles(folder, files_of(record, folder / RANK_RECORD))
-                if found.rank == rank and not files.damaged():
+                if found.rank == rank and not any(files.damaged()):
                     kept[rank] = found
                     continue
         except (AlltraceError, KeyError, TypeError, ValueError):

@@ -52,7 +52,7 @@ def read_json(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
         expected: What should be there, for the message.
 
     Raises:
-        InputError: There is no file, or no object in it.
+        InputError: There is no file.
         DamageError: It holds something else than what was written.
     """
     value = read_unchecked(path, expected)
@@ -65,7 +65,8 @@ def read_unchecked(path: Path, expected: str = "a JSON object") -> dict[str, Any
     """The JSON object in `path` as it is, for what versions without checksums wrote.
 
     Raises:
-        InputError: There is no file, or no object in it.
+        InputError: There is no file.
+        DamageError: There is no object in it.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -73,9 +74,9 @@ def read_unchecked(path: Path, expected: str = "a JSON object") -> dict[str, Any
         raise InputError(path.parent, found=f"no {path.name}", expected=expected) from None
     except (OSError, ValueError, RecursionError) as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(path, found=f"it cannot be read ({printable(what)})", expected=expected, advice=REPAIR) from error
+        raise DamageError(path, found=f"it cannot be read ({printable(what)})", expected=expected, advice=REPAIR) from error
     if not isinstance(value, dict):
-        raise InputError(path, found="no JSON object in it", expected=expected, advice=REPAIR)
+        raise DamageError(path, found="no JSON object in it", expected=expected, advice=REPAIR)
     return value
 
 

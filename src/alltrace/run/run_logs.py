@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.run.checksums import FILES, CheckedFiles, checksums, files_of
+from alltrace.run.checksums import FILES, CheckedFiles, checksums, recorded
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.log_files import read_files
 from alltrace.run.manifest import LogRecord, Manifest, Rank
@@ -41,7 +41,7 @@ CALLS = (
 PRINTED_STEPS = ("step", "time_ns", "step_time_s")
 
 _RANKS = "ranks.json"
-_RECORD = "logs.json"
+RECORD = "logs.json"
 _RANKS_AT_ONCE = 128
 _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
 _FROM_CALL = 4
@@ -79,7 +79,7 @@ def import_logs(
             notes += _import_training(draft, expand(training), jobs, records)
     shutil.rmtree(place, ignore_errors=True)
     if records:
-        write_json(draft / _RECORD, {FILES: checksums(draft)})
+        write_json(draft / RECORD, {FILES: checksums(draft, RECORD)})
         draft.rename(place)
     return tuple(records), tuple(notes)
 
@@ -108,8 +108,7 @@ def log_files(run: Path) -> CheckedFiles | None:
     Raises:
         DamageError: Their record is damaged.
     """
-    record = run / LOGS / _RECORD
-    return CheckedFiles(record.parent, files_of(read_json(record), record)) if record.parent.is_dir() else None
+    return recorded(run / LOGS, RECORD) if (run / LOGS).is_dir() else None
 
 
 def _checked(run: Path, name: str) -> Path | None:

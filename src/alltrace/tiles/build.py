@@ -20,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.engine.local import default_jobs, run_tasks
-from alltrace.run.json_files import write_json
+from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import plain
 from alltrace.run.overlay import signature as run_signature
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
+from alltrace.run.verify import TILES
 from alltrace.tiles.files import (
     FACTS,
     HEAT,
@@ -54,9 +55,8 @@ if TYPE_CHECKING:
 
     Shares = dict[str, NDArray[np.uint16]]
 
-TILES = "tiles"
 _LOCK = ".tiles.lock"
-_VERSION = 2
+_VERSION = 3
 _ROWS_WORTH_A_PROCESS = 1_000_000
 _MOST_METRICS = 24
 _HEAT_PREFIX = "heat/"
@@ -126,11 +126,11 @@ def signature(run: Run) -> str:
 
 def _find(place: Path, made_from: str) -> Pyramid | None:
     try:
-        facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
+        facts = read_json(place / FACTS)
         if facts["signature"] != made_from or not (place / HEAT).is_file():
             return None
         return Pyramid(place, Grid(**facts["grid"]), {int(k): str(v) for k, v in facts["broken"].items()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (AlltraceError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
