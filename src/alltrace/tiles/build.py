@@ -200,10 +200,7 @@ def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
     if not run.is_sampled(rank.record):
         return []
     columns = ["time", "device", "metric", "value"]
-    try:
-        table = rank.gpu_samples(columns)
-    except InputError:  # another rank's, which is named for that itself; its own are all that is left
-        table = rank.table("gpu_metrics", columns)
+    table = rank.gpu_samples(columns)
     devices = integers(table, "device")
     kept = np.isin(devices, [d.device for d in rank.record.devices])
     if not kept.any():  # a report of GPUs that no rank works on is shown all the same
