@@ -127,9 +127,9 @@ def signature(run: Run) -> str:
 def _find(place: Path, made_from: str) -> Pyramid | None:
     try:
         facts = read_json(place / FACTS)
-        if facts["signature"] != made_from or not (place / HEAT).is_file():
-            return None
-        return Pyramid(place, Grid(**facts["grid"]), {int(k): str(v) for k, v in facts["broken"].items()})
+        if facts["signature"] != made_from or facts["broken"] or not (place / HEAT).is_file():
+            return None  # of a rank that could not be read the file may be whole by now
+        return Pyramid(place, Grid(**facts["grid"]), {})
     except (AlltraceError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
