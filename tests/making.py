@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from alltrace.api import OpenRun
-from alltrace.run.manifest import Clock, Device, Manifest, Rank, ReportRecord, write_manifest
+from alltrace.run.checksums import checksum, write_rank_record
+from alltrace.run.manifest import NAMES, Clock, Device, Manifest, Rank, ReportRecord, write_manifest
 from alltrace.run.writer import TableWriter
 from alltrace.trace.kernel_rules import built_in_rules
 from alltrace.trace.names import name_id
@@ -78,20 +79,20 @@ def make_run(
         devices = tuple(
             Device(d["device"], d.get("ordinal"), d.get("uuid"), d.get("bus_id"), d.get("name"), host) for d in tables["devices"]
         )
-        records.append(
-            Rank(
-                rank=number,
-                local_rank=number,
-                host=host,
-                pids=(4000 + number,),
-                devices=devices,
-                rank_source="RANK",
-                reports=(len(records),),
-                start_ns=min((s for s, _ in spans), default=None),
-                end_ns=max((e for _, e in spans), default=None),
-                rows=counts,
-            )
+        record = Rank(
+            rank=number,
+            local_rank=number,
+            host=host,
+            pids=(4000 + number,),
+            devices=devices,
+            rank_source="RANK",
+            reports=(len(records),),
+            start_ns=min((s for s, _ in spans), default=None),
+            end_ns=max((e for _, e in spans), default=None),
+            rows=counts,
         )
+        write_rank_record(place, record, {})
+        records.append(record)
     _write(TABLES["names"], [{"id": name_id(t), "value": t} for t in sorted(texts)], folder, set())
     known = tuple(dict.fromkeys(r.host for r in records))
     manifest = Manifest(
@@ -106,6 +107,7 @@ def make_run(
         notes=tuple(notes),
         redactions=tuple(redactions),
         complete=True,
+        files={NAMES: checksum(folder / NAMES)},
         kernel_rules=built_in_rules().fingerprint,
     )
     folder.mkdir(parents=True, exist_ok=True)
@@ -144,6 +146,13 @@ def _array(table: Table, column: str, kind: str, rows: Iterable[Mapping[str, Any
         texts.update(v for v in values if v is not None)
         values = [None if v is None else name_id(v) for v in values]
     return pa.array(values, table.arrow_schema([column]).field(0).type)
+
+
+def flip(path: Path, byte: int = 20, bit: int = 0) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[byte] ^= 1 << bit
+    path.write_bytes(content)
 
 
 HOSTILE = (

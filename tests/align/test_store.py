@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.align.planted import arrival, planted_run, rows_of
-from tests.making import collective, kernel, make_run
+from tests.making import collective, flip, kernel, make_run
 
 from alltrace.align import store
 from alltrace.align.store import aligned
@@ -20,6 +20,7 @@ from alltrace.recipes.questions.sql import query
 from alltrace.run.manifest import read_manifest
 from alltrace.run.overlay import STEPS
 from alltrace.run.store import Run
+from alltrace.trace.errors import DamageError
 
 
 @pytest.fixture
@@ -208,12 +209,25 @@ def test_ranks_without_collectives_keep_their_clocks_and_it_is_said(tmp_path):
     assert not alignment.is_fact(10**12, 0, 1)
 
 
-def test_a_rank_whose_files_are_damaged_is_left_out_by_name(tmp_path):
+def test_a_run_with_a_damaged_rank_is_not_aligned_without_it(tmp_path):
     run = planted_run(tmp_path / "run")
-    (run.path / "ranks" / "rank=3" / "collectives.parquet").write_bytes(b"PAR1 nothing")
-    alignment = aligned(run)
-    assert set(alignment.members["rank"].to_pylist()) == {0, 1, 2}
-    assert any(n.startswith("rank 3: its collectives are left out") for n in alignment.notes)
+    flip(run.path / "ranks" / "rank=3" / "collectives.parquet")
+    with pytest.raises(DamageError, match=r"rank=3/collectives\.parquet: it is damaged"):
+        aligned(run)
+    assert not (run.path / "align").exists()
+
+
+def test_a_damaged_alignment_never_enters_an_answer(tmp_path):
+    """Its facts are made anew; a table of it is an error."""
+    run = planted_run(tmp_path / "run")
+    members = aligned(run).members
+    flip(run.path / "align" / "alignment.json", 500)
+    assert aligned(Run(run.path)).members.equals(members)
+    flip(run.path / "align" / "members.parquet")
+    with pytest.raises(DamageError, match=r"align/members\.parquet: it is damaged"):
+        len(aligned(Run(run.path)).members)
+    with pytest.raises(DamageError, match=r"align/members\.parquet: it is damaged"):
+        query(Run(run.path), "SELECT count(*) FROM members")
 
 
 def test_sql_sees_the_derived_tables_on_the_aligned_clock(run):

@@ -19,6 +19,7 @@ import pytest
 
 from alltrace.run import cache, importer
 from alltrace.run.cache import fetch
+from alltrace.run.json_files import read_json
 from alltrace.run.manifest import MANIFEST, read_manifest
 from alltrace.run.resolve import resolve
 from alltrace.run.store import Run
@@ -97,7 +98,7 @@ def test_hashes_are_remembered_only_once_they_are_settled(copy, tmp_path, monkey
     settled = cache._Hashes(hashes)
     settled.of(copy / "tiny_rank0.sqlite")
     settled.save()
-    assert [v[1] for v in json.loads(hashes.read_text()).values()] == [digest]
+    assert [v[1] for v in read_json(hashes).values()] == [digest]
     hashes.write_text("[1, 2]")
     assert cache._Hashes(hashes).of(copy / "tiny_rank0.sqlite") == digest
 

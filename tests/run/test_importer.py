@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import shutil
@@ -19,9 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from alltrace.readers.base import Report, ReportProcess
-from alltrace.run import importer, pieces, rank_import
+from alltrace.run import checksums, importer, pieces
 from alltrace.run.identity import plan_ranks
 from alltrace.run.importer import import_reports
+from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, ReportRecord, read_manifest
 from alltrace.run.store import Run
 from alltrace.synth import write_run
@@ -226,7 +228,7 @@ def test_when_all_are_broken_nothing_is_made(tmp_path, strict):
         (errno.EFBIG, "larger"),
     ],
 )
-@pytest.mark.parametrize(("module", "at"), [(rank_import, "write_json"), (pieces, "TableWriter")])
+@pytest.mark.parametrize(("module", "at"), [(checksums, "write_json"), (pieces, "TableWriter")])
 def test_a_full_disk_is_a_sentence_and_no_rank_looks_whole(reports, tiny_run, tmp_path, monkeypatch, code, found, module, at):
     run = tmp_path / "run"
 
@@ -278,10 +280,15 @@ def test_what_is_not_ours_is_left_alone(reports, tmp_path):
     assert len(import_reports([str(reports)], tmp_path / "empty", jobs=1).ranks) == 2
 
 
-def test_a_run_of_another_version_is_made_again(reports, tiny_run, tmp_path):
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_run_of_another_version_is_made_again(reports, tiny_run, tmp_path, version):
+    """The first version had no checksums."""
     run = copy_of(tiny_run, tmp_path / "run")
-    text = (run / MANIFEST).read_text()
-    (run / MANIFEST).write_text(text.replace('"format_version": 1', '"format_version": 0'))
+    write_json(run / MANIFEST, read_json(run / MANIFEST) | {"format_version": version})
+    for path in [p for p in run.rglob("*.json") if version == 1]:
+        path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("checksum", "files")}))
+    with pytest.raises(InputError, match=f"format version {version}; expected"):
+        read_manifest(run)
     import_reports([str(reports)], run, jobs=1)
     assert contents(run) == contents(tiny_run)
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.making import kernel, make_run
+from tests.making import flip, kernel, make_run
 from tests.tiles.conftest import busy_run
 
 from alltrace.align.store import aligned
@@ -13,7 +13,7 @@ from alltrace.run.store import Run
 from alltrace.tiles.build import pyramid, signature
 from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
 from alltrace.tiles.view import View
-from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.errors import AlltraceError, DamageError
 
 
 def size_of(folder):
@@ -94,16 +94,20 @@ def test_a_run_that_cannot_be_written_is_tiled_in_the_cache(run, tmp_path, monke
 
 
 def test_a_rank_that_cannot_be_read_is_left_out_and_named(run):
-    (run.path / "ranks/rank=1/kernels.parquet").write_bytes(b"cut")
+    kernels = run.path / "ranks/rank=1/kernels.parquet"
+    flip(kernels)
     made = pyramid(run, jobs=1)
     assert list(made.broken) == [1]
     assert "kernels.parquet" in made.broken[1]
     view = View(run, made)
     assert (view.whole("busy")[1] == NO_DATA).all()
     assert view.tiles([(1, "summary")], 10, 0, 1) == ([], {})
+    flip(kernels)
+    assert not pyramid(Run(run.path), jobs=1).broken, "what has been repaired is there"
     (run.path / "ranks/rank=0/kernels.parquet").unlink()
+    flip(kernels)
     with pytest.raises(AlltraceError, match=r"kernels\.parquet"):
-        pyramid(run, folder=run.path / "other", jobs=1)
+        pyramid(Run(run.path), folder=run.path / "other", jobs=1)
 
 
 def test_a_rank_without_device_work_has_no_data(tmp_path):
@@ -142,10 +146,11 @@ def test_the_samples_of_a_host_stand_with_the_ranks_that_work_on_its_gpus(tmp_pa
     assert found[1] == pytest.approx([50] * 2, abs=0.01)
 
 
-def test_damaged_samples_leave_out_the_rank_whose_they_are_alone(tmp_path):
+def test_damaged_samples_that_all_ranks_of_a_host_have_are_an_error(tmp_path):
     run = sampled_by_the_first(tmp_path, own=(0,))
-    (run.path / "ranks/rank=0/gpu_metrics.parquet").write_bytes(b"cut")
-    assert list(pyramid(run, jobs=1).broken) == [0]
+    flip(run.path / "ranks/rank=0/gpu_metrics.parquet")
+    with pytest.raises(AlltraceError, match=r"rank=0/gpu_metrics\.parquet: it is damaged"):
+        pyramid(run, jobs=1)
 
 
 def test_a_run_without_ranks_or_events_has_a_pyramid(tmp_path):
@@ -164,5 +169,5 @@ def test_processes_make_the_same(tmp_path):
 
 def test_a_damaged_file_is_told(tmp_path):
     (tmp_path / "heat.arrow").write_bytes(b"ARROW1 nothing")
-    with pytest.raises(InputError, match=r"heat\.arrow: it cannot be read"):
+    with pytest.raises(DamageError, match=r"heat\.arrow: it is damaged"):
         read_table(tmp_path / "heat.arrow")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import threading
 
 import pytest
@@ -8,7 +7,8 @@ from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.ui.conftest import client_of
 
-from alltrace.run.manifest import RANK_RECORD, plain, read_manifest, write_manifest
+from alltrace.run.checksums import write_rank_record
+from alltrace.run.manifest import RANK_RECORD, read_manifest, write_manifest
 from alltrace.run.partial import PartialRun
 
 
@@ -17,9 +17,9 @@ def being_imported(folder, done):
     run = make_run(folder, {r: rank_rows(r) for r in range(3)})
     for record in run.ranks:
         place = folder / record.folder
-        (place / RANK_RECORD).write_text(json.dumps({"signature": {}, "rank": plain(record)}))
-        (folder / "names.parquet").exists()
+        (place / RANK_RECORD).unlink()
         (place / "names.parquet").write_bytes((folder / "names.parquet").read_bytes())
+        write_rank_record(place, record, {})
         if record.rank not in done:
             place.rename(folder / "ranks" / f".staging-{record.rank}")
     (folder / "names.parquet").unlink()

@@ -69,7 +69,7 @@ class Aligned:
 
         stored, tables = MEMBERS.arrow_schema().empty_table(), {}
         if self.run.overlay is not None:
-            stored = read_parquet(self.run.overlay.folder / "members.parquet", MEMBERS.column_names)
+            stored = read_parquet(self.run.overlay.files.path("members.parquet"), MEMBERS.column_names)
             stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
             wanted = ["op", "bytes", "datatype", "stream", "device", "evidence", "group_size"]
             tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
@@ -84,10 +84,9 @@ class Aligned:
 
             found = find_steps(self.run)[0]
         else:
-            path = self.run.overlay.folder / "steps.parquet"
-            if not path.is_file():
+            if not self.run.overlay.files.has("steps.parquet"):  # they are being looked for
                 return STEPS.arrow_schema().empty_table()
-            found = read_parquet(path, STEPS.column_names, ["kind", "source"])
+            found = read_parquet(self.run.overlay.files.path("steps.parquet"), STEPS.column_names, ["kind", "source"])
         return self._on_the_clock(found.cast(STEPS.arrow_schema()), STEPS.time_columns())
 
     def residual_ns(self, one: int, other: int) -> int | None:

@@ -21,13 +21,15 @@ import pyarrow.compute as pc
 from alltrace.align.aligned import Aligned
 from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
+from alltrace.run.checksums import FILES, checksums
 from alltrace.run.clock import ClockMap
-from alltrace.run.manifest import NAMES, plain, read_manifest, write_json, write_manifest
+from alltrace.run.json_files import write_json
+from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, STEPS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
-from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.errors import AlltraceError, DamageError, InputError
 from alltrace.trace.names import intern
 from alltrace.trace.schema import TABLES
 
@@ -142,7 +144,7 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
     try:
         (draft / "collectives").mkdir(parents=True)
         facts = _fill(run, draft, jobs, progress)
-        write_json(draft / FACTS, facts)
+        write_json(draft / FACTS, {**facts, FILES: checksums(draft, FACTS)})
         old = place.parent / f"{_DRAFT}old-{own}"
         if place.exists():
             place.rename(old)
@@ -158,7 +160,7 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
     from alltrace.align.matching import match
     from alltrace.align.members import evidence_of, meet
 
-    tables, names, notes = _collect_all(run, draft, jobs, progress)
+    tables, names = _collect_all(run, draft, jobs, progress)
     ranks = place_ranks(run.manifest)
     shifts = {p.rank: p.shift_ns for p in ranks}
     matching = match(tables, names.texts, shifts)
@@ -195,14 +197,14 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
         clocks=solution.clocks,
         stamp_errors_ns=solution.stamp_errors_ns,
         unmatched=dict(matching.unmatched),
-        notes=(*notes, *matching.notes, *joined.notes, *solution.notes),
+        notes=(*matching.notes, *joined.notes, *solution.notes),
         components=solution.components,
         residuals_ns=solution.residuals_ns,
         rows={r: t.num_rows for r, t in tables.items()},
         log_matches=tuple(joined.matches),
     )
     # steps may be found by collectives, so they see the run as aligned as it is by now
-    write_json(draft / FACTS, plain(alignment))
+    write_json(draft / FACTS, {**plain(alignment), FILES: checksums(draft, FACTS)})
     steps, more = _steps(Run(run.path, align=draft), jobs)
     _write(steps, draft / "steps.parquet", _SHARED_ROWS)
     facts: dict[str, Any] = plain(replace(alignment, steps_notes=tuple(more)))
@@ -221,7 +223,7 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
     if joined.texts:
         more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])
         _write(_distinct(pa.concat_tables([read_parquet(draft / NAMES, ["id", "value"]), more])), draft / NAMES)
-    return joined, Names([*run.name_files(), draft / NAMES])
+    return joined, Names(lambda: [*run.name_files(), draft / NAMES])
 
 
 @dataclass(frozen=True)
@@ -231,10 +233,8 @@ class _Task:
     draft: str
 
 
-def _collect_all(
-    run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None
-) -> tuple[dict[int, Any], Names, list[str]]:
-    """The collectives of every rank, also written into `draft`, the names in them, and what a reader must know."""
+def _collect_all(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> tuple[dict[int, Any], Names]:
+    """The collectives of every rank, also written into `draft`, and the names in them."""
     import pyarrow as pa
 
     rows = sum(r.rows.get(t, 0) for r in run.ranks for t in SOURCES)
@@ -242,23 +242,13 @@ def _collect_all(
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
     tasks = [_Task(str(run.path), r.rank, str(draft)) for r in run.ranks]
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
-    broken: dict[int, AlltraceError] = {}
     # in this process the run's names are read once
     work = partial(_collected, run if jobs == 1 else None)
-    for outcome in run_tasks(work, tasks, jobs=jobs, progress=progress):
-        if outcome.error is not None:
-            broken[tasks[outcome.index].rank] = outcome.error
-        else:
-            own.append(outcome.get())
-    if len(broken) == len(tasks):
-        raise broken[tasks[0].rank]
-    for rank in broken:
-        _write(TABLES["collectives"].arrow_schema().empty_table(), draft / collectives_file(rank))
-    notes = [f"rank {r}: its collectives are left out: {e}" for r, e in sorted(broken.items())]
+    own += [outcome.get() for outcome in run_tasks(work, tasks, jobs=jobs, progress=progress)]
     _write(_distinct(pa.concat_tables(own)), draft / NAMES)
     columns = TABLES["collectives"].column_names
     tables = {r.rank: read_parquet(draft / collectives_file(r.rank), columns, _ENUMS) for r in run.ranks}
-    return tables, Names([*run.name_files(), draft / NAMES]), notes
+    return tables, Names(lambda: [*run.name_files(), draft / NAMES])
 
 
 def _collected(run: Run | None, task: _Task, advance: Callable[[int], None]) -> Any:
@@ -305,6 +295,8 @@ def _steps(run: Run, jobs: int | None) -> tuple[Any, tuple[str, ...]]:
 
             return with_printed_steps(run, steps, notes)
         return steps, notes
+    except DamageError:
+        raise
     except AlltraceError as error:
         return STEPS.arrow_schema().empty_table(), (f"steps were not looked for: {error}",)
 

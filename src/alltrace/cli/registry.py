@@ -38,6 +38,7 @@ class Verb(NamedTuple):
 
 VERBS: tuple[Verb, ...] = (
     Verb("import", "verbs.import_", "make a run directory from reports"),
+    Verb("verify", "verbs.verify", "read all files of a run and name those that are damaged"),
     Verb("info", "recipe_verb", "who ran where: ranks, hosts, devices, what was captured, what is missing"),
     Verb("diagnose", "recipe_verb", "what costs the run time, who is to blame, what to do: ranked findings"),
     Verb("breakdown", "recipe_verb", "compute, exposed communication, exposed copies and idle time per device"),

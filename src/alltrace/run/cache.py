@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.registry import open_report
 from alltrace.run.discover import find_reports, outdated
-from alltrace.run.manifest import MANIFEST, Manifest, is_run, read_manifest, write_json
+from alltrace.run.json_files import read_json, write_json
+from alltrace.run.manifest import MANIFEST, Manifest, is_run, read_manifest
 from alltrace.run.report_hash import Content, content_hash, file_stamps
 from alltrace.trace.cache_dir import default_folder, own_folder, unwritable
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
@@ -165,11 +166,9 @@ class _Hashes:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._changed = False
-        try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            known = {}
-        self._known: dict[str, Any] = known if isinstance(known, dict) else {}
+        self._known: dict[str, Any] = {}
+        with suppress(AlltraceError):
+            self._known = read_json(path)
 
     def of(self, report: Path) -> str:
         """The content hash of a report; `unreadable` where it cannot be read, which the import will say more about."""

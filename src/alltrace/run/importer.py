@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.registry import open_report
+from alltrace.run.checksums import CheckedFiles, checksum, files_of
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
 from alltrace.run.identity import Plan, RankPlan, plan_ranks
 from alltrace.run.import_progress import Watcher
+from alltrace.run.json_files import read_json
 from alltrace.run.manifest import (
     MANIFEST,
     NAMES,
@@ -32,13 +34,13 @@ from alltrace.run.manifest import (
     ReportRecord,
     rank_folder,
     rank_from_json,
-    read_json,
     write_manifest,
 )
 from alltrace.run.parquet import write_parquet
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, is_as_it_was
 from alltrace.run.store import Names, number_ranges
+from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import EVENT_TABLES, TABLES
@@ -142,6 +144,7 @@ def import_reports(
             _prepare(output)
             with _alone(output):
                 _clear(output)
+                remove_damaged_folders(output)
                 imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, scratch)
                 return _with_logs(output, imported, nccl_logs, training_logs, jobs)
         except OSError as error:
@@ -420,7 +423,7 @@ def _signature(
 
 
 def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank]:
-    """The ranks that are there already and were made from the same; all others are removed."""
+    """The ranks that are there already, whole, and were made from the same; all others are removed."""
     kept: dict[int, Rank] = {}
     for folder in (output / RANKS).glob("rank=*"):
         number = folder.name.partition("=")[2]
@@ -429,7 +432,8 @@ def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank
             record = read_json(folder / RANK_RECORD)
             if record["signature"] == signatures.get(rank) and folder.name == Path(rank_folder(rank)).name:
                 found = rank_from_json(record["rank"])
-                if found.rank == rank and all((folder / f"{t}.parquet").is_file() for t, n in found.rows.items() if n):
+                files = CheckedFiles(folder, files_of(record, folder / RANK_RECORD))
+                if found.rank == rank and not any(files.damaged()):
                     kept[rank] = found
                     continue
         except (AlltraceError, KeyError, TypeError, ValueError):
@@ -486,14 +490,15 @@ def _tasks(
 def _finish(output: Path, manifest: Manifest) -> Manifest:
     """Gather the names of all ranks and write the manifest of the whole run."""
     paths = [p for r in manifest.ranks if (p := output / r.folder / NAMES).is_file()]
-    names = Names(paths).table()
+    names = Names(lambda: paths).table()
     draft = output / f".{NAMES}.{os.getpid()}.tmp"
     try:
         write_parquet(names.cast(TABLES["names"].arrow_schema()), draft)
+        files = {NAMES: checksum(draft)}
         draft.replace(output / NAMES)
     finally:
         draft.unlink(missing_ok=True)
-    complete = manifest._replace(reports=_with_warnings(manifest), complete=True)
+    complete = manifest._replace(reports=_with_warnings(manifest), files=files, complete=True)
     write_manifest(output, complete)
     return complete
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from functools import cache
 from math import isfinite
 from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from alltrace.trace.errors import InputError, printable
+from alltrace.run.json_files import read_json, read_unchecked, write_json
+from alltrace.trace.errors import DamageError, InputError, printable
 from alltrace.trace.schema import FORMAT_VERSION
 
 if TYPE_CHECKING:
@@ -20,6 +19,9 @@ MANIFEST = "manifest.json"
 RANKS = "ranks"
 RANK_RECORD = "rank.json"
 NAMES = "names.parquet"
+
+_WITHOUT_CHECKSUMS = range(1, 2)
+"""Format versions whose files had no checksums."""
 
 
 class ReportRecord(NamedTuple):
@@ -195,6 +197,7 @@ class Manifest(NamedTuple):
         kernel_rules: Fingerprint of the kernel rules that `kernels.kind` was made with.
         logs: The logs of the job that were imported with the reports.
         log_matches: How NCCL's logs fit each rank, once the run was aligned.
+        files: The checksum of `names.parquet`, once the import has come to its end.
         format_version: Version of this layout.
     """
 
@@ -210,6 +213,7 @@ class Manifest(NamedTuple):
     kernel_rules: str = ""
     logs: tuple[LogRecord, ...] = ()
     log_matches: tuple[LogMatch, ...] = ()
+    files: Mapping[str, str] = {}
     format_version: int = FORMAT_VERSION
 
     @property
@@ -235,28 +239,6 @@ def rank_folder(rank: int) -> str:
     return f"{RANKS}/rank={rank}"
 
 
-def write_json(path: Path, value: Any, *, lasting: bool = True) -> None:
-    """Write `value` so that `path` holds either what it held before or all of it.
-
-    Args:
-        path: The file.
-        value: What JSON can hold.
-        lasting: Also after a power cut, for which the disk is waited for. Without, the file may then be damaged.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        # a path with bytes that are no UTF-8 has lone surrogates in it, which JSON can only hold escaped
-        with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(value, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-            if lasting:
-                file.flush()
-                os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def write_manifest(run: Path, manifest: Manifest) -> None:
     """Write `manifest.json` of the run at `run`, atomically; one that is not complete need not outlast a power cut."""
     write_json(run / MANIFEST, plain(manifest), lasting=manifest.complete)
@@ -269,19 +251,28 @@ def read_manifest(run: Path) -> Manifest:
         InputError: There is no manifest, it is damaged, or it is of another version.
     """
     path = run / MANIFEST
-    value = _read_json(path, "a run directory made by `alltrace import`")
-    version = value.get("format_version")
-    if version != FORMAT_VERSION:
-        raise InputError(
-            path,
-            found=f"format version {version!r}",
-            expected=f"version {FORMAT_VERSION}",
-            advice="import the reports again with this version of alltrace",
-        )
+    try:
+        value = read_json(path, "a run directory made by `alltrace import`")
+    except DamageError:
+        version = read_unchecked(path).get("format_version")
+        if isinstance(version, int) and version in _WITHOUT_CHECKSUMS:
+            raise _other_version(path, version) from None
+        raise
+    if value.get("format_version") != FORMAT_VERSION:
+        raise _other_version(path, value.get("format_version"))
     try:
         return _manifest_from(value)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(path, found=f"a damaged manifest ({printable(str(error))})", advice="import the reports again") from error
+
+
+def _other_version(path: Path, version: Any) -> InputError:
+    return InputError(
+        path,
+        found=f"format version {version!r}",
+        expected=f"version {FORMAT_VERSION}",
+        advice="import the reports again with this version of alltrace",
+    )
 
 
 def plain(value: Any) -> Any:
@@ -305,26 +296,6 @@ def rank_from_json(value: Mapping[str, Any]) -> Rank:
     """
     rank: Rank = _record(Rank, value)
     return _sound(rank)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; InputError if there is none."""
-    return _read_json(path, "a JSON object")
-
-
-def _read_json(path: Path, expected: str) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(path.parent, found=f"no {path.name}", expected=expected) from None
-    except (OSError, ValueError, RecursionError) as error:
-        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(
-            path, found=f"it cannot be read ({printable(what)})", expected=expected, advice="import the reports again"
-        ) from error
-    if not isinstance(value, dict):
-        raise InputError(path, found="no JSON object in it", expected=expected, advice="import the reports again")
-    return value
 
 
 def _sound(rank: Rank) -> Rank:

@@ -9,7 +9,10 @@ import json
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alltrace.run.checksums import CheckedFiles, files_of
+from alltrace.run.json_files import read_json
 from alltrace.run.manifest import Clock, LogMatch, Manifest
+from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import Column, Table
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ class Overlay(NamedTuple):
     """A stored alignment of a run.
 
     Attributes:
-        folder: Where it is kept: `RUN/align`, or a folder of the cache where the run cannot be written.
+        files: Its files, in `RUN/align`, or in a folder of the cache where the run cannot be written.
         clocks: One per host.
         stamp_errors_ns: For each rank how far its UTC stamp is ahead of its host's clock.
         rows: For each rank the rows of `collectives`.
@@ -73,12 +76,17 @@ class Overlay(NamedTuple):
         facts: All of `alignment.json`.
     """
 
-    folder: Path
+    files: CheckedFiles
     clocks: tuple[Clock, ...]
     stamp_errors_ns: Mapping[int, int]
     rows: Mapping[int, int]
     facts: Mapping[str, Any]
     log_matches: tuple[LogMatch, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        return self.files.folder
 
     def over(self, manifest: Manifest) -> Manifest:
         """`manifest` with the alignment's clocks, stamp errors and matches of logs."""
@@ -86,8 +94,12 @@ class Overlay(NamedTuple):
         return manifest.with_ranks(ranks)._replace(clocks=self.clocks or manifest.clocks, log_matches=self.log_matches)
 
     def collectives(self, rank: int) -> Path:
-        """The file of one rank's `collectives`."""
-        return self.folder / collectives_file(rank)
+        """The file of one rank's `collectives`, checked.
+
+        Raises:
+            DamageError: It is not as it was written.
+        """
+        return self.files.path(collectives_file(rank))
 
 
 def collectives_file(rank: int) -> str:
@@ -122,18 +134,18 @@ def unaligned(manifest: Manifest) -> Manifest:
 
 
 def find_overlay(manifest: Manifest, folder: Path) -> Overlay | None:
-    """The alignment kept in `folder`; None where there is none, it is damaged, or it is of other ranks or rows."""
+    """The alignment kept in `folder`; None where there is none, its facts are damaged, or it is of other ranks or rows."""
     try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        facts = read_json(folder / FACTS)
         if facts["signature"] != signature(manifest):
             return None
         return Overlay(
-            folder,
+            CheckedFiles(folder, files_of(facts, folder / FACTS)),
             tuple(Clock(**c) for c in facts["clocks"]),
             {int(k): int(v) for k, v in facts["stamp_errors_ns"].items()},
             {int(k): int(v) for k, v in facts["rows"].items()},
             facts,
             tuple(LogMatch(**m) for m in facts.get("log_matches", ())),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (AlltraceError, ValueError, KeyError, TypeError, AttributeError, IndexError):
         return None

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, rank_folder, rank_from_json, read_json, read_manifest
+from alltrace.run.checksums import RankFiles
+from alltrace.run.json_files import read_json
+from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, rank_folder, rank_from_json, read_manifest
 from alltrace.run.overlay import unaligned
 from alltrace.run.store import Names, Run
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from alltrace.run.manifest import Rank
 
 
@@ -38,12 +42,15 @@ class PartialRun(Run):
         self._imported = self._manifest
         self.overlay = None
         self.alignment = None
-        self._names = Names(self.name_files())
+        self.files = RankFiles(self.path)
+        self._names = Names(self.name_files)
 
-    def name_files(self) -> list[Path]:
+    def name_files(self) -> Iterator[Path]:
         """The names of each rank that is there; those of the whole run are written last."""
-        files = [self.path / r.folder / NAMES for r in self._manifest.ranks]
-        return [f for f in files if f.is_file()]
+        for record in self._manifest.ranks:
+            files = self.files.of(record)
+            if files.has(NAMES):
+                yield files.path(NAMES)
 
 
 def _committed(run: Path) -> list[Rank]:

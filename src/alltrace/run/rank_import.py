@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.compute as pc
 
 from alltrace.readers.registry import open_report
-from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, Device, Rank, ReportRecord, plain, rank_folder, write_json
+from alltrace.run.checksums import write_rank_record
+from alltrace.run.manifest import NAMES, RANKS, Device, Rank, ReportRecord, rank_folder
 from alltrace.run.parquet import read_parquet
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.prefetch import prefetched
@@ -244,7 +245,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         open_end_ns=piece.open_end_ns,
         warnings=warnings,
     )
-    write_json(piece.folder / RANK_RECORD, {"signature": task.signatures[plan.rank], "rank": plain(rank)})
+    write_rank_record(piece.folder, rank, task.signatures[plan.rank])
     _sync(piece.folder)
     place = run / rank_folder(plan.rank)
     shutil.rmtree(place, ignore_errors=True)
@@ -272,7 +273,7 @@ def _devices(piece: Piece, host: str) -> tuple[Device, ...]:
     if not path.is_file():
         return ()
     rows = read_parquet(path, ["device", "ordinal", "uuid", "bus_id", "name"])
-    texts = Names([names] if names.is_file() else []).texts(rows.column("name").combine_chunks()).to_pylist()
+    texts = Names(lambda: [names] if names.is_file() else []).texts(rows.column("name").combine_chunks()).to_pylist()
     return tuple(
         Device(r["device"], r["ordinal"], r["uuid"], r["bus_id"], text, host)
         for r, text in zip(rows.to_pylist(), texts, strict=True)

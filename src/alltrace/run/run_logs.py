@@ -3,6 +3,7 @@
     logs/calls/rank=7.parquet   the calls of a rank in the order of its log (`CALLS`)
     logs/steps.parquet          the steps of the job (`PRINTED_STEPS`)
     logs/ranks.json             how the log of each rank was found
+    logs/logs.json              the checksums of these files
 
 What they are joined to is found by `alltrace.align`; nothing of that is decided here.
 """
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.run.checksums import FILES, CheckedFiles, checksums, recorded
+from alltrace.run.json_files import read_json, write_json
 from alltrace.run.log_files import read_files
-from alltrace.run.manifest import LogRecord, Manifest, Rank, read_json, write_json
+from alltrace.run.manifest import LogRecord, Manifest, Rank
 from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import InputError, path_text
@@ -38,6 +41,7 @@ CALLS = (
 PRINTED_STEPS = ("step", "time_ns", "step_time_s")
 
 _RANKS = "ranks.json"
+RECORD = "logs.json"
 _RANKS_AT_ONCE = 128
 _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
 _FROM_CALL = 4
@@ -75,26 +79,42 @@ def import_logs(
             notes += _import_training(draft, expand(training), jobs, records)
     shutil.rmtree(place, ignore_errors=True)
     if records:
+        write_json(draft / RECORD, {FILES: checksums(draft, RECORD)})
         draft.rename(place)
     return tuple(records), tuple(notes)
 
 
 def logged_calls(run: Path, rank: int) -> Any:
     """The calls of a rank (`CALLS`) as a `pyarrow.Table`; None where its log is not there."""
-    path = run / LOGS / "calls" / f"rank={rank}.parquet"
-    return read_parquet(path, list(CALLS), ["communicator"]) if path.is_file() else None
+    path = _checked(run, f"calls/rank={rank}.parquet")
+    return read_parquet(path, list(CALLS), ["communicator"]) if path is not None else None
 
 
 def found_by(run: Path) -> dict[int, str]:
     """For each rank that has calls how its log was found."""
-    path = run / LOGS / _RANKS
-    return {int(r): str(how) for r, how in read_json(path).items()} if path.is_file() else {}
+    path = _checked(run, _RANKS)
+    return {int(r): str(how) for r, how in read_json(path).items()} if path is not None else {}
 
 
 def printed_steps(run: Path) -> Any:
     """The steps that the program printed (`PRINTED_STEPS`) as a `pyarrow.Table`; None where there is no training log."""
-    path = run / LOGS / "steps.parquet"
-    return read_parquet(path, list(PRINTED_STEPS)) if path.is_file() else None
+    path = _checked(run, "steps.parquet")
+    return read_parquet(path, list(PRINTED_STEPS)) if path is not None else None
+
+
+def log_files(run: Path) -> CheckedFiles | None:
+    """The files that are kept of the job's logs; None where there are no logs.
+
+    Raises:
+        DamageError: Their record is damaged.
+    """
+    return recorded(run / LOGS, RECORD) if (run / LOGS).is_dir() else None
+
+
+def _checked(run: Path, name: str) -> Path | None:
+    """The path of one of the files, once it is seen to be as it was written; None where there is none."""
+    files = log_files(run)
+    return files.path(name) if files is not None and files.has(name) else None
 
 
 def _record(path: str, kind: str, records: int) -> LogRecord:

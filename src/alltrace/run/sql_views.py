@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from alltrace.run.clock import clock_map
 from alltrace.run.overlay import SHARED_TABLES, collectives_file
-from alltrace.trace.errors import InputError, printable
+from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES, Column, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import duckdb
     import pyarrow as pa
 
+    from alltrace.run.checksums import RankFiles
     from alltrace.run.manifest import Manifest, Rank
     from alltrace.run.overlay import Overlay
 
@@ -38,10 +39,15 @@ _SQL_TYPES = {
 }
 
 
+VIEWS = (*(t for t in TABLES if t != "names"), *SHARED_TABLES)
+"""The tables that are views over the files of a run."""
+
+
 class Run(Protocol):
     """What the views need of a run (`alltrace.run.store.Run`)."""
 
     path: Path
+    files: RankFiles
     overlay: Overlay | None
 
     @property
@@ -67,60 +73,44 @@ class Run(Protocol):
         ...
 
 
-def connect(run: Run, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(
+    run: Run, tables: Sequence[str] | None = None, *, ids: bool = False, read: Collection[str] | None = None
+) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection in memory with the table `ranks`, the table `names` and a view for each canonical table.
 
     Args:
         run: The run.
-        tables: The canonical tables wanted; None for all.
+        tables: The canonical tables wanted; None for all, and those of the alignment.
+        read: Those of `VIEWS` that will be read; None for all. Their files are checked, as DuckDB does not notice damage; other
+            views have no rows.
         ids: Whether the schema `ids` is wanted too: the same views with ids of names in the place of their texts.
 
     Raises:
-        InputError: A file of the run is missing or damaged.
+        DamageError: A file of these tables is missing or not as it was written.
     """
     import duckdb
 
     connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
     left_out = run.left_out()
-    wanted = [TABLES[t] for t in (TABLES if tables is None else tables) if t not in left_out]
+    read = VIEWS if read is None else read
+    canonical = [t for n, t in TABLES.items() if n not in left_out and n != "names" and (tables is None or n in tables)]
     _make_ranks(connection, run)
     connection.register("_names", run.name_table())
     connection.execute("CREATE TABLE names AS SELECT id, value FROM _names")
     connection.unregister("_names")
     try:
-        for table in wanted:
-            if table.name != "names":
-                connection.execute(_view_sql(run, table))
+        for table in canonical:
+            connection.execute(_view_sql(run, table, read=table.name in read))
         if ids:
             connection.execute("CREATE SCHEMA ids")
-            for table in wanted:
-                if table.name != "names":
-                    connection.execute(_view_sql(run, table, ids=True))
-        if tables is None:
-            for table in SHARED_TABLES.values():
-                connection.execute(_shared_sql(run, table))
-    except duckdb.Error:
+            for table in canonical:
+                connection.execute(_view_sql(run, table, ids=True, read=table.name in read))
+        for table in SHARED_TABLES.values() if tables is None else ():
+            connection.execute(_shared_sql(run, table, read=table.name in read))
+    except AlltraceError:
         connection.close()
-        check_files(run)
         raise
     return connection
-
-
-def check_files(run: Run) -> None:
-    """Raises an InputError for the first file of the run that is missing or is no Parquet file of so many rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for rank in run.ranks:
-        for table, rows in rank.rows.items():
-            path = run.path / rank.folder / f"{table}.parquet"
-            try:
-                found = pq.read_metadata(path).num_rows if rows else 0
-            except (OSError, pa.ArrowException) as error:
-                why = printable(" ".join(str(error).split()))
-                raise InputError(path, found=f"it cannot be read ({why})", advice="import the reports again") from error
-            if found != rows:
-                raise InputError(path, found=f"it has {found} rows", expected=f"{rows} rows", advice="import the reports again")
 
 
 def _make_ranks(connection: Any, run: Run) -> None:
@@ -139,18 +129,23 @@ def _make_ranks(connection: Any, run: Run) -> None:
         connection.executemany("INSERT INTO _clocks VALUES (?, ?, ?, ?)", clocks)
 
 
-def _view_sql(run: Run, table: Table, *, ids: bool = False) -> str:
+def _view_sql(run: Run, table: Table, *, read: bool, ids: bool = False) -> str:
     view = f'{"ids." if ids else ""}"{table.name}"'
     # only folders named rank=N tell their rank by themselves; the alignment has files named so
     rank, parted = "t.rank", ", hive_partitioning = true, hive_types = {'rank': INTEGER}"
+    there = [r for r in run.ranks if run.has(r, table.name)] if read else []
     if table.name == "collectives" and run.overlay is not None:
         kept = plain_folder(run.overlay.folder)
-        files = [f"{kept}/{collectives_file(r.rank)}" for r in run.ranks if run.has(r, table.name)]
+        for r in there:
+            run.overlay.collectives(r.rank)
+        files = [f"{kept}/{collectives_file(r.rank)}" for r in there]
         rank = r"CAST(regexp_extract(t.filename, 'rank=(\d+)\.parquet$', 1) AS INTEGER)"
         parted = ", filename = true, hive_partitioning = false"
     else:
         folder = plain_folder(run.path)
-        files = [f"{folder}/{r.folder}/{table.name}.parquet" for r in run.ranks if run.has(r, table.name)]
+        for r in there:
+            run.files.of(r).path(f"{table.name}.parquet")
+        files = [f"{folder}/{r.folder}/{table.name}.parquet" for r in there]
     if not files:
         return _empty_sql(view, table.columns, ids=ids)
     joins = []
@@ -174,11 +169,12 @@ def _empty_sql(view: str, columns: Sequence[Column], *, ids: bool = False) -> st
     return f"CREATE VIEW {view} AS SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {nothing} WHERE false"
 
 
-def _shared_sql(run: Run, table: Table) -> str:
+def _shared_sql(run: Run, table: Table, *, read: bool) -> str:
     """The view of a table of the alignment that holds all ranks in one file."""
     columns = [c for c in table.columns if c.name != "rank"]
-    if run.overlay is None or not (run.overlay.folder / f"{table.name}.parquet").is_file():
+    if not read or run.overlay is None or not run.overlay.files.has(f"{table.name}.parquet"):
         return _empty_sql(f'"{table.name}"', columns)
+    run.overlay.files.path(f"{table.name}.parquet")
     path = _path_literal(f"{plain_folder(run.overlay.folder)}/{table.name}.parquet")
     selected = ", ".join(f'CAST({_expression(c, 0, ids=True)} AS {_SQL_TYPES[c.type]}) AS "{c.name}"' for c in columns)
     return (

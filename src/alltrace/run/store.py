@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.run.checksums import CheckedFiles, RankFiles
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
 from alltrace.run.overlay import SHARED_TABLES, Overlay, find_overlay, unaligned
@@ -17,7 +18,7 @@ from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from typing import Self
 
     import duckdb
@@ -34,10 +35,10 @@ class Names:
     """The interned strings of a run: looks up the text of ids.
 
     Args:
-        paths: The files that hold them; a name may stand in several.
+        paths: Gives the files that hold them, once the first text is wanted; a name may stand in several.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:
         self._paths = paths
 
     @cached_property
@@ -46,19 +47,20 @@ class Names:
 
         from alltrace.run.parquet import read_parquet
 
+        paths = list(self._paths())
         table = pa.concat_tables(
-            [read_parquet(p, ["id", "value"]) for p in self._paths] or [TABLES["names"].arrow_schema().empty_table()]
+            [read_parquet(p, ["id", "value"]) for p in paths] or [TABLES["names"].arrow_schema().empty_table()]
         )
         ids = table.column("id").to_numpy()
         if np.any(ids[1:] < ids[:-1]):
             table = pc.take(table, pa.array(np.argsort(ids, kind="stable")))
         table = table.combine_chunks()
         ids = table.column("id").to_numpy()
-        if len(self._paths) > 1 and len(ids):
+        if len(paths) > 1 and len(ids):
             again = ids[1:] == ids[:-1]
             values = table.column("value").combine_chunks()
             if again.any() and pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), pa.array(again))).as_py():
-                raise InputError(self._paths[0], found="two different names share an id", advice="report this as a bug")
+                raise InputError(paths[0], found="two different names share an id", advice="report this as a bug")
             table = pc.filter(table, pa.array(np.concatenate(([True], ~again))))
             ids = table.column("id").to_numpy()
         return ids, table.column("value").combine_chunks()
@@ -91,10 +93,10 @@ class Names:
         return pc.take(values, pa.array(at, mask=~found))
 
 
-def _has(run: Path, record: Rank, table: str, overlay: Overlay | None) -> bool:
+def _has(files: RankFiles, record: Rank, table: str, overlay: Overlay | None) -> bool:
     """Whether a rank has rows of a table; the manifest counts events only, a dictionary is there or not."""
     if table in DICTIONARIES:
-        return (run / record.folder / f"{table}.parquet").is_file()
+        return files.of(record).has(f"{table}.parquet")
     if table == "collectives" and overlay is not None:
         return overlay.rows.get(record.rank, 0) > 0
     return record.rows.get(table, 0) > 0
@@ -139,14 +141,13 @@ class Piece(NamedTuple):
 class StoredRank:
     """One rank's tables in a run directory; what a recipe's `map` is given."""
 
-    def __init__(self, run: Path, manifest: Manifest, record: Rank, names: Names, overlay: Overlay | None = None) -> None:
+    def __init__(self, files: RankFiles, manifest: Manifest, record: Rank, names: Names, overlay: Overlay | None = None) -> None:
         self.record = record
         self.rank = record.rank
         self.host = record.host
         self.clock: ClockMap = clock_map(manifest, record)
-        self._run = run
+        self._files = files
         self._manifest = manifest
-        self._folder = run / record.folder
         self._names = names
         self._overlay = overlay
         self._metadata: dict[str, tuple[Path, pq.FileMetaData]] = {}
@@ -154,7 +155,7 @@ class StoredRank:
 
     def has(self, table: str) -> bool:
         """Whether the rank has rows of the canonical `table`."""
-        return _has(self._run, self.record, table, self._overlay)
+        return _has(self._files, self.record, table, self._overlay)
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The canonical `table` as a `pyarrow.Table`, on the run's aligned clock (see `RankTables.table`)."""
@@ -175,7 +176,7 @@ class StoredRank:
         from alltrace.run.host_samples import samplers, samples_of_host
 
         def opened(record: Rank) -> StoredRank:
-            return StoredRank(self._run, self._manifest, record, self._names, self._overlay)
+            return StoredRank(self._files, self._manifest, record, self._names, self._overlay)
 
         return samples_of_host(self, samplers(self._manifest, self.record), opened, columns)
 
@@ -272,7 +273,7 @@ class StoredRank:
     def _path(self, table: str) -> Path:
         if table == "collectives" and self._overlay is not None:
             return self._overlay.collectives(self.rank)
-        return self._folder / f"{table}.parquet"
+        return self._files.of(self.record).path(f"{table}.parquet")
 
     def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
@@ -282,7 +283,7 @@ class StoredRank:
 
         declared = SHARED_TABLES[table]
         names, enums = _wanted(declared, None)
-        found = read_rows(self._overlay.folder / f"{table}.parquet", names, ("rank", self.rank), enums)
+        found = read_rows(self._overlay.files.path(f"{table}.parquet"), names, ("rank", self.rank), enums)
         return self._aligned(found, declared.time_columns())
 
     def texts(self, ids: pa.Array) -> pa.Array:
@@ -335,7 +336,8 @@ class Run:
         self.overlay: Overlay | None = None if align is None else find_overlay(self._manifest, align)
         if self.overlay is not None:
             self._manifest = self.overlay.over(self._manifest)
-        self._names = Names(self.name_files())
+        self.files = RankFiles(self.path)
+        self._names = Names(self.name_files)
         self.alignment: Any = None  # of a layer above, which has no name here
         """The alignment (`alltrace.align.aligned.Aligned`) once a question asked for it."""
 
@@ -347,7 +349,7 @@ class Run:
     def _read(self, manifest: Manifest) -> None:
         """Go by these facts from now on."""
         self._manifest = manifest
-        self._names = Names(self.name_files())
+        self._names = Names(self.name_files)
         self.__dict__.pop("span_ns", None)
 
     def as_imported(self) -> Self:
@@ -361,7 +363,7 @@ class Run:
 
     def has(self, record: Rank, table: str) -> bool:
         """Whether a rank has rows of the canonical `table`."""
-        return _has(self.path, record, table, self.overlay)
+        return _has(self.files, record, table, self.overlay)
 
     def left_out(self) -> tuple[str, ...]:
         """The event tables that the import was told to leave out and no alignment made since; nothing is known of their rows."""
@@ -384,10 +386,15 @@ class Run:
         """The facts of the run."""
         return self._manifest
 
-    def name_files(self) -> list[Path]:
-        """The names of the whole run, and those of the alignment."""
-        own = self.overlay.folder / NAMES if self.overlay is not None else None
-        return [self.path / NAMES, *([own] if own is not None and own.is_file() else [])]
+    def name_files(self) -> Iterator[Path]:
+        """The files with the names of the whole run, and those of the alignment; each is checked when it is asked for.
+
+        Raises:
+            DamageError: A file is not as it was written.
+        """
+        yield CheckedFiles(self.path, self._manifest.files).path(NAMES)
+        if self.overlay is not None and self.overlay.files.has(NAMES):
+            yield self.overlay.files.path(NAMES)
 
     @property
     def ranks(self) -> tuple[Rank, ...]:
@@ -437,7 +444,7 @@ class Run:
         """
         for record in self.ranks:
             if record.rank == rank:
-                return StoredRank(self.path, self.manifest, record, self._names, self.overlay)
+                return StoredRank(self.files, self.manifest, record, self._names, self.overlay)
         raise UsageError(f"rank {rank} is not in the run; it has {number_ranges([r.rank for r in self.ranks])}")
 
     def texts(self, ids: pa.Array) -> pa.Array:
@@ -483,7 +490,8 @@ class Run:
     def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with a view for each canonical table that was imported (or those given), over all ranks.
 
-        The connection lives in memory; the run's files are only read. With `ids` it has the schema `ids` too: the same views with
+        The files of these tables are checked first, so name the tables where a run is large. The connection lives in memory; the
+        run's files are only read. With `ids` it has the schema `ids` too: the same views with
         ids of names in the place of their texts.
         """
         from alltrace.run.sql_views import connect

@@ -20,10 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.engine.local import default_jobs, run_tasks
-from alltrace.run.manifest import plain, write_json
+from alltrace.run.json_files import read_json, write_json
+from alltrace.run.manifest import plain
 from alltrace.run.overlay import signature as run_signature
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
+from alltrace.run.verify import TILES
 from alltrace.tiles.files import (
     FACTS,
     HEAT,
@@ -53,9 +55,8 @@ if TYPE_CHECKING:
 
     Shares = dict[str, NDArray[np.uint16]]
 
-TILES = "tiles"
 _LOCK = ".tiles.lock"
-_VERSION = 2
+_VERSION = 3
 _ROWS_WORTH_A_PROCESS = 1_000_000
 _MOST_METRICS = 24
 _HEAT_PREFIX = "heat/"
@@ -125,11 +126,11 @@ def signature(run: Run) -> str:
 
 def _find(place: Path, made_from: str) -> Pyramid | None:
     try:
-        facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
-        if facts["signature"] != made_from or not (place / HEAT).is_file():
-            return None
-        return Pyramid(place, Grid(**facts["grid"]), {int(k): str(v) for k, v in facts["broken"].items()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        facts = read_json(place / FACTS)
+        if facts["signature"] != made_from or facts["broken"] or not (place / HEAT).is_file():
+            return None  # of a rank that could not be read the file may be whole by now
+        return Pyramid(place, Grid(**facts["grid"]), {})
+    except (AlltraceError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -199,10 +200,7 @@ def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
     if not run.is_sampled(rank.record):
         return []
     columns = ["time", "device", "metric", "value"]
-    try:
-        table = rank.gpu_samples(columns)
-    except InputError:  # another rank's, which is named for that itself; its own are all that is left
-        table = rank.table("gpu_metrics", columns)
+    table = rank.gpu_samples(columns)
     devices = integers(table, "device")
     kept = np.isin(devices, [d.device for d in rank.record.devices])
     if not kept.any():  # a report of GPUs that no rank works on is shown all the same

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from alltrace.run.checksums import append_checksum, checked_content
 from alltrace.tiles.rank_tiles import TrackTiles
-from alltrace.trace.errors import InputError, printable
+from alltrace.trace.errors import DamageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,12 +62,13 @@ def write_rank(path: Path, tracks: Iterable[TrackTiles], signature: str) -> None
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write an Arrow file, compressed, so that it is there whole or not at all."""
+    """Write an Arrow file, compressed, and behind it its checksum, so that it is there whole or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))
         with pa.OSFile(str(draft), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
             writer.write_table(table)
+        append_checksum(draft)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -76,22 +78,16 @@ def read_table(path: Path) -> pa.Table:
     """What `write_table` wrote.
 
     Raises:
-        InputError: The file is missing or damaged.
+        DamageError: The file is missing or not as it was written.
     """
-    try:
-        with pa.OSFile(str(path)) as file:
-            return pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowException) as error:
-        why = printable(str(error).splitlines()[0]) if str(error) else type(error).__name__
-        raise InputError(path, found=f"it cannot be read ({why})", advice="remove this folder and open the page again") from error
+    return pa.ipc.open_file(checked_content(path)).read_all()
 
 
 def is_of(path: Path, signature: str) -> bool:
     """Whether the file of a rank is there and made from what `signature` stands for."""
     try:
-        with pa.OSFile(str(path)) as file:
-            metadata = pa.ipc.open_file(file).schema.metadata or {}
-    except (OSError, pa.ArrowException):
+        metadata = pa.ipc.open_file(checked_content(path)).schema.metadata or {}
+    except DamageError:
         return False
     return metadata.get(SIGNATURE) == signature.encode()
 

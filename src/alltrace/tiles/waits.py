@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.trace.errors import InputError
 from alltrace.trace.intervals import NOTHING, by_track, merge_by_track
 
 if TYPE_CHECKING:
@@ -37,11 +36,8 @@ def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:
 
 
 def waits_of(run: Run) -> dict[int, Merged]:
-    """When each rank waits for others at matched operations, aligned ns; nothing without an alignment or of a damaged one."""
-    try:
-        found = matched(run)
-    except InputError:
-        return {}
+    """When each rank waits for others at matched operations, aligned ns; nothing without an alignment."""
+    found = matched(run)
     if found is None:
         return {}
     sets = merge_by_track(found["rank"], found["start"], found["start"] + found["wait_ns"])
@@ -98,7 +94,7 @@ def matched(run: Run) -> dict[str, Any] | None:
     from alltrace.run.clock import clock_map
     from alltrace.run.parquet import read_parquet
 
-    members = read_parquet(run.overlay.folder / "members.parquet", ["instance", "rank", "start", "end"])
+    members = read_parquet(run.overlay.files.path("members.parquet"), ["instance", "rank", "start", "end"])
     names = ("instance", "rank", "start", "end")
     by_instance = np.lexsort([members.column(c).to_numpy() for c in ("rank", "instance")])  # they are stored by rank
     instance, rank, start, end = (members.column(c).to_numpy()[by_instance].astype(np.int64) for c in names)

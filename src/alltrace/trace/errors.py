@@ -68,11 +68,15 @@ class InputError(AlltraceError):
         super().__init__("; ".join(parts))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_input_error, (self.path, self.found, self.expected, self.advice)
+        return _rebuild_input_error, (type(self), self.path, self.found, self.expected, self.advice)
 
 
-def _rebuild_input_error(path: str, found: str, expected: str | None, advice: str | None) -> InputError:
-    return InputError(path, found=found, expected=expected, advice=advice)
+def _rebuild_input_error(kind: type[InputError], path: str, found: str, expected: str | None, advice: str | None) -> InputError:
+    return kind(path, found=found, expected=expected, advice=advice)
+
+
+class DamageError(InputError):
+    """A file of a run is not as it was written, so nothing of it may enter an answer; no rank is left out for it."""
 
 
 class StrictError(AlltraceError):

@@ -9,6 +9,7 @@ import alltrace
 from alltrace.recipes.base import Answer, AnswerColumn, Option, Recipe
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask, resolve_options
+from alltrace.run.checksums import CheckedFiles
 from alltrace.run.overlay import Overlay
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError, UsageError
@@ -178,7 +179,7 @@ def test_starts_on_several_hosts_are_on_the_clock_that_the_column_names(two_host
 def test_an_alignment_that_is_there_changes_nothing_for_a_question_that_needs_none(tmp_path):
     run = make_run(tmp_path, {n: {"kernels": [kernel(100, 200)]} for n in (0, 1)})
     before = ask(run, "stats:cuda_gpu_trace", {"by_rank": True})
-    run.adopt(Overlay(tmp_path / "align", (), {1: 50}, {}, {}))
+    run.adopt(Overlay(CheckedFiles(tmp_path / "align", {}), (), {1: 50}, {}, {}))
     assert run.rank(1).table("kernels", ["start"])["start"].to_pylist() == [50]
     assert ask(run, "stats:cuda_gpu_trace", {"by_rank": True}).table.equals(before.table)
     assert run.overlay is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from alltrace.recipes.analysis.sql_engine import add_macros, no_memory, whole_numbers
 from alltrace.recipes.base import Answer, AnswerColumn
 from alltrace.run.overlay import ALIGNED_TABLES
-from alltrace.run.sql_views import as_pattern, check_files, plain_folder
+from alltrace.run.sql_views import VIEWS, as_pattern, connect, plain_folder
 from alltrace.trace.errors import AlltraceError, InputError, UsageError, printable
 from alltrace.trace.scratch import scratch_folder
 
@@ -61,7 +61,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         from alltrace.align.store import aligned
 
         notes = (*notes, *aligned(run).notes)
-    connection = run.connect(ids=re.search(r"\bids\s*\.", text, re.IGNORECASE) is not None)
+    connection = connect(run, ids=re.search(r"\bids\s*\.", text, re.IGNORECASE) is not None, read=_named(text))
     stop = None
     scratch = None
     try:
@@ -85,8 +85,6 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
             raise no_memory(scratch.name if scratch else "", error) from error
         raise AlltraceError(f"memory ran out for the query ({_one_line(error)}); ask fewer rows or columns at once") from error
     except duckdb.Error as error:
-        if not isinstance(error, (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)):
-            check_files(run)  # damage has other types of errors from one DuckDB to the next
         if isinstance(error, duckdb.IOException) and scratch is not None and scratch.name in str(error):
             raise no_memory(scratch.name, error) from error
         left_out = ", ".join(run.left_out()) if isinstance(error, duckdb.CatalogException) else ""
@@ -112,6 +110,13 @@ def _scratch() -> TemporaryDirectory[str] | None:
         return scratch_folder("alltrace-sql-")
     except InputError:
         return None
+
+
+def _named(text: str) -> list[str] | None:
+    """The tables whose names occur in a query, which are all that it can read; None where it may reach files in other ways."""
+    if re.search(r"parquet|query", text, re.IGNORECASE):  # functions that take a file, or a table, by what an expression gives
+        return None
+    return [t for t in VIEWS if re.search(rf"\b{t}\b", text, re.IGNORECASE)]
 
 
 def _answer(connection: Any, text: str, rows: int | None) -> Any:

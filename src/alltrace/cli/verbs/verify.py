@@ -1,0 +1,37 @@
+"""The verb `verify`: reads all of a run directory and names the files that are not as they were written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.cli.command import add_answer_options
+from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT
+
+if TYPE_CHECKING:
+    import argparse
+
+EXAMPLE = "alltrace verify run"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """RUN."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    add_answer_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Verify, and write a row for each damaged file."""
+    import pyarrow as pa
+
+    from alltrace.cli.output import check_output, write_answer
+    from alltrace.recipes.base import Answer, AnswerColumn
+    from alltrace.run.verify import Damage, verify
+
+    check_output(args)
+    found = verify(args.run)
+    types = {name: pa.int32() if name == "rank" else pa.string() for name in Damage._fields}
+    table = pa.Table.from_pylist([damage._asdict() for damage in found], pa.schema(types))
+    note = "some files are not as they were written" if found else "all files are as they were written"
+    write_answer("verify", Answer(table, tuple(AnswerColumn(name, None, "") for name in types), (note,)), {}, args)
+    return EXIT_INPUT if found else EXIT_DONE

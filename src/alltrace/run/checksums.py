@@ -1,0 +1,180 @@
+"""The checksums of a run's files: written once a folder is whole, and compared before anything of a file is read.
+
+Neither Arrow nor DuckDB notices a changed bit in a Parquet file. So each folder of a run that is made as a whole has a record in
+JSON, with a checksum of its own, that lists the files beside it with the XXH3-128 of their bytes. A file is read once from end to
+end before it is used: that takes a hundredth of the time that decoding takes, and covers footers and page headers too, which the
+checksums that Parquet has for the data of pages do not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.run.json_files import REPAIR, read_json, write_json
+from alltrace.run.manifest import RANK_RECORD, plain
+from alltrace.run.report_hash import content_hash
+from alltrace.trace.errors import DamageError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from alltrace.run.manifest import Rank
+
+FILES = "files"
+"""In a record: the checksum of each file by its path relative to the record's folder."""
+
+_CHECKSUM_BYTES = 16
+_CHANGED = "it is damaged: its checksum does not match"
+
+
+def checksums(folder: Path, record: str) -> dict[str, str]:
+    """The checksum of each file in a folder and the folders in it but its `record`, by its path relative to the folder.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {name: checksum(path) for name, path in files.items() if name != record}
+
+
+def checksum(path: Path) -> str:
+    """The checksum of a file.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    return content_hash(path)[1]
+
+
+class CheckedFiles:
+    """The files of a folder, each of which is compared with its checksum before it is first read.
+
+    Args:
+        folder: The folder.
+        expected: The checksum of each file by its path relative to the folder.
+    """
+
+    def __init__(self, folder: Path, expected: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.expected = expected
+        self._checked: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        """Whether the folder was written with such a file."""
+        return name in self.expected
+
+    def path(self, name: str) -> Path:
+        """The path of a file that is as it was written.
+
+        Raises:
+            DamageError: The file is not as it was written, cannot be read, or was not written with the folder.
+        """
+        path = self.folder / name
+        if name not in self._checked:
+            try:
+                found = checksum(path)
+            except InputError as error:
+                raise DamageError(path, found=error.found, advice=REPAIR) from error
+            if found != self.expected.get(name):
+                raise DamageError(path, found=_CHANGED, advice=REPAIR)
+            self._checked.add(name)
+        return path
+
+    def damaged(self) -> Iterator[tuple[str, DamageError]]:
+        """The files that are not as they were written, and what is wrong with each."""
+        for name in self.expected:
+            try:
+                self.path(name)
+            except DamageError as error:
+                yield name, error
+
+
+class RankFiles:
+    """The files of each rank of an opened run; a rank's record is read once.
+
+    Args:
+        run: The run directory.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._folders: dict[str, CheckedFiles] = {}
+
+    def of(self, record: Rank) -> CheckedFiles:
+        """The files of a rank.
+
+        Raises:
+            DamageError: Its record is damaged, or not there.
+        """
+        if record.folder not in self._folders:
+            self._folders[record.folder] = recorded(self._run / record.folder, RANK_RECORD)
+        return self._folders[record.folder]
+
+
+def append_checksum(path: Path) -> None:
+    """Write the checksum of a file behind its content, for files that no record lists; `checked_content` reads it.
+
+    Raises:
+        InputError: The file cannot be read.
+        OSError: It cannot be written.
+    """
+    found = bytes.fromhex(checksum(path))
+    with path.open("ab") as file:
+        file.write(found)
+
+
+def checked_content(path: Path) -> memoryview:
+    """What a file held when `append_checksum` wrote its checksum behind it.
+
+    Raises:
+        DamageError: The file is not as it was written, or cannot be read.
+    """
+    import xxhash
+
+    try:
+        whole = memoryview(path.read_bytes())
+    except OSError as error:
+        raise DamageError(path, found=f"it cannot be read ({error.strerror or error})", advice=REPAIR) from error
+    content, written = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
+    if xxhash.xxh3_128_digest(content) != written:
+        raise DamageError(path, found=_CHANGED, advice=REPAIR)
+    return content
+
+
+def write_rank_record(folder: Path, rank: Rank, signature: Mapping[str, Any]) -> None:
+    """Write the record of a rank beside its files, which must be whole; it may not outlast a power cut without them.
+
+    Args:
+        folder: Where the rank's files are.
+        rank: Its facts.
+        signature: What it was made from.
+    """
+    write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: checksums(folder, RANK_RECORD)})
+
+
+def recorded(folder: Path, record: str) -> CheckedFiles:
+    """The files that the record of a folder, called `record`, lists.
+
+    Raises:
+        DamageError: The record is damaged, or not there.
+    """
+    path = folder / record
+    try:
+        return CheckedFiles(folder, files_of(read_json(path), path))
+    except DamageError:
+        raise
+    except InputError as error:
+        raise DamageError(path, found="it is missing", advice=REPAIR) from error
+
+
+def files_of(record: Mapping[str, Any], path: Path) -> dict[str, str]:
+    """The checksums that a record lists.
+
+    Raises:
+        DamageError: It lists none.
+    """
+    found = record.get(FILES)
+    if not isinstance(found, dict):
+        raise DamageError(path, found="it lists no files", expected="the checksum of each file beside it", advice=REPAIR)
+    return found

@@ -1,0 +1,86 @@
+"""The JSON files of a run: written whole or not at all, each with a checksum of what it holds.
+
+The checksum is the first member of the object, `checksum`: the XXH3-128 of the other members as Python's `json` writes them by
+default. So a file may be laid out anew, but not changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import DamageError, InputError, printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+REPAIR = "import the reports again; `alltrace verify RUN` names all that is damaged"
+"""What to do about a damaged file of a run."""
+
+_CHECKSUM = "checksum"
+
+
+def write_json(path: Path, value: dict[str, Any], *, lasting: bool = True) -> None:
+    """Write `value` so that `path` holds either what it held before or all of it.
+
+    Args:
+        path: The file.
+        value: An object that JSON can hold, without a member `checksum`.
+        lasting: Also after a power cut, for which the disk is waited for. Without, the file may then be damaged.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        # a path with bytes that are no UTF-8 has lone surrogates in it, which JSON can only hold escaped
+        with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump({_CHECKSUM: _checksum(value), **value}, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_json(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
+    """The JSON object that `write_json` wrote to `path`, without its checksum.
+
+    Args:
+        path: The file.
+        expected: What should be there, for the message.
+
+    Raises:
+        InputError: There is no file.
+        DamageError: It holds something else than what was written.
+    """
+    value = read_unchecked(path, expected)
+    if value.pop(_CHECKSUM, None) != _checksum(value):
+        raise DamageError(path, found="it is damaged: its checksum does not match", expected=expected, advice=REPAIR)
+    return value
+
+
+def read_unchecked(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
+    """The JSON object in `path` as it is, for what versions without checksums wrote.
+
+    Raises:
+        InputError: There is no file.
+        DamageError: There is no object in it.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(path.parent, found=f"no {path.name}", expected=expected) from None
+    except (OSError, ValueError, RecursionError) as error:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise DamageError(path, found=f"it cannot be read ({printable(what)})", expected=expected, advice=REPAIR) from error
+    if not isinstance(value, dict):
+        raise DamageError(path, found="no JSON object in it", expected=expected, advice=REPAIR)
+    return value
+
+
+def _checksum(value: dict[str, Any]) -> str:
+    import xxhash
+
+    return str(xxhash.xxh3_128_hexdigest(json.dumps(value).encode()))

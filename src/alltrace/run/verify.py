@@ -1,0 +1,98 @@
+"""Which files of a run are not as they were written, and what makes them anew."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.run.checksums import CheckedFiles, checked_content, recorded
+from alltrace.run.json_files import read_json
+from alltrace.run.manifest import MANIFEST, RANK_RECORD, RANKS, read_manifest
+from alltrace.run.overlay import ALIGN, FACTS
+from alltrace.run.run_logs import LOGS
+from alltrace.run.run_logs import RECORD as LOGS_RECORD
+from alltrace.trace.errors import DamageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TILES = "tiles"
+"""The folder of the page's levels of detail."""
+
+
+class Damage(NamedTuple):
+    """A file of a run that is not as it was written.
+
+    Attributes:
+        rank: The rank whose file it is, or None.
+        file: Its path relative to the run.
+        found: What is wrong with it.
+        repair: What makes it anew.
+    """
+
+    rank: int | None
+    file: str
+    found: str
+    repair: str
+
+
+def verify(run: Path) -> list[Damage]:
+    """Read all files of the run at `run`; returns those that are not as they were written.
+
+    Raises:
+        InputError: It is no run directory, or one of another version.
+    """
+    found = []
+    reports: dict[str, str] = {}
+    try:
+        manifest = read_manifest(run)
+    except DamageError as error:
+        found.append(Damage(None, MANIFEST, error.found, "import all reports again; ranks that are whole are kept"))
+    else:
+        files = CheckedFiles(run, manifest.files)
+        found += [Damage(None, name, e.found, "import all reports again; ranks are kept") for name, e in files.damaged()]
+        reports = {r.folder: ", ".join(manifest.reports[n].path for n in r.reports) for r in manifest.ranks}
+    there = {f"{RANKS}/{p.name}" for p in (run / RANKS).glob("rank=*")}
+    for folder in sorted({*reports, *there}, key=lambda name: (len(name), name)):
+        number = folder.rpartition("=")[2]
+        of = f" of {reports[folder]}" if folder in reports else ""
+        repair = f"import all reports again; the rank{of} is read, those that are whole are kept"
+        rank = int(number) if number.isdecimal() else None
+        found += [Damage(rank, name, what, repair) for name, what in _damaged(run, folder, RANK_RECORD)]
+    if (run / LOGS).is_dir():
+        repair = "import all reports again, with the logs"
+        found += [Damage(None, name, what, repair) for name, what in _damaged(run, LOGS, LOGS_RECORD)]
+    for folder, damaged in _derived(run).items():
+        repair = f"remove the folder {folder}, which is made again when it is needed"
+        found += [Damage(None, name, what, repair) for name, what in damaged]
+    return found
+
+
+def remove_damaged_folders(run: Path) -> None:
+    """Remove what was made of the ranks of a run and is damaged, so that it is made again."""
+    for folder, damaged in _derived(run).items():
+        if damaged:
+            shutil.rmtree(run / folder)
+
+
+def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
+    """The folders of what is made of the ranks when it is needed: the damaged files of each, and what is wrong with them."""
+    found = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: []}
+    for path in sorted((run / TILES).rglob("[!.]*.*")):
+        try:
+            read_json(path) if path.suffix == ".json" else checked_content(path)
+        except DamageError as error:
+            found[TILES].append((path.relative_to(run).as_posix(), error.found))
+    return found
+
+
+def _damaged(run: Path, folder: str, record: str) -> Iterator[tuple[str, str]]:
+    """The damaged files of a folder, relative to the run, and what is wrong with each."""
+    try:
+        files = recorded(run / folder, record)
+    except DamageError as error:
+        yield f"{folder}/{record}", error.found
+        return
+    for name, error in files.damaged():
+        yield f"{folder}/{name}", error.found

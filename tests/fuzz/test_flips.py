@@ -1,0 +1,11 @@
+"""A slice of `python -m tests.fuzz.flips`."""
+
+from __future__ import annotations
+
+from tests.fuzz.flips import run_flips
+
+
+def test_no_changed_bit_changes_an_answer_in_silence():
+    found = run_flips(15, seed=3)
+    assert found.failures == []
+    assert found.refused > 20 < found.same
