@@ -16,6 +16,7 @@ import numpy as np
 from alltrace.align.coarse_clocks import Timing, common_time, pair_keys
 from alltrace.align.communicator_inference import inferred
 from alltrace.align.instances import clusters, filled, pair
+from alltrace.align.matching_score import explained, reason_of, related
 from alltrace.align.operations import Operations, flatten
 from alltrace.align.schema import Group
 from alltrace.run.overlay import MEMBERS
@@ -43,12 +44,16 @@ class Matching:
         members: A `pyarrow.Table` of `MEMBERS`.
         unmatched: For each rank the number of operations that found no partner.
         notes: What a reader must know, each one sentence.
+        score: How sure it is who meets whom, from 0 to 1; None where there is no communication.
+        reason: One sentence why the score is too low to rely on; None where it is not.
     """
 
     groups: tuple[Group, ...]
     members: Any
     unmatched: dict[int, int]
     notes: tuple[str, ...]
+    score: float | None = None
+    reason: str | None = None
 
 
 def match(
@@ -78,7 +83,7 @@ def match(
     by_pairs(operations, timing, number, confidence)
     by_order(operations, number, confidence)
     confidence[guessed] *= _GUESSED
-    return _result(operations, timing, number, confidence, unmatched, len(np.unique(operations.communicator[guessed])))
+    return _result(operations, timing, number, confidence, unmatched, guessed)
 
 
 def _timed(operations: Operations, *, stamped: bool) -> tuple[Operations, Timing, NDArray[np.bool_]]:
@@ -229,7 +234,7 @@ def _result(
     number: NDArray[np.int64],
     confidence: NDArray[np.float64],
     unmatched: dict[int, int],
-    guessed: int,
+    guessed: NDArray[np.bool_],
 ) -> Matching:
     """The members table, communicators and what is left over."""
     import pyarrow as pa
@@ -270,10 +275,21 @@ def _result(
     )
     for rank, many in zip(*np.unique(operations.rank[~matched], return_counts=True), strict=True):
         unmatched[int(rank)] = int(many)
-    return Matching(_groups(operations, used), members, unmatched, _notes(operations, timing, ~matched, guessed))
+    value, counts = explained(operations, timing, number, confidence)
+    if guessed.any():  # what nothing relates may belong together all the same
+        value *= related(timing, operations.rank)
+    score = round(float(value[counts].mean()), 3) if counts.any() else None
+    unnamed = float((operations.communicator[counts] < 0).mean()) if counts.any() else 0.0
+    reason = reason_of(score, unnamed, len(np.unique(timing.component)))
+    groups = _groups(operations, used, guessed, np.where(counts, value, np.nan))
+    inferred_groups = len(np.unique(operations.communicator[guessed]))
+    return Matching(groups, members, unmatched, _notes(operations, timing, ~matched, inferred_groups), score, reason)
 
 
-def _groups(operations: Operations, used: NDArray[np.int64]) -> tuple[Group, ...]:
+def _groups(
+    operations: Operations, used: NDArray[np.int64], guessed: NDArray[np.bool_], value: NDArray[np.float64]
+) -> tuple[Group, ...]:
+    """The communicators; `value` is how well each operation is explained, NaN where that does not count."""
     groups = []
     order = np.argsort(operations.communicator, kind="stable")
     bounds = [np.searchsorted(operations.communicator[order], used, side).tolist() for side in ("left", "right")]
@@ -281,7 +297,10 @@ def _groups(operations: Operations, used: NDArray[np.int64]) -> tuple[Group, ...
         mine = order[low:high]
         ranks = tuple(np.unique(operations.rank[mine]).tolist())
         size = max(int(operations.group_size[mine].max()), len(ranks))
-        groups.append(Group(place, operations.names[communicator], ranks, size))
+        told = value[mine][~np.isnan(value[mine])]
+        score = round(float(told.mean()), 3) if len(told) else 1.0
+        found_by = "structure" if guessed[mine].any() else "ids"
+        groups.append(Group(place, operations.names[communicator], ranks, size, found_by, score))
     return tuple(groups)
 
 
