@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.align.host_offsets import HostOffset, host_offsets
 from alltrace.align.pairwise_clock_fit import ClockLine, Ends, ends_of, relate
 
 if TYPE_CHECKING:
@@ -52,17 +53,21 @@ class Timing:
     certainty: dict[int, float]
 
 
-def common_time(operations: Operations, *, stamped: bool) -> Timing:
+def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, str] | None = None) -> Timing:
     """Relate the ranks.
 
     Args:
         operations: The operations of all ranks.
         stamped: Whether the shifts are roughly right; else any offset is possible.
+        hosts: The host of each rank: between hosts stamps can be off by any time. None where the ranks' stamps are all of one clock.
     """
     ranks = np.unique(operations.rank).tolist()
     zero = float(operations.shifted_end.min() if len(operations) else 0) - _MARGIN_NS
     start, end = (t.astype(np.float64) - zero for t in (operations.shifted_start, operations.shifted_end))
     window = _WINDOW_NS if stamped else None
+    sure = dict.fromkeys(ranks, 1.0)
+    if stamped and hosts is not None:
+        sure = _with_hosts_together(operations, ranks, hosts, start, end)
     parent: Relations = {}
     component = np.arange(ranks[-1] + 1 if ranks else 0)  # of each rank; to begin with each is alone
 
@@ -92,7 +97,37 @@ def common_time(operations: Operations, *, stamped: bool) -> Timing:
     if chosen.any() and len(parent) < len(ranks) - 1:
         strands = strands_of(operations, end, chosen)
         _connect_strands(strands, window, component, parent)
-    return _placed(operations, start, end, ranks, component, parent)
+    timing = _placed(operations, start, end, ranks, component, parent)
+    timing.certainty = {r: min(c, sure[r]) for r, c in timing.certainty.items()}
+    return timing
+
+
+def _with_hosts_together(
+    operations: Operations, ranks: list[int], hosts: Mapping[int, str], start: NDArray[np.float64], end: NDArray[np.float64]
+) -> dict[int, float]:
+    """Shift the times of each host to those of the first, in place; returns how sure the shift of each rank is."""
+    if len({hosts[r] for r in ranks}) < 2:
+        return dict.fromkeys(ranks, 1.0)
+    known = operations.communicator >= 0
+    apart = pair_keys(operations)
+    chosen = operations.synchronising | operations.exchanging | (apart >= 0)
+    key = np.where(apart >= 0, -1 - apart, np.where(known, operations.communicator + 1, 0) * 8191 + operations.token)
+    codes = np.unique(key, return_inverse=True)[1].reshape(-1)
+    ends = _ends(operations, end, ranks, chosen, codes)
+    pairs = np.unique(np.stack((operations.rank[known], operations.communicator[known])), axis=1)
+    sharing: dict[int, set[int]] = {}
+    for rank, communicator in pairs.T.tolist():
+        sharing.setdefault(rank, set()).add(communicator)
+    found = host_offsets(ends, hosts, sharing, _WINDOW_NS)
+    by_rank = {r: found.get(hosts[r], HostOffset(0.0, 0.0)) for r in ranks}
+    bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
+    for rank, low, high in zip(ranks, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        start[low:high] += by_rank[rank].shift_ns
+        end[low:high] += by_rank[rank].shift_ns
+    lowest = end.min() - _MARGIN_NS
+    start -= lowest
+    end -= lowest
+    return {r: o.certainty for r, o in by_rank.items()}
 
 
 def _connect_strands(

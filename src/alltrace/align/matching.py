@@ -60,13 +60,16 @@ def match(
     tables: Mapping[int, Any],
     texts: Callable[[Any], Any],
     shifts_ns: Mapping[int, int] | None = None,
+    hosts: Mapping[int, str] | None = None,
 ) -> Matching:
     """Match the operations of all ranks.
 
     Args:
         tables: Each rank's `collectives`, in any time of its own.
         texts: The strings of an Arrow array of name ids.
-        shifts_ns: What brings each rank's times roughly together (to a second), such as its UTC stamp; None where nothing does.
+        shifts_ns: What brings the times of a host's ranks roughly together (to a second), such as their UTC stamps; None where
+            nothing does.
+        hosts: The host of each rank; between hosts the shifts may be off by any time. None where all ranks are of one.
 
     Returns:
         The matching. An instance has at least two members, of different ranks, each rank once.
@@ -75,7 +78,7 @@ def match(
     unmatched = dict.fromkeys(sorted(tables), 0)
     if operations is None or not len(operations):
         return Matching((), MEMBERS.arrow_schema().empty_table(), unmatched, _notes(operations))
-    operations, timing, guessed = _timed(operations, stamped=shifts_ns is not None)
+    operations, timing, guessed = _timed(operations, hosts, stamped=shifts_ns is not None)
     number = np.full(len(operations), -1, np.int64)
     confidence = np.zeros(len(operations))
     by_sequence(operations, number, confidence)
@@ -86,16 +89,18 @@ def match(
     return _result(operations, timing, number, confidence, unmatched, guessed)
 
 
-def _timed(operations: Operations, *, stamped: bool) -> tuple[Operations, Timing, NDArray[np.bool_]]:
+def _timed(
+    operations: Operations, hosts: Mapping[int, str] | None, *, stamped: bool
+) -> tuple[Operations, Timing, NDArray[np.bool_]]:
     """The operations with inferred communicators, their common time, and which communicators were inferred."""
-    timing = common_time(operations, stamped=stamped)
+    timing = common_time(operations, stamped=stamped, hosts=hosts)
     number, count = inferred(operations, timing)
     guessed = number >= 0
     if count:
         first = len(operations.names)
         names = [*operations.names, *(f"inferred {i}" for i in range(count))]
         operations = replace(operations, communicator=np.where(guessed, first + number, operations.communicator), names=names)
-        timing = common_time(operations, stamped=stamped)
+        timing = common_time(operations, stamped=stamped, hosts=hosts)
     return operations, timing, guessed
 
 

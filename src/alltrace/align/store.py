@@ -161,7 +161,8 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
     tables, names, notes = _collect_all(run, draft, jobs, progress)
     ranks = place_ranks(run.manifest)
     shifts = {p.rank: p.shift_ns for p in ranks}
-    matching = match(tables, names.texts, shifts)
+    hosts = {p.rank: p.host for p in ranks}
+    matching = match(tables, names.texts, shifts, hosts)
     evidence = evidence_of(matching.members, tables, names.texts)
     solution = solve(evidence, ranks)
     found = {p.rank: p.shift_ns - solution.ahead_ns[p.rank] for p in ranks}
