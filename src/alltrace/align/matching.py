@@ -78,30 +78,31 @@ def match(
     unmatched = dict.fromkeys(sorted(tables), 0)
     if operations is None or not len(operations):
         return Matching((), MEMBERS.arrow_schema().empty_table(), unmatched, _notes(operations))
-    operations, timing, guessed = _timed(operations, hosts, stamped=shifts_ns is not None)
+    operations, timing, told = _timed(operations, hosts, stamped=shifts_ns is not None)
     number = np.full(len(operations), -1, np.int64)
     confidence = np.zeros(len(operations))
     by_sequence(operations, number, confidence)
     by_time(operations, timing, number, confidence)
     by_pairs(operations, timing, number, confidence)
     by_order(operations, number, confidence)
-    confidence[guessed] *= _GUESSED
-    return _result(operations, timing, number, confidence, unmatched, guessed)
+    confidence *= told
+    return _result(operations, timing, number, confidence, unmatched, told < 1.0)
 
 
 def _timed(
     operations: Operations, hosts: Mapping[int, str] | None, *, stamped: bool
-) -> tuple[Operations, Timing, NDArray[np.bool_]]:
-    """The operations with inferred communicators, their common time, and which communicators were inferred."""
+) -> tuple[Operations, Timing, NDArray[np.float64]]:
+    """The operations with inferred communicators, their common time, and how sure their communicators are."""
     timing = common_time(operations, stamped=stamped, hosts=hosts)
-    number, count = inferred(operations, timing)
-    guessed = number >= 0
-    if count:
+    found = inferred(operations, timing)
+    told = np.ones(len(operations))
+    guessed = found.number >= 0
+    if found.count:
         first = len(operations.names)
-        names = [*operations.names, *(f"inferred {i}" for i in range(count))]
-        operations = replace(operations, communicator=np.where(guessed, first + number, operations.communicator), names=names)
-        timing = common_time(operations, stamped=stamped, hosts=hosts)
-    return operations, timing, guessed
+        names = [*operations.names, *(f"inferred {i}" for i in range(found.count))]
+        operations = replace(operations, communicator=np.where(guessed, first + found.number, operations.communicator), names=names)
+        told[guessed] = _GUESSED * np.array(found.score)[found.number[guessed]]
+    return operations, timing, told
 
 
 def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
@@ -139,7 +140,8 @@ def by_time(operations: Operations, timing: Timing, number: NDArray[np.int64], c
         return
     group = pair(operations.communicator[rows], timing.component[rows])
     token, rank = operations.token[rows], operations.rank[rows]
-    start, end, synchronising = timing.start[rows], timing.end[rows], operations.synchronising[rows]
+    start, end = timing.start[rows], timing.end[rows]
+    synchronising = operations.synchronising[rows] | operations.exchanging[rows]
     ranks = np.array(sorted(timing.scale_ns))
     scale = np.array([timing.scale_ns[r] for r in ranks.tolist()])
     gap = np.clip(12 * scale[np.searchsorted(ranks, rank)], _TIGHTEST_NS, _LOOSEST_NS)
