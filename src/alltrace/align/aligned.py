@@ -27,10 +27,10 @@ class Aligned:
     know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that found no partner.
     """
 
-    def __init__(self, run: Run, notes: Sequence[str] = ()) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         facts = run.overlay.facts if run.overlay else {}
-        self.notes: tuple[str, ...] = (*notes, *facts.get("notes", ()))
+        self.notes: tuple[str, ...] = tuple(facts.get("notes", ()))
         self.steps_notes: tuple[str, ...] = tuple(facts.get("steps_notes", ()))
         self.groups: tuple[Group, ...] = tuple(
             Group(g["number"], g["name"], tuple(g["ranks"]), g["size"]) for g in facts.get("groups", ())
@@ -78,16 +78,11 @@ class Aligned:
 
     @cached_property
     def steps(self) -> pa.Table:
-        """The steps of all ranks (`STEPS`), with aligned times; of a run that needs no alignment they are found anew."""
-        if self.run.overlay is None:
-            from alltrace.align.steps import find_steps
-
-            found = find_steps(self.run)[0]
-        else:
-            path = self.run.overlay.folder / "steps.parquet"
-            if not path.is_file():
-                return STEPS.arrow_schema().empty_table()
-            found = read_parquet(path, STEPS.column_names, ["kind", "source"])
+        """The steps of all ranks (`STEPS`), with aligned times."""
+        path = self.run.overlay.folder / "steps.parquet" if self.run.overlay is not None else None
+        if path is None or not path.is_file():
+            return STEPS.arrow_schema().empty_table()
+        found = read_parquet(path, STEPS.column_names, ["kind", "source"])
         return self._on_the_clock(found.cast(STEPS.arrow_schema()), STEPS.time_columns())
 
     def residual_ns(self, one: int, other: int) -> int | None:
