@@ -96,7 +96,7 @@ def _apply(run: Run, overlay: Overlay) -> None:
 
 def _nothing_to_match(run: Run) -> str | None:
     """Why no rank's operations are compared with another's; None where they are."""
-    if len(run.ranks) < 2 and not (run.ranks and run.manifest.logs):
+    if len(run.ranks) < 2 and not (run.ranks and any(log.kind == "nccl" for log in run.manifest.logs)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
         return "no rank has kernels, NVTX ranges or MPI calls, so clocks are taken at their UTC stamps"

@@ -9,6 +9,7 @@ import json
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alltrace.run.gpu_logs import FILE, GPU_LOG
 from alltrace.run.manifest import Clock, LogMatch, Manifest
 from alltrace.trace.schema import Column, Table
 
@@ -52,10 +53,10 @@ STEPS = Table(
     None,
 )
 
-SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS)}
-"""The tables of an alignment that hold all ranks in one file."""
+SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG)}
+"""The tables that hold all ranks in one file: those of an alignment, and the samples of GPU logs."""
 
-ALIGNED_TABLES = ("collectives", *SHARED_TABLES)
+ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
 """All tables that come from the alignment."""
 
 _VERSION = 2
@@ -90,6 +91,14 @@ class Overlay(NamedTuple):
         return self.folder / collectives_file(rank)
 
 
+def shared_file(run: Path, overlay: Overlay | None, table: str) -> Path | None:
+    """The file of one of `SHARED_TABLES` of the run at `run`; None where there is none."""
+    if table == GPU_LOG.name:
+        path = run / "logs" / FILE
+        return path if path.is_file() else None
+    return None if overlay is None else overlay.folder / f"{table}.parquet"
+
+
 def collectives_file(rank: int) -> str:
     """The file of one rank's `collectives`, relative to the alignment's folder."""
     return f"collectives/rank={rank}.parquet"
@@ -105,8 +114,9 @@ def signature(manifest: Manifest) -> str:
         for r in manifest.ranks
     ]
     made_from = [_VERSION, __version__, manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
-    if manifest.logs:
-        made_from.append([(log.kind, log.content_hash) for log in manifest.logs])
+    logs = [(log.kind, log.content_hash) for log in manifest.logs if log.kind != "gpu"]
+    if logs:
+        made_from.append(logs)
     return blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
 
 

@@ -1,10 +1,11 @@
-"""The logs of a run's job, kept beside its ranks: NCCL's calls of each rank, and the steps that the program printed.
+"""The logs of a run's job, kept beside its ranks: NCCL's calls, the steps that the program printed, and samples of the GPUs.
 
     logs/calls/rank=7.parquet   the calls of a rank in the order of its log (`CALLS`)
     logs/steps.parquet          the steps of the job (`PRINTED_STEPS`)
     logs/ranks.json             how the log of each rank was found
+    logs/gpu_log.parquet        samples of each rank's GPU (`alltrace.run.gpu_logs`)
 
-What they are joined to is found by `alltrace.align`; nothing of that is decided here.
+What calls and steps are joined to is found by `alltrace.align`; nothing of that is decided here.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from alltrace.run.gpu_logs import import_gpu_logs
 from alltrace.run.log_files import read_files
 from alltrace.run.manifest import LogRecord, Manifest, Rank, read_json, write_json
 from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
@@ -43,16 +45,34 @@ _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
 _FROM_CALL = 4
 
 
-def import_logs(
-    output: Path, manifest: Manifest, nccl: Sequence[str], training: Sequence[str], jobs: int | None
-) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
+class JobLogs(NamedTuple):
+    """The logs of a job: files, folders and patterns.
+
+    Attributes:
+        nccl: Logs of NCCL.
+        training: Training logs.
+        gpu: GPU logs.
+        gpu_offset_ns: How far local times of these are ahead of UTC; None where it is not told.
+    """
+
+    nccl: Sequence[str] = ()
+    training: Sequence[str] = ()
+    gpu: Sequence[str] = ()
+    gpu_offset_ns: int | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """All of them."""
+        return [*self.nccl, *self.training, *self.gpu]
+
+
+def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | None) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
     """Read the logs of a job and keep in the run at `output` what can be joined with it; what was kept before is replaced.
 
     Args:
         output: The run directory.
         manifest: Its facts: the ranks that calls are given to.
-        nccl: Logs of NCCL: files, folders, patterns.
-        training: Training logs, likewise.
+        logs: The logs.
         jobs: The most processes.
 
     Returns:
@@ -60,19 +80,24 @@ def import_logs(
 
     Raises:
         InputError: A log cannot be read, or has nothing of its kind in it.
+        UsageError: The local times of a GPU log could be of several zones.
     """
     place, draft = output / LOGS, output / "ranks" / f".{LOGS}"
     shutil.rmtree(draft, ignore_errors=True)
     records: list[LogRecord] = []
     notes: list[str] = []
-    if nccl or training:
+    if logs.given:
         (draft / "calls").mkdir(parents=True)
-        if nccl:
-            found, more = _import_nccl(draft, manifest, expand(nccl), jobs, records)
+        if logs.nccl:
+            found, more = _import_nccl(draft, manifest, expand(logs.nccl), jobs, records)
             write_json(draft / _RANKS, {str(r): how for r, how in found.items()})
             notes += more
-        if training:
-            notes += _import_training(draft, expand(training), jobs, records)
+        if logs.training:
+            notes += _import_training(draft, expand(logs.training), jobs, records)
+        if logs.gpu:
+            taken, more = import_gpu_logs(draft, manifest, expand(logs.gpu), logs.gpu_offset_ns, jobs)
+            records += [_record(path, "gpu", samples) for path, samples in taken]
+            notes += more
     shutil.rmtree(place, ignore_errors=True)
     if records:
         draft.rename(place)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from alltrace.run.clock import clock_map
-from alltrace.run.overlay import SHARED_TABLES, collectives_file
+from alltrace.run.overlay import SHARED_TABLES, collectives_file, shared_file
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.schema import TABLES, Column, Table
 
@@ -175,11 +175,12 @@ def _empty_sql(view: str, columns: Sequence[Column], *, ids: bool = False) -> st
 
 
 def _shared_sql(run: Run, table: Table) -> str:
-    """The view of a table of the alignment that holds all ranks in one file."""
+    """The view of a table that holds all ranks in one file."""
     columns = [c for c in table.columns if c.name != "rank"]
-    if run.overlay is None or not (run.overlay.folder / f"{table.name}.parquet").is_file():
+    file = shared_file(run.path, run.overlay, table.name)
+    if file is None or not file.is_file():
         return _empty_sql(f'"{table.name}"', columns)
-    path = _path_literal(f"{plain_folder(run.overlay.folder)}/{table.name}.parquet")
+    path = _path_literal(f"{plain_folder(file.parent)}/{file.name}")
     selected = ", ".join(f'CAST({_expression(c, 0, ids=True)} AS {_SQL_TYPES[c.type]}) AS "{c.name}"' for c in columns)
     return (
         f'CREATE VIEW "{table.name}" AS SELECT t.rank AS rank, c.host AS host, {selected} '

@@ -1,0 +1,27 @@
+"""Why a GPU's clocks are lower than they could be: the bits of NVML's clock event reasons, formerly throttle reasons.
+
+Source: NVML API reference, `nvmlClocksEventReasons`; DCGM's `DCGM_FI_DEV_CLOCKS_EVENT_REASONS` has the same bits.
+"""
+
+from __future__ import annotations
+
+IDLE = 0x1
+REASONS: dict[int, str] = {
+    IDLE: "idle",
+    0x2: "application clocks setting",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+    0x100: "display clock setting",
+}
+"""What each bit is called; `hardware slowdown` is set together with the thermal or the power-brake bit that says why."""
+
+
+def reason_names(bits: int) -> list[str]:
+    """The reasons that are set in `bits`; a bit that NVML does not document as `bit 0x...`."""
+    found = [name for bit, name in REASONS.items() if bits & bit]
+    rest = bits & ~sum(REASONS)
+    return found + [f"bit {1 << n:#x}" for n in range(rest.bit_length()) if rest >> n & 1]
