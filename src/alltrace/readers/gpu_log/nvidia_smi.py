@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from alltrace.readers.gpu_log.sample import QUERY, Gpu, Sample, gpu_of, stamp_of, value_of
+from alltrace.readers.gpu_log.sample import Gpu, Sample, gpu_of, stamp_of, value_of
+from alltrace.trace.gpu_log_words import QUERY
 
 _TIME = "timestamp"
 _IDENTITIES = ("uuid", "gpu_uuid", "index", "pci.bus_id", "gpu_bus_id")

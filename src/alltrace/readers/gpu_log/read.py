@@ -19,9 +19,10 @@ import numpy as np
 
 from alltrace.readers.gpu_log.dcgm import DmonLines, ExporterLines
 from alltrace.readers.gpu_log.nvidia_smi import CsvLines
-from alltrace.readers.gpu_log.sample import COMMAND, VALUES, Gpu, Sample
+from alltrace.readers.gpu_log.sample import VALUES, Gpu, Sample
 from alltrace.readers.text import TextLog
 from alltrace.trace.errors import InputError
+from alltrace.trace.gpu_log_words import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,6 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-QUERY = "timestamp,uuid,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
-COMMAND = f"nvidia-smi --query-gpu={QUERY} --format=csv -lms 100"
-"""What records a log that has everything."""
-
 VALUES = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "event_reasons")
 REASONS = "event_reasons"
 

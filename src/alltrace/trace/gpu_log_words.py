@@ -1,9 +1,14 @@
-"""Why a GPU's clocks are lower than they could be: the bits of NVML's clock event reasons, formerly throttle reasons.
+"""What GPU logs are recorded with, and why a GPU's clocks are lower than they could be: NVML's clock event reasons.
 
-Source: NVML API reference, `nvmlClocksEventReasons`; DCGM's `DCGM_FI_DEV_CLOCKS_EVENT_REASONS` has the same bits.
+Source: NVML API reference, `nvmlClocksEventReasons`, formerly throttle reasons; `DCGM_FI_DEV_CLOCKS_EVENT_REASONS` of DCGM has the
+same bits.
 """
 
 from __future__ import annotations
+
+QUERY = "timestamp,uuid,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
+COMMAND = f"nvidia-smi --query-gpu={QUERY} --format=csv -lms 100"
+"""What records a log that has everything."""
 
 IDLE = 0x1
 REASONS: dict[int, str] = {
