@@ -95,7 +95,7 @@ class Diagnose(Recipe):
         """The findings of all detectors, ranked."""
         import pyarrow as pa
 
-        from alltrace.recipes.analysis.run_replay import replay_of
+        from alltrace.recipes.analysis.run_replay import peers_in, replay_of
         from alltrace.recipes.questions.diagnose import capture
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
@@ -109,7 +109,9 @@ class Diagnose(Recipe):
                 ("nothing ran on a device for any time, so nothing could be judged",) if parts else (),
             )
         hosts = {r.rank: r.host for r in run.ranks}
-        all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run))
+        all_ranks = AllRankFacts(
+            given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run), lambda replay: peers_in(replay, run)
+        )
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
         rows = [_row(r, all_ranks) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]

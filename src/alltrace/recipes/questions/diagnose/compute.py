@@ -74,10 +74,7 @@ def _finding(
         "slow-host": f"All ranks of {', '.join(hosts)} compute more slowly than others; check its cooling and other jobs.",
         "imbalance": f"{named[0].upper()}{named[1:]} runs more kernels than others, which wait; spread the work evenly.",
     }[kind]
-    compute = all_ranks.of("compute")
-    share = np.divide(lost, compute, out=np.zeros_like(lost), where=compute > 0)
-    steps = None if all_ranks.whole_run else all_ranks.steps.tolist()
-    loss = all_ranks.loss(("compute",), lost, lambda run: run.less_compute(all_ranks.ranks, steps, share))
+    loss = all_ranks.loss(("compute",), lost, lambda run: run.at_peers_pace(ranks.tolist()))
     where = _where(all_ranks, mine)
     clear = evidence["slowdown"] >= _CLEAR and affected.max() >= 0.5 * len(all_ranks.steps)
     culprits = tuple(ranks.tolist())
