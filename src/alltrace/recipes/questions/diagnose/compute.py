@@ -77,11 +77,11 @@ def _finding(
     compute = all_ranks.of("compute")
     share = np.divide(lost, compute, out=np.zeros_like(lost), where=compute > 0)
     steps = None if all_ranks.whole_run else all_ranks.steps.tolist()
-    gain = all_ranks.gain(lost, lambda run: run.less_compute(all_ranks.ranks, steps, share))
+    loss = all_ranks.loss(("compute",), lost, lambda run: run.less_compute(all_ranks.ranks, steps, share))
     where = _where(all_ranks, mine)
     clear = evidence["slowdown"] >= _CLEAR and affected.max() >= 0.5 * len(all_ranks.steps)
     culprits = tuple(ranks.tolist())
-    return Finding(kind, gain.lost_ns, culprits, where, advice, evidence, 0.9, hosts, basis=gain.basis, told=clear)
+    return Finding(kind, loss, culprits, where, advice, evidence, 0.9, hosts, told=clear)
 
 
 def _factors(all_ranks: AllRankFacts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.links import link_of
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ def _exposed(all_ranks: AllRankFacts, excess: Float) -> list[Finding]:
         "device, or copy less of it."
     )
     ranks = all_ranks.ranks[chosen].tolist()
-    gain, hosts = all_ranks.gain(lost * chosen[:, None]), all_ranks.hosts_of(ranks)
+    loss, hosts = all_ranks.loss(("transfer",), lost * chosen[:, None]), all_ranks.hosts_of(ranks)
     where = f"{kind.removesuffix(' pinned')} copies" if kind else "copies"
-    return [Finding("exposed-transfer", gain.lost_ns, tuple(ranks), where, advice, evidence, 0.8, hosts, basis=gain.basis)]
+    return [Finding("exposed-transfer", loss, tuple(ranks), where, advice, evidence, 0.8, hosts)]
 
 
 def _pageable(all_ranks: AllRankFacts) -> list[Finding]:
@@ -113,8 +114,8 @@ def _blocking(
     all_ranks: AllRankFacts, kind: str, lost: Float, chosen: NDArray[np.bool_], where: str, advice: str, evidence: dict[str, float]
 ) -> Finding:
     ranks = all_ranks.ranks[chosen].tolist()
-    gain = all_ranks.gain(lost, partial(_without, kind))
-    return Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.9, all_ranks.hosts_of(ranks), basis=gain.basis)
+    loss = all_ranks.loss((kind,), lost, partial(_without, kind), shared=(*HOST_CLASSES, "copy"))
+    return Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.9, all_ranks.hosts_of(ranks))
 
 
 def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float]:
@@ -130,8 +131,10 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float]:
         for rank, rate in known.items():
             if rate <= _SLOW_COPY * typical and (rank not in worst or rate / typical < worst[rank][0]):
                 worst[rank] = (rate / typical, kind, rate, typical)
-    waiting = sum((all_ranks.of(name) for name in ("transfer", "copy", "pageable-copy", "sync-copy")), np.zeros(()))
-    lost: Float = all_ranks.excess(waiting) * np.isin(all_ranks.ranks, list(worst))[:, None]
+    classes = ("transfer", "copy", "pageable-copy", "sync-copy")
+    lost: Float = (
+        all_ranks.excess(np.sum([all_ranks.of(name) for name in classes], axis=0)) * np.isin(all_ranks.ranks, list(worst))[:, None]
+    )
     chosen = all_ranks.culprits(lost)
     ranks = all_ranks.ranks[chosen].tolist()
     lost = lost * chosen[:, None]
@@ -146,10 +149,10 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float]:
     advice = (
         "Copies of these ranks are far slower than their peers'; check the PCIe link's width and speed, and the NUMA placement."
     )
-    gain = all_ranks.gain(lost, lambda run: run.less_copies({r: 1 - worst[r][0] for r in ranks}))
+    loss = all_ranks.loss(classes, lost, lambda run: run.less_copies({r: 1 - worst[r][0] for r in ranks}))
     hosts = all_ranks.hosts_of(ranks)
     where = f"{kind} copies"
-    return [Finding("low-bandwidth", gain.lost_ns, tuple(ranks), where, advice, evidence, 0.9, hosts, basis=gain.basis)], lost
+    return [Finding("low-bandwidth", loss, tuple(ranks), where, advice, evidence, 0.9, hosts)], lost
 
 
 def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:

@@ -1,7 +1,7 @@
 """What the host's work is called: names of ranges, calls and Python functions, each with the source of the name.
 
-A name belongs to the first entry of its table that it matches. `WAITING` names what a thread that needs the next batch does, `LOADING`
-what makes a batch ready beside it, `COMPILING` what turns a program into code for the device.
+Each table is one kind of work. Names are looked for in any case; what is longer than 200 characters holds arguments and text of the
+program, in which anything may stand, and matches nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ class Pattern(NamedTuple):
 WAITING = (
     Pattern(r"enumerate\(DataLoader\)#\w+\.__next__", "PyTorch, torch/utils/data/dataloader.py: `_BaseDataLoaderIter.__next__`"),
     Pattern(r"enumerate\(DataPipe\)#", "PyTorch, torch/utils/data/datapipes/_hook_iterator.py"),
-    Pattern(
-        r"\[(?:Strategy|_TrainingEpochLoop|_EvaluationLoop|_PredictionLoop)\S*\]\.\w*(?:dataloader|data_fetcher)\w*next",
-        "Lightning",
-    ),
+    Pattern(r"\[_\w+Loop\S*\]\.\w*(?:dataloader|data_fetcher)\w*next", "Lightning, actions of its profilers"),
     Pattern(r"DALI\w*Iterator\.__next__|daliShareOutput|daliOutput|pipeline\.share_outputs", "DALI, C API and framework iterators"),
     Pattern(r"IteratorGetNext", "TensorFlow, guide on the performance of tf.data: `IteratorGetNext::DoCompute`"),
     Pattern(r"(?:^|:)(?:device_put_)?prefetch_to_device(?:$|\W)", "Flax, flax.jax_utils"),
@@ -49,7 +46,7 @@ NAMED_DATA = (
         "names that people give to ranges of their own",
     ),
 )
-"""Ranges that a user named after data. They often hold the copy to the device too, so calls that block within are of their own kind."""
+"""Ranges that a user named after data. They often hold the copy to the device too: calls that block are of their own kind."""
 
 LOADING = (
     Pattern(r"^\[DALI\]\[(?:Executor\] RunCPU|CPU op\])", "DALI, executor's NVTX ranges"),
@@ -101,7 +98,6 @@ ALLOCATIONS = (
 COPIES = (Pattern(r"^cu(?:da)?Memcpy", "CUDA"),)
 
 _LONGEST_NAME = 200
-"""Longer names hold arguments and text of the program, in which anything may stand."""
 
 
 def matching(texts: Iterable[str], patterns: Iterable[Pattern]) -> list[int]:

@@ -47,8 +47,8 @@ _MOST_LAUNCHES = 0.1
 def host_sets(rank: RankTables, api: Any) -> HostSets:
     """What the host did.
 
-    Calls and ranges of the threads that launch kernels count. What other threads do, such as those of a data loader, holds the device
-    up only while the launching threads call nothing for `SILENCE_NS` or more.
+    Calls and ranges of the threads that launch kernels count. What other threads do, such as those of a data loader, holds the
+    device up only while the launching threads call nothing for `SILENCE_NS` or more.
 
     Args:
         rank: The rank's tables.
