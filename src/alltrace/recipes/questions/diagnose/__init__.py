@@ -26,6 +26,7 @@ DETECTORS = (
     "alltrace.recipes.questions.diagnose.communication",
     "alltrace.recipes.questions.diagnose.host",
     "alltrace.recipes.questions.diagnose.copies",
+    "alltrace.recipes.questions.diagnose.absent_ranks",
 )
 """The modules that look for what costs time."""
 
