@@ -10,6 +10,7 @@ import pytest
 from alltrace.recipes.questions.diagnose import communication
 from alltrace.recipes.questions.diagnose import late_ranks as late
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
 
 STEPS, STEP_NS = 3, 1_000
 
@@ -46,7 +47,7 @@ def made(seed):
     regions = np.stack((np.arange(STEPS), np.arange(1, STEPS + 1)), axis=1) * STEP_NS
     all_ranks = AllRankFacts.__new__(AllRankFacts)
     all_ranks.facts = {
-        r: SimpleNamespace(steps=np.arange(STEPS), regions=regions + r, times=np.ones((STEPS, 11))) for r in range(5)
+        r: SimpleNamespace(steps=np.arange(STEPS), regions=regions + r, times=np.ones((STEPS, len(CLASSES)))) for r in range(5)
     }
     all_ranks.ranks, all_ranks.steps, all_ranks.hosts = np.arange(5), np.arange(STEPS), {r: f"h{r // 2}" for r in range(5)}
     groups = [
@@ -55,7 +56,7 @@ def made(seed):
     all_ranks.alignment = SimpleNamespace(groups=groups)
     all_ranks.__dict__ |= {"members": members, "span_ns": STEPS * STEP_NS}
     all_ranks.__dict__ |= {"own": np.ones((5, STEPS)), "doubt": None, "_recovery": None, "clocks_unknown": False}
-    all_ranks.__dict__ |= {"times": np.ones((5, STEPS, 11)), "lengths": np.full(STEPS, float(STEP_NS))}
+    all_ranks.__dict__ |= {"times": np.ones((5, STEPS, len(CLASSES))), "lengths": np.full(STEPS, float(STEP_NS))}
     return all_ranks, members
 
 

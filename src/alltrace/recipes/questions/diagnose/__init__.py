@@ -26,6 +26,7 @@ DETECTORS = (
     "alltrace.recipes.questions.diagnose.communication",
     "alltrace.recipes.questions.diagnose.host",
     "alltrace.recipes.questions.diagnose.copies",
+    "alltrace.recipes.questions.diagnose.absent_ranks",
 )
 """The modules that look for what costs time."""
 
@@ -47,8 +48,10 @@ class Diagnose(Recipe):
         "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation", "process"),
         "graphs": ("start", "end", "device", "stream", "correlation", "process"),
         "api": ("start", "end", "process", "thread", "name", "correlation"),
-        "ranges": ("start", "end", "name"),
-        "osrt": ("start", "end", "name"),
+        "ranges": ("start", "end", "name", "thread"),
+        "osrt": ("start", "end", "name", "thread"),
+        "frames": ("start", "end", "name", "thread"),
+        "overheads": ("start", "end", "name", "thread"),
     }
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("kind", None, "kind of the finding"),
