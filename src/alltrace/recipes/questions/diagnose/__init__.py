@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, Finding, severity_of
+from alltrace.recipes.questions.diagnose.kernel_work import LAUNCH
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Diagnose(Recipe):
     name = "diagnose"
     aligned = True
     tables: ClassVar = {
-        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation", "process"),
+        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation", "process", *LAUNCH),
         "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation", "process"),
         "graphs": ("start", "end", "device", "stream", "correlation", "process"),
         "api": ("start", "end", "process", "thread", "name", "correlation"),

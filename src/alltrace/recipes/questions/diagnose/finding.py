@@ -9,6 +9,7 @@ KINDS = (
     "slow-communicator",
     "slow-host",
     "imbalance",
+    "jitter",
     "exposed-communication",
     "serialized-communication",
     "launch-bound",
@@ -27,6 +28,9 @@ KINDS = (
 EVIDENCE = {
     "slowdown": "how many times as long as the same elsewhere",
     "work_ratio": "how many times as much work as the others, by what the same kernels take elsewhere",
+    "breadth": "share of the kernels of a family, by time, that take longer, 0 to 1",
+    "persistence": "share of the variance between ranks and steps that is between ranks (intraclass correlation), 0 to 1",
+    "noise": "deviation of a rank's ratio to its peers from step to step",
     "excess_ns_per_step": "compute beyond the others', per step",
     "late_ns_per_step": "time of its own beyond the others', per step",
     "last_share": "share of the operations with waits at which it arrived last, 0 to 1",
