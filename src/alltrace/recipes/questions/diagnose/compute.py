@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key", int, str)
 
+_CLASSES = ("compute",)
+"""Whose time these findings lose."""
+
 _ALIKE = 0.1
 """Ranks are slow alike where their slowdowns differ by this share or less."""
 
@@ -279,27 +282,22 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_C
 def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding]:
     """The findings. One that a larger one hides is told where it would cost time without that."""
     whole = np.minimum(sum((c.lost for c in causes), np.zeros_like(all_ranks.own)), all_ranks.own)
-    least = LEAST_SHARE * all_ranks.span_ns
+    least = max(LEAST_SHARE * all_ranks.span_ns, 1)
     steps = None if all_ranks.whole_run else all_ranks.steps.tolist()
     compute = all_ranks.of("compute")
     found = []
     for cause in causes:
         share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
-        gain = all_ranks.gain(cause.lost, lambda run, share=share: run.less_compute(all_ranks.ranks, steps, share))
-        hidden = all_ranks.gain(whole).lost_ns - all_ranks.gain(whole - cause.lost).lost_ns
+        loss = all_ranks.loss(_CLASSES, cause.lost, lambda run, share=share: run.less_compute(all_ranks.ranks, steps, share))
+        hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence["slowdown"] >= _CLEAR
+        ranks = all_ranks.ranks[cause.rows].tolist()
+        evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
+        hosts = cause.hosts or all_ranks.hosts_of(ranks)
+        told = clear or (cause.kind != "jitter" and hidden >= least)
         found.append(
             Finding(
-                cause.kind,
-                gain.lost_ns,
-                tuple(all_ranks.ranks[cause.rows].tolist()),
-                cause.where,
-                cause.advice,
-                {name: round(value, 3) for name, value in cause.evidence.items()},
-                round(cause.confidence, 3),
-                cause.hosts or all_ranks.hosts_of(all_ranks.ranks[cause.rows].tolist()),
-                basis=gain.basis,
-                told=clear or hidden >= max(least, 1),
+                cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, round(cause.confidence, 3), hosts, told=told
             )
         )
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,9 +46,9 @@ def _blocking(all_ranks: AllRankFacts) -> list[Finding]:
             evidence["gb_per_s"] = round(float(np.median(rates)), 2)
         ranks = all_ranks.ranks[chosen].tolist()
         where = facts[0].call_names.get(name, "copies")
-        gain = all_ranks.gain(lost, partial(_without, name))
+        loss = all_ranks.loss((name,), lost, partial(_without, name), shared=(*HOST_CLASSES, "copy"))
         hosts = all_ranks.hosts_of(ranks)
-        found.append(Finding(name, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.9, hosts, basis=gain.basis))
+        found.append(Finding(name, loss, tuple(ranks), where, advice, evidence, 0.9, hosts))
     return found
 
 
@@ -66,7 +67,8 @@ def _slow(all_ranks: AllRankFacts) -> list[Finding]:
                 worst[rank] = (rate / typical, kind, rate, typical)
     if not worst:
         return []
-    excess: NDArray[np.float64] = all_ranks.excess(all_ranks.of("copy") + all_ranks.of("pageable-copy") + all_ranks.of("sync-copy"))
+    classes = ("copy", "pageable-copy", "sync-copy")
+    excess: NDArray[np.float64] = all_ranks.excess(np.sum([all_ranks.of(name) for name in classes], axis=0))
     lost = excess * np.isin(all_ranks.ranks, list(worst))[:, None]
     chosen = all_ranks.culprits(lost)
     ranks = all_ranks.ranks[chosen].tolist()
@@ -81,10 +83,10 @@ def _slow(all_ranks: AllRankFacts) -> list[Finding]:
     advice = (
         "Copies of these ranks are far slower than their peers'; check the PCIe link's width and speed, and the NUMA placement."
     )
-    gain = all_ranks.gain(lost * chosen[:, None], lambda run: run.less_copies({r: 1 - worst[r][0] for r in ranks}))
+    loss = all_ranks.loss(classes, lost * chosen[:, None], lambda run: run.less_copies({r: 1 - worst[r][0] for r in ranks}))
     hosts = all_ranks.hosts_of(ranks)
     where = f"{kind} copies"
-    return [Finding("low-bandwidth", gain.lost_ns, tuple(ranks), where, advice, evidence, 0.9, hosts, basis=gain.basis)]
+    return [Finding("low-bandwidth", loss, tuple(ranks), where, advice, evidence, 0.9, hosts)]
 
 
 def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:

@@ -72,8 +72,34 @@ MEDIUM_SHARE = 0.03
 LEAST_SHARE = 0.005
 """Below this share nothing is reported."""
 
-NEVER_HIGH = frozenset({"exposed-communication", "capture-fault"})
-"""Kinds that are `medium` at most: what could be hidden is a guess of the program's dependencies; a capture costs no time."""
+NEVER_HIGH = frozenset({"capture-fault"})
+"""Kinds that are `medium` at most: a capture costs no time."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The wall time that the job would get back without a cause, over the judged steps.
+
+    Attributes:
+        estimate_ns: That time, as well as it can be computed.
+        basis: `replay` for what a replay gave back, `ceiling` for the most that it can be.
+        classes: The classes of the ranks' time that it is made of (`alltrace.recipes.questions.diagnose.gaps.CLASSES`), and those
+            that it shares: what delays a host at one place makes it late at others too.
+        own_ns: The most that its own classes let it be: what no other finding may claim.
+        bound_ns: The most that all of its classes let it be.
+        unknown: Why the estimate is not to be stated; None where it is.
+    """
+
+    estimate_ns: int
+    basis: str
+    classes: tuple[str, ...]
+    own_ns: int
+    bound_ns: int
+    unknown: str | None = None
+
+
+NO_LOSS = Loss(0, "ceiling", (), 0, 0)
+"""The loss of what costs no time."""
 
 
 @dataclass(frozen=True)
@@ -82,35 +108,24 @@ class Finding:
 
     Attributes:
         kind: One of `KINDS`.
-        lost_ns: Wall time that the job would get back over the judged steps.
+        loss: What it costs (`AllRankFacts.loss`).
         ranks: The culprits.
         where: The kernel, range, communicator or call.
         advice: One sentence.
         evidence: Numbers.
         confidence: 0 to 1.
         hosts: Hosts all of whose ranks are culprits.
-        basis: `replay` for what a replay gave back, `ceiling` for the most that it can be.
         severity: Of a finding that costs no time; else it follows from the share.
         told: Whether it is told even where its loss is small, because something else hides it for now.
     """
 
     kind: str
-    lost_ns: int
+    loss: Loss
     ranks: tuple[int, ...]
     where: str
     advice: str
     evidence: dict[str, float] = field(default_factory=dict)
     confidence: float = 0.8
     hosts: tuple[str, ...] = ()
-    basis: str = "ceiling"
     severity: str | None = None
     told: bool = False
-
-
-def severity_of(finding: Finding, share: float) -> str:
-    """`high`, `medium` or `low`, from the share of the judged time that is lost."""
-    if finding.severity is not None:
-        return finding.severity
-    if share >= HIGH_SHARE and finding.kind not in NEVER_HIGH:
-        return "high"
-    return "medium" if share >= MEDIUM_SHARE else "low"

@@ -33,14 +33,6 @@ MOST_ERROR = 0.05
 
 
 @dataclass(frozen=True)
-class Gain:
-    """What the job gets back, ns, and whether a `replay` or a `ceiling` tells it."""
-
-    lost_ns: int
-    basis: str = "ceiling"
-
-
-@dataclass(frozen=True)
 class OtherOrder:
     """A run whose work waits for other work than it did.
 
