@@ -15,6 +15,7 @@ from alltrace.recipes.questions.diagnose.gaps import (
     regions_of,
 )
 from alltrace.recipes.questions.diagnose.kernel_work import KernelWork, kernel_work
+from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of
 from alltrace.trace.intervals import Merged, intersection
 from alltrace.trace.kernel_rules import COMMUNICATION
@@ -41,6 +42,7 @@ class RankFacts:
         times: How their time divides into `CLASSES`, (n, len(CLASSES)).
         waits: Intervals in which a device waits for communication, (w, 2).
         work: What its compute kernels did in each step.
+        potentials: What other kernels could save, by kind of opportunity.
         copy_kinds: Direction and memory of copies, such as `HtoD pageable`.
         copy_bytes: Bytes of large copies of each, in the judged steps.
         copy_ns: Their summed durations.
@@ -60,6 +62,7 @@ class RankFacts:
     times: Int64
     waits: Int64
     work: KernelWork
+    potentials: dict[str, Potential]
     copy_kinds: list[str]
     copy_bytes: Int64
     copy_ns: Int64
@@ -106,6 +109,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         times=times,
         waits=np.stack((waits.starts, waits.ends), axis=1),
         work=work_done,
+        potentials=potentials(rank, counted, work),
         copy_kinds=kinds,
         copy_bytes=copied,
         copy_ns=took,
