@@ -43,27 +43,27 @@ class HostTime:
     copy_class: Int64
 
 
-def host_time(graph: RankGraph, host: HostSets) -> HostTime:
+def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
     """How the host's time in a rank's graph divides.
 
     Args:
         graph: The rank's graph.
         host: What its host did.
+        begin: When the judged time begins, ns; what the host did before is not counted.
     """
     named = exclusive([host.sets[name] for name in HOST_CLASSES[:-1]])
     arc = np.flatnonzero(graph.host_ns > 0)
     source, target = graph.source[arc], graph.target[arc]
-    start = graph.when[source]
-    end = start + graph.host_ns[arc]
+    start, end = (np.maximum(t, begin) for t in (graph.when[source], graph.when[source] + graph.host_ns[arc]))
     times = np.zeros((len(arc), len(HOST_CLASSES)), np.int64)
     for column, merged in enumerate(named):
         times[:, column] = overlap_ns(start, end, merged)
-    times[:, -1] = graph.host_ns[arc] - times.sum(axis=1)
+    times[:, -1] = end - start - times.sum(axis=1)
     # until the first launch after a wait
     first = np.full(len(graph.when), np.iinfo(np.int64).max)
     launches = graph.kind[target] != HOST
     np.minimum.at(first, source[launches], end[launches])
-    until = np.minimum(first[source], end)
+    until = np.maximum(np.minimum(first[source], end), start)
     after = until - start
     for merged in named:
         after = after - overlap_ns(start, until, merged)
