@@ -84,6 +84,7 @@ class Diagnose(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's facts and its graph; nothing without device work."""
+        from alltrace.recipes.analysis.gpu_state import gpu_state
         from alltrace.recipes.analysis.run_replay import graph_of
         from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
         from alltrace.recipes.questions.diagnose.rank_facts import gather
@@ -98,7 +99,7 @@ class Diagnose(Recipe):
         if steps is not None and not facts.whole_run:
             begin = min(steps.column("start").to_pylist())
         graph = graph_of(rank)
-        return Contribution(facts, graph, host_time(graph, host, begin))
+        return Contribution(facts, graph, host_time(graph, host, begin), gpu_state(rank, facts.regions))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The findings of all detectors, ranked."""
@@ -108,6 +109,7 @@ class Diagnose(Recipe):
         from alltrace.recipes.questions.diagnose import capture
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+        from alltrace.recipes.questions.diagnose.gpu_evidence import with_gpu_evidence
         from alltrace.recipes.questions.diagnose.ranking import ranked
 
         given = {p.rank: p.table for p in parts if p.table.facts is not None}
@@ -123,6 +125,7 @@ class Diagnose(Recipe):
         )
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
+        found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
         rows = [_row(r, all_ranks) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]
         return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(_limits(all_ranks)))
 
