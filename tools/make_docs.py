@@ -51,6 +51,11 @@ What every reader writes, every run stores, every recipe reads and every query s
 
 SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`, `start_ns` and `end_ns`.
 """
+_SHARED = """## Of all ranks
+
+`members` and `steps` are made when a question first aligns the ranks, and empty before; `gpu_log` is made of
+[GPU logs](logs.md#gpu-logs). SQL has them beside the others.
+"""
 
 _RECIPES = f"""# Recipes
 
@@ -115,10 +120,13 @@ def rendered() -> dict[Path, str]:
 
 def tables_page() -> str:
     """The page of the canonical tables."""
+    from alltrace.run.overlay import SHARED_TABLES
     from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
     pages = [_TABLES, "## Events\n", *(_table(TABLES[t]) for t in EVENT_TABLES)]
-    return "\n".join([*pages, "## Dictionaries\n", *(_table(TABLES[t]) for t in DICTIONARIES)]).rstrip("\n") + "\n"
+    pages += ["## Dictionaries\n", *(_table(TABLES[t]) for t in DICTIONARIES)]
+    pages += [_SHARED, *(_table(t) for t in SHARED_TABLES.values())]
+    return "\n".join(pages).rstrip("\n") + "\n"
 
 
 def _table(table: Table) -> str:

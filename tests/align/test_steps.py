@@ -22,12 +22,21 @@ def found(folder, layout, **values):
 
 @pytest.mark.parametrize(
     ("layout", "named"),
-    [("tensor-data", "step"), ("pipeline", "step"), ("experts", "step"), ("pipeline", "none"), ("sharded", "none")],
+    [
+        ("tensor-data", "step"),
+        ("pipeline", "step"),
+        ("experts", "step"),
+        ("pipeline", "optimizer"),
+        ("sharded", "optimizer"),
+        ("pipeline", "nothing"),
+        ("sharded", "nothing"),
+    ],
 )
 def test_every_rank_has_the_steps_that_were_simulated_and_their_kinds(tmp_path, layout, named):
     extra = {"expert_parallel": 4} if layout == "experts" else {}
-    rows, truth = found(tmp_path, layout, step_names=named, **extra)
-    assert {r["source"] for r in rows} == {"range" if named == "step" else "kernels"}
+    names = {"step": {"step_names": "step"}, "optimizer": {"step_names": "none"}, "nothing": {"nvtx": False}}[named]
+    rows, truth = found(tmp_path, layout, **names, **extra)
+    assert {r["source"] for r in rows} == {"kernels" if named == "nothing" else "range"}
     for rank in range(8):
         own = [r for r in rows if r["rank"] == rank]
         assert [r["step"] for r in own] == list(range(STEPS))
@@ -98,3 +107,90 @@ def test_work_and_a_call_without_correlation_do_not_belong_together(tmp_path):
     }
     steps = find_steps(make_run(tmp_path, {0: rows}))[0].to_pylist()
     assert [(s["device_start"], s["device_end"]) for s in steps] == [(1100, 1150), (2200, 2250), (None, None)]
+
+
+def _range(start, end, name, thread=0, depth=0):
+    return {"start": start, "end": end, "name": name, "thread": thread, "depth": depth}
+
+
+def _found(folder, ranges, **rows):
+    found = find_steps(make_run(folder, {0: {"ranges": ranges, **rows}}))[0].to_pylist()
+    return [(s["step"], s["start"], s["end"]) for s in found]
+
+
+def _epochs(optimizers=True):
+    """Two iterations of a benchmark with four steps each, of which each has three micro-batches and ends with an optimizer."""
+    rows = []
+    for n in range(2):
+        rows.append(_range(10_000 * n, 10_000 * n + 9_900, f"iteration {n}"))
+        for step in range(4):
+            begin = 10_000 * n + 2_400 * step + 10
+            rows.append(_range(begin, begin + 2_300, "train_step", depth=1))
+            rows += [_range(begin + 700 * m + 1, begin + 700 * m + 600, "batch", depth=2) for m in range(3)]
+            if optimizers:
+                rows.append(_range(begin + 2_110, begin + 2_200, "Optimizer.step#SGD.step", depth=2))
+    return rows
+
+
+def test_the_step_is_what_holds_one_work_of_an_optimizer(tmp_path):
+    wanted = [
+        (4 * n + step, begin, begin + 2_300) for n in range(2) for step in range(4) for begin in [10_000 * n + 2_400 * step + 10]
+    ]
+    assert _found(tmp_path / "with", _epochs()) == wanted
+    # nothing tells: the outermost
+    assert _found(tmp_path / "without", _epochs(optimizers=False)) == [(0, 0, 9_900), (1, 10_000, 19_900)]
+
+
+def test_nested_ranges_of_one_name_are_one_step(tmp_path):
+    ranges = [_range(100 * n + d, 100 * n + 90 - d, "step", depth=d) for n in range(4) for d in range(3)]
+    assert _found(tmp_path, ranges) == [(n, 100 * n, 100 * n + 90) for n in range(4)]
+
+
+def test_batches_of_a_thread_that_loads_data_are_no_steps(tmp_path):
+    ranges = [_range(100 * n, 100 * n + 60, f"step {n}") for n in range(4)]
+    ranges += [_range(80 * n, 80 * n + 79, f"batch {n}", thread=1) for n in range(5)]
+    threads = [{"thread": n, "process": 0, "tid": 4001 + n, "name": None} for n in range(2)]
+    api = [{**_launch(100 * n + 10, n), "thread": 0} for n in range(4)]
+    assert _found(tmp_path, ranges, threads=threads, api=api) == [(n, 100 * n, 100 * n + 60) for n in range(4)]
+
+
+@pytest.mark.parametrize("optimizers", [1, 2], ids=["one", "two"])
+def test_optimizers_alone_end_the_steps(tmp_path, optimizers):
+    """With a pause between the first range of the program and its first step, and the loss read behind the optimizer."""
+    ranges = [_range(0, 50, "init")]
+    for n in range(5):
+        at = 1000 + 200 * n
+        ranges += [_range(at, at + 60, "forward"), _range(at + 61, at + 120, "backward")]
+        ranges += [_range(at + 125 + 10 * k, at + 133 + 10 * k, "Optimizer.step#AdamW.step") for k in range(optimizers)]
+        ranges += [_range(at + 150, at + 180, "loss")] if n < 4 else [_range(at + 150, at + 300, "loss")]
+    steps = [(n, 1000 + 200 * n, 1200 + 200 * n) for n in range(5)]
+    assert _found(tmp_path, ranges) == steps
+
+
+def test_of_nested_optimizers_the_outer_one_counts(tmp_path):
+    ranges = []
+    for n in range(4):
+        at = 1000 * n
+        ranges += [_range(at, at + 500, "forward"), _range(at + 600, at + 900, "DeepSpeedZeroOptimizer_Stage3.step")]
+        ranges += [_range(at + 610 + 90 * k, at + 640 + 90 * k, "Optimizer.step#FusedAdam.step", depth=1) for k in range(3)]
+    assert _found(tmp_path, ranges) == [(0, 0, 1000), (1, 1000, 2000), (2, 2000, 3000), (3, 3000, 3900)]
+
+
+def test_validation_is_a_step_where_nothing_trains(tmp_path):
+    ranges = [_range(100 * n, 100 * n + 90, "validation_step") for n in range(4)]
+    assert len(_found(tmp_path / "alone", ranges)) == 4
+    training = [_range(1000 + 10 * n, 1005 + 10 * n, "train_step") for n in range(2)]
+    assert _found(tmp_path / "beside", ranges + training) == [(0, 1000, 1005), (1, 1010, 1015)]
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("ProfilerStep#7", [7]), ("execute_context_0(0)_generation_4(4)", [0]), ("train_step", [])]
+)
+def test_one_range_is_a_step_where_its_name_says_so(tmp_path, name, steps):
+    assert [s[0] for s in _found(tmp_path, [_range(0, 100, name)])] == steps
+
+
+def test_a_graph_that_launches_layers_has_no_steps(tmp_path):
+    """The kernels of ten layers repeat, but one call launches them all."""
+    kernels = [kernel(1000 + 10 * n, 1009 + 10 * n, f"kernel {n % 8}", correlation=1) for n in range(80)]
+    assert _found(tmp_path, [], kernels=kernels, api=[_launch(10, 1)]) == []

@@ -184,18 +184,24 @@ def test_a_run_that_cannot_be_written_is_aligned_in_the_cache(run, tmp_path, mon
     assert aligned(OpenRun(run.path)).members.num_rows == 80
 
 
-def test_one_rank_needs_no_alignment(tmp_path):
-    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10), collective(20, 30)]}})
+def test_one_rank_has_its_steps_and_nothing_to_align(tmp_path):
+    ranges = [{"start": 100 * n, "end": 100 * n + 90, "name": f"step {n}"} for n in range(3)]
+    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10), collective(20, 30)], "ranges": ranges}})
+    manifest = (run.path / "manifest.json").read_bytes()
     alignment = aligned(run)
-    assert alignment.members.num_rows == alignment.steps.num_rows == 0
+    assert alignment.members.num_rows == 0
     assert alignment.notes == ("the run has one rank, so there is nothing to align",)
-    assert not (run.path / "align").exists()
+    assert alignment.steps["step"].to_pylist() == [0, 1, 2]
+    assert run.rank(0).shared("steps").equals(alignment.steps)
+    assert query(OpenRun(run.path), "SELECT count(*) AS n FROM steps").table["n"].to_pylist() == [3]
+    assert (run.path / "manifest.json").read_bytes() == manifest
 
 
-def test_ranks_without_kernels_need_none(tmp_path):
+def test_ranks_without_kernels_have_nothing_to_align(tmp_path):
     run = make_run(tmp_path / "run", {0: {}, 1: {}})
-    assert "UTC stamps" in aligned(run).notes[0]
-    assert not (run.path / "align").exists()
+    alignment = aligned(run)
+    assert "UTC stamps" in alignment.notes[0]
+    assert alignment.members.num_rows == alignment.steps.num_rows == 0
 
 
 def test_ranks_without_collectives_keep_their_clocks_and_it_is_said(tmp_path):

@@ -8,6 +8,7 @@ from tests.making import kernel, make_run
 from alltrace.export.selection import select
 from alltrace.export.tracks import numbers
 from alltrace.trace.errors import UsageError
+from alltrace.trace.spans import Span
 
 STEP = 1_000_000
 RANKS = {
@@ -33,10 +34,16 @@ def starts(selection, rank, table="kernels"):
 
 
 def test_steps_are_a_window_from_first_start_to_last_end(run):
-    chosen = select(run, steps=(1, 2), aligned=run.aligned())
+    chosen = select(run, steps=Span(1, 3), aligned=run.aligned())
     assert chosen.window_ns == (STEP, 2 * STEP + STEP // 2)
     assert chosen.zero_ns == STEP
     assert starts(chosen, 1) == [51 + STEP, 51 + 2 * STEP]
+
+
+def test_a_window_may_have_one_end(run):
+    whole = starts(select(run), 1)
+    assert starts(select(run, window_ns=Span(STEP + 51, None)), 1) == [t for t in whole if t >= STEP + 51]
+    assert starts(select(run, window_ns=Span(None, STEP + 51)), 1) == [t for t in whole if t < STEP + 51]
 
 
 def test_what_is_not_wanted_has_no_rows(run):
@@ -50,8 +57,8 @@ def test_what_is_not_there_is_refused(run):
         select(run, ranks=[7])
     with pytest.raises(UsageError, match="kernels"):
         select(run, only=["kernel"])
-    with pytest.raises(UsageError, match="--steps is 8-9; there are 0 to 3"):
-        select(run, steps=(8, 9), aligned=run.aligned())
+    with pytest.raises(UsageError, match="--steps is 8:10; there are 0 to 3"):
+        select(run, steps=Span(8, 10), aligned=run.aligned())
     with pytest.raises(UsageError, match="not after its start"):
         select(run, window_ns=(5, 5))
 

@@ -30,10 +30,10 @@ class Aligned:
     compute a loss or a wait from, else None.
     """
 
-    def __init__(self, run: Run, notes: Sequence[str] = ()) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         facts = run.overlay.facts if run.overlay else {}
-        self.notes: tuple[str, ...] = (*notes, *facts.get("notes", ()))
+        self.notes: tuple[str, ...] = tuple(facts.get("notes", ()))
         self.steps_notes: tuple[str, ...] = tuple(facts.get("steps_notes", ()))
         self.groups: tuple[Group, ...] = tuple(
             Group(g["number"], g["name"], tuple(g["ranks"]), g["size"], g["found_by"], g["score"]) for g in facts.get("groups", ())
@@ -83,15 +83,11 @@ class Aligned:
 
     @cached_property
     def steps(self) -> pa.Table:
-        """The steps of all ranks (`STEPS`), with aligned times; of a run that needs no alignment they are found anew."""
-        if self.run.overlay is None:
-            from alltrace.align.steps import find_steps
-
-            found = find_steps(self.run)[0]
-        else:
-            if not self.run.overlay.files.has("steps.parquet"):  # they are being looked for
-                return STEPS.arrow_schema().empty_table()
-            found = read_parquet(self.run.overlay.files.path("steps.parquet"), STEPS.column_names, ["kind", "source"])
+        """The steps of all ranks (`STEPS`), with aligned times."""
+        overlay = self.run.overlay
+        if overlay is None or not overlay.files.has("steps.parquet"):
+            return STEPS.arrow_schema().empty_table()
+        found = read_parquet(overlay.files.path("steps.parquet"), STEPS.column_names, ["kind", "source"])
         return self._on_the_clock(found.cast(STEPS.arrow_schema()), STEPS.time_columns())
 
     def residual_ns(self, one: int, other: int) -> int | None:

@@ -1,19 +1,20 @@
 """The training steps of each rank: from ranges that name them, else from what repeats on the device.
 
-A family of ranges names the steps when its names end in a number (`step 12`, `ProfilerStep#12`, `iteration_12`) or when one name of
-the kind repeats (`step`, `train_step`). Among several families the one wins that covers most of the rank's time, outermost first. A
-program without such ranges repeats itself all the same: the shortest period under which the sequence of kernel names of the busiest
-stream agrees with itself gives the steps (autocorrelation, as Greyhound, ATC'25, does for NCCL calls).
+Ranges name steps by a number (`step 12`, `ProfilerStep#12`) or by repetition (`train_step`); `step_names` has the names. Of several
+families those win that hold one work of an optimizer each, then the one that covers most of the rank's time, outermost first. Where
+optimizers alone are named, each of their works ends a step. A program without such ranges repeats itself all the same: the shortest
+period under which the sequence of kernel names of the busiest stream agrees with itself gives the steps (autocorrelation, as in
+Greyhound, ATC'25, for NCCL calls).
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.overlay import STEPS
 from alltrace.run.store import Run, StoredRank
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.trace.arrays import Int64
-
-_WORDS = r"(?:profiler|train(?:ing)?|global|outer|mini)?[ _-]?(?:step|iter(?:ation)?|batch)"
-_NUMBERED = re.compile(rf"^(?P<stem>.*?(?:^|[^a-z]){_WORDS}[ _#:=-]*)(?P<number>\d+)$", re.IGNORECASE)
-_REPEATED = re.compile(rf"^(?:.*[^a-z])?{_WORDS}$", re.IGNORECASE)
-_CHECKPOINT = re.compile(r"checkpoint|save[ _-]?(?:model|state)|state[ _-]?dict", re.IGNORECASE)
-
-_PART = re.compile(r"micro[ _-]?(?:step|iter|batch)", re.IGNORECASE)
-"""What a step is made of, however it is numbered."""
 
 _SLOW = 1.2
 """A step at the beginning that takes this many times the median is a warm-up, if it also stands out of how steps differ."""
@@ -48,6 +41,14 @@ _WHOLE = 0.98
 """The last period is whole from this share of its kernels on."""
 
 _LONGEST_SEQUENCE = 400_000
+_FEWEST = 2
+"""Of fewer ranges nothing tells that they repeat."""
+
+_ONE_EACH = (0.6, 1.5)
+"""A step holds about one work of an optimizer: a part of a step holds fewer, what holds several steps more."""
+
+_CLOSE = 0.1
+"""Works of optimizers closer to each other than this share of the usual longer distance end one step together."""
 
 
 @dataclass
@@ -116,7 +117,7 @@ def rank_steps(rank: StoredRank) -> _Found | None:
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
     ids, codes = coded(ranges.column("name"))
     names = rank.texts(ids).to_pylist()
-    found = _by_ranges(rank.rank, ranges, names, codes) or _by_kernels(rank, work)
+    found = _by_ranges(rank, ranges, names, codes) or _by_kernels(rank, work)
     if found is not None:
         found.device = work.extents(found.starts, found.ends)
         found.copied = work.copied(found.starts, found.ends)
@@ -124,50 +125,119 @@ def rank_steps(rank: StoredRank) -> _Found | None:
     return found
 
 
-def _by_ranges(rank: int, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Found | None:
+def _by_ranges(rank: StoredRank, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Found | None:
     """The steps that `ranges` name, whose names are `names` by `codes`."""
-    families: dict[str, dict[int, int]] = {}
+    families: dict[str, dict[str, dict[int, int]]] = {}
+    alone: set[str] = set()
     for code, name in enumerate(names):
-        if name and _PART.search(name):
-            continue
-        match = _NUMBERED.match(name) if name and len(name) < 200 else None
-        if match and len(match["number"]) < 12:
-            families.setdefault(match["stem"], {})[code] = int(match["number"])
-        elif name and len(name) < 200 and _REPEATED.match(name):
-            families.setdefault(name, {})[code] = -1
+        said = step_name(name) if name else None
+        if said is not None:
+            number = -1 if said.number is None else said.number
+            families.setdefault(said.role, {}).setdefault(said.family, {})[code] = number
+            alone |= {said.family} if said.alone else set()
     if not families:
         return None
     starts, ends = integers(ranges.column("start"), _NONE), integers(ranges.column("end"), _NONE)
     threads, depths = integers(ranges.column("thread"), -1), integers(ranges.column("depth"), 0)
-    best: tuple[tuple[int, int], _Found] | None = None
-    for members in families.values():
-        rows = np.flatnonzero(np.isin(codes, list(members)) & (ends > starts))
-        candidate = _family(rank, rows, members, codes, starts, ends, threads)
-        if candidate is not None:
-            worth = (int((candidate.ends - candidate.starts).sum()), -int(depths[rows].min()))
-            if best is None or worth > best[0]:
-                best = (worth, candidate)
-    return best[1] if best else None
+
+    def candidates(role: str) -> list[_Family]:
+        found = []
+        for family, members in families.get(role, {}).items():
+            rows = _outermost(np.flatnonzero(np.isin(codes, list(members)) & (ends > starts)), starts, ends, threads)
+            if len(rows) >= (1 if family in alone else _FEWEST):
+                numbers = np.array([members[c] for c in codes[rows].tolist()], np.int64)
+                found.append(_Family(starts[rows], ends[rows], numbers, int(threads[rows[0]]), int(depths[rows].min())))
+        return found
+
+    optimizer = _last_works(candidates("optimizer"))
+    steps = _launching(rank, candidates("step"))
+    right = [f for f in steps if optimizer is not None and _ONE_EACH[0] <= f.holding(optimizer) <= _ONE_EACH[1]]
+    if right or steps:
+        return max(right or steps, key=_Family.worth).found(rank.rank)
+    if optimizer is not None and len(optimizer) > _FEWEST:
+        return _Found(rank.rank, "range", *_between(optimizer, starts, ends, codes), None)
+    evaluations = _launching(rank, candidates("evaluation"))
+    return max(evaluations, key=_Family.worth).found(rank.rank) if evaluations else None
 
 
-def _family(
-    rank: int, rows: Int64, members: dict[int, int], codes: Int64, starts: Int64, ends: Int64, threads: Int64
-) -> _Found | None:
-    """The ranges of one family as steps: of the thread that has most of them, without overlap, at least two."""
-    if len(rows) < 2:
-        return None
+@dataclass(frozen=True)
+class _Family:
+    """The ranges of one family on one thread, in order and without overlap: arrays of n; `depth` is the least of them."""
+
+    starts: Int64
+    ends: Int64
+    numbers: Int64
+    thread: int
+    depth: int
+
+    def worth(self) -> tuple[int, int]:
+        """The time that they cover, then how far outside they are."""
+        return int((self.ends - self.starts).sum()), -self.depth
+
+    def holding(self, times: Int64) -> float:
+        """How many of the times, which are in order, lie in a range on average."""
+        return float((np.searchsorted(times, self.ends, "right") - np.searchsorted(times, self.starts, "right")).mean())
+
+    def found(self, rank: int) -> _Found:
+        """They as steps; numbers that are missing or not in order are none."""
+        own = None if (self.numbers < 0).any() or (np.diff(self.numbers) <= 0).any() else self.numbers
+        return _Found(rank, "range", self.starts, self.ends, own)
+
+
+def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64:
+    """Of the ranges in `rows` those on the thread that has most of them, in order, each after the end of those before."""
+    if not len(rows):
+        return rows
     ids, counts = np.unique(threads[rows], return_counts=True)
     rows = rows[threads[rows] == ids[counts.argmax()]]
-    rows = rows[np.argsort(starts[rows], kind="stable")]
+    rows = rows[np.lexsort((-ends[rows], starts[rows]))]
     reached = np.maximum.accumulate(ends[rows])
-    rows = rows[np.concatenate(([True], starts[rows][1:] >= reached[:-1]))]
-    if len(rows) < 2:
-        return None
-    numbers = np.array([members[c] for c in codes[rows].tolist()], np.int64)
-    own: Int64 | None = numbers
-    if (numbers < 0).any() or (np.diff(numbers) <= 0).any():
-        own = None
-    return _Found(rank, "range", starts[rows], ends[rows], own)
+    return rows[np.concatenate(([True], starts[rows][1:] >= reached[:-1]))]
+
+
+def _last_works(optimizers: Sequence[_Family]) -> Int64 | None:
+    """When the optimizers' work of each step is done; None where it is not known.
+
+    Of nested optimizers, such as DeepSpeed's over PyTorch's, the one that works least often has the steps.
+    """
+    best: tuple[int, int, Int64] | None = None
+    for family in optimizers:
+        gaps = family.starts[1:] - family.ends[:-1]
+        apart = np.append(gaps >= _CLOSE * np.quantile(gaps, 0.9), True)
+        ends = family.ends[apart]
+        if best is None or (len(ends), -family.worth()[0]) < best[:2]:
+            best = (len(ends), -family.worth()[0], ends)
+    return None if best is None else best[2]
+
+
+def _between(done: Int64, starts: Int64, ends: Int64, codes: Int64) -> tuple[Int64, Int64]:
+    """Starts and ends of the steps whose optimizers are `done` at these times.
+
+    A step begins with the program's first range whose name each of the first two steps has as often, such as the loading of data;
+    what comes behind an optimizer, such as reading the loss, belongs to its step. Without such a range the first step is left out.
+    """
+    size = int(codes.max()) + 1
+    first, second = starts < done[0], (starts >= done[0]) & (starts < done[1])
+    counts = np.bincount(codes[first], minlength=size)
+    same = (counts == np.bincount(codes[second], minlength=size))[codes] & first
+    if not same.any():
+        return done[:-1], done[1:]
+    name = codes[np.flatnonzero(same)[starts[same].argmin()]]
+    begins = np.sort(starts[codes == name])
+    at = np.concatenate(([0], np.searchsorted(begins, done[:-1])))
+    found = begins[np.minimum(at, len(begins) - 1)]
+    begin = np.where(found < done, found, np.concatenate(([done[0]], done[:-1])))
+    # nothing begins behind the last one: it goes on as long as the others do behind their optimizers
+    last = min(int(done[-1] + np.median(begin[1:] - done[:-1])), max(int(ends.max()), int(done[-1])))
+    return begin, np.append(begin[1:], last)
+
+
+def _launching(rank: StoredRank, families: list[_Family]) -> list[_Family]:
+    """Those whose thread calls CUDA, where there are any: a thread that loads data has ranges for batches too."""
+    if len({f.thread for f in families}) < 2:
+        return families
+    calling = set(rank.file_table("api", ("thread",)).column("thread").unique().to_pylist())
+    return [f for f in families if f.thread in calling] or families
 
 
 def _by_kernels(rank: StoredRank, work: _DeviceWork) -> _Found | None:
@@ -186,7 +256,9 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> _Found | None:
     boundaries, whole_end = periods
     keys = work.keys("kernels", kernels.column("correlation"))
     launches = work.launch_of(keys[rows[boundaries]], integers(kernels.column("start"), _NONE)[rows[boundaries]])
-    launches = np.maximum.accumulate(launches)
+    launches = np.unique(np.maximum.accumulate(launches))
+    if len(launches) < len(boundaries):  # a graph launches several periods, so they are no steps of the program
+        return None
     ends = launches[1:]
     if whole_end:  # nothing is launched after it, so it lasts as long as its work
         ends = np.append(ends, max(int(integers(kernels.column("end"), _NONE)[rows].max()), int(launches[-1]) + 1))
@@ -299,7 +371,7 @@ class _DeviceWork:
 
 def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64, ends: Int64) -> NDArray[np.bool_]:
     result = np.zeros(len(starts), bool)
-    wanted = [code for code, name in enumerate(names) if name and _CHECKPOINT.search(name)]
+    wanted = [code for code, name in enumerate(names) if name and len(name) <= LONGEST_NAME and CHECKPOINT.search(name)]
     if not wanted:
         return result
     at = integers(ranges.column("start"), _NONE)[np.isin(codes, wanted)]

@@ -25,7 +25,7 @@ from alltrace.run.checksums import FILES, checksums
 from alltrace.run.clock import ClockMap
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
-from alltrace.run.overlay import ALIGN, FACTS, STEPS, Overlay, collectives_file, find_overlay, signature
+from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Names, Run
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
@@ -52,7 +52,7 @@ _SHARED_ROWS = 1 << 15
 def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None] | None = None) -> Aligned:
     """The alignment of `run`: the one that is kept, or a new one.
 
-    A run of one rank, or one without anything to align by, gets an alignment without members that says so; nothing is written.
+    A run of one rank, or one without anything to align by, gets an alignment with its steps alone, which says so.
 
     Args:
         run: The run.
@@ -66,10 +66,6 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         kept: Aligned = run.alignment
         return kept
     plain = Run(run.path)
-    reason = _nothing_to_do(plain)
-    if reason is not None:
-        run.alignment = made = Aligned(run, (reason,))
-        return made
     found = next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
     if found is None:
         found = run.path / ALIGN if os.access(run.path, os.W_OK) else own_folder(default_folder()) / _name(plain)
@@ -100,8 +96,9 @@ def _apply(run: Run, overlay: Overlay) -> None:
             write_manifest(run.path, overlay.over(run.manifest))
 
 
-def _nothing_to_do(run: Run) -> str | None:
-    if len(run.ranks) < 2 and not (run.ranks and run.manifest.logs):
+def _nothing_to_match(run: Run) -> str | None:
+    """Why no rank's operations are compared with another's; None where they are."""
+    if len(run.ranks) < 2 and not (run.ranks and any(log.kind == "nccl" for log in run.manifest.logs)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
         return "no rank has kernels, NVTX ranges or MPI calls, so clocks are taken at their UTC stamps"
@@ -156,6 +153,22 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
 
 def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
     """Write the tables of the alignment into `draft`; returns its facts."""
+    reason = _nothing_to_match(run)
+    if reason is None:
+        alignment = _matched(run, draft, jobs, progress)
+    else:
+        alignment = Alignment(signature(run.manifest), groups=(), clocks=(), stamp_errors_ns={}, unmatched={}, notes=(reason,))
+        _write(MEMBERS.arrow_schema().empty_table(), draft / "members.parquet")
+    # steps may be found by collectives, so they see the run as aligned as it is by now
+    write_json(draft / FACTS, {**plain(alignment), FILES: checksums(draft, FACTS)})
+    steps, more = _steps(Run(run.path, align=draft), jobs)
+    _write(steps, draft / "steps.parquet", _SHARED_ROWS)
+    facts: dict[str, Any] = plain(replace(alignment, steps_notes=tuple(more)))
+    return facts
+
+
+def _matched(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> Alignment:
+    """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`."""
     from alltrace.align.clocks import place_ranks, solve
     from alltrace.align.matching import match
     from alltrace.align.members import evidence_of, meet
@@ -193,7 +206,7 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
     _write(matching.members.take(by_rank), draft / "members.parquet", _SHARED_ROWS)
     if not matching.members.num_rows:
         solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,))
-    alignment = Alignment(
+    return Alignment(
         signature=signature(run.manifest),
         groups=joined.groups or tuple(matching.groups),
         clocks=solution.clocks,
@@ -207,12 +220,6 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
         matching_score=matching.score,
         matching_reason=matching.reason,
     )
-    # steps may be found by collectives, so they see the run as aligned as it is by now
-    write_json(draft / FACTS, {**plain(alignment), FILES: checksums(draft, FACTS)})
-    steps, more = _steps(Run(run.path, align=draft), jobs)
-    _write(steps, draft / "steps.parquet", _SHARED_ROWS)
-    facts: dict[str, Any] = plain(replace(alignment, steps_notes=tuple(more)))
-    return facts
 
 
 def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tuple[Joined, Names]:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.trace.errors import UsageError
+from alltrace.trace.spans import rank_spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 FIRST_LOCAL = "first-local"
 NAME = "{job}_rank{rank}_on_{host}"
-_SPAN = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
 _FIELD = re.compile(r"%q\{([^}]*)\}|\{([^{}]*)\}|%(.?)")
 _ILLEGAL = re.compile(r"[\x00-\x1f\x7f/]")
 
@@ -105,14 +105,8 @@ def parse_selection(ranks: str | None, per_node: int | None, cutoff: int | None)
         return Selection(None, False, per_node, cutoff)
     if ranks == FIRST_LOCAL:
         return Selection(None, True, per_node, cutoff)
-    spans = []
-    for part in ranks.split(","):
-        found = _SPAN.fullmatch(part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if last < first:
-            raise UsageError(f"--ranks is {ranks!r}; expected numbers and spans such as 0-7,64, or {FIRST_LOCAL}, or all")
-        spans.append((first, last))
-    return Selection(tuple(spans), False, per_node, cutoff)
+    spans = rank_spans(ranks, f", or {FIRST_LOCAL}, or all")
+    return Selection(tuple((s.first or 0, (s.end or 1) - 1) for s in spans), False, per_node, cutoff)
 
 
 def expand(

@@ -8,10 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from alltrace.cli.command import Parser, add_import_options, add_rank_option, open_from, parse_ranks
+from alltrace.cli.command import Parser, add_import_options, add_rank_option, open_from
 from alltrace.cli.output_folder import Folder
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
+from alltrace.trace.spans import parse_ranks
 
 if TYPE_CHECKING:
     import argparse

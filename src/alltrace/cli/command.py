@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -11,6 +10,7 @@ from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.engine import add_engine_options, start_engine
 from alltrace.cli.progress import watching
 from alltrace.trace.errors import StrictError, UsageError
+from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from alltrace.cli.registry import Verb
     from alltrace.trace.kernel_rules import KernelRules
 
-_MOST_RANKS = 1 << 20
 FORMATS = ("table", "json", "csv", "md", "parquet")
 
 
@@ -106,12 +105,17 @@ def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False
 
 def add_rank_option(parser: argparse._ActionsContainer) -> None:
     """Which ranks are asked."""
-    parser.add_argument("--ranks", metavar="LIST", help="ask these ranks only, such as 0-7,64")
+    parser.add_argument("--ranks", metavar="LIST", help=f"ask these ranks only, {RANKS_WORDS}")
+
+
+def add_steps_option(parser: argparse._ActionsContainer, what: str) -> None:
+    """Which steps, `what` says of them; for `parse_steps`."""
+    parser.add_argument("--steps", metavar="STEPS", help=f"{what}: {STEPS_WORDS}")
 
 
 def add_step_options(parser: argparse._ActionsContainer) -> None:
     """Which steps are asked."""
-    parser.add_argument("--steps", metavar="STEPS", help="count these steps only: 10:50 for 10 to 49, 10:, :50, or one number")
+    add_steps_option(parser, "count these steps only")
     parser.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
 
 
@@ -150,21 +154,3 @@ def open_named(run: str) -> OpenRun:
     parser = argparse.ArgumentParser()
     add_run_argument(parser)
     return open_from(parser.parse_args([run]))
-
-
-def parse_ranks(text: str | None) -> list[int] | None:
-    """`0-7,64` as numbers; None for None.
-
-    Raises:
-        UsageError: The text is no list of ranks.
-    """
-    if text is None:
-        return None
-    ranks: set[int] = set()
-    for part in text.split(","):
-        found = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if last < first or last - first >= _MOST_RANKS:
-            raise UsageError(f"--ranks is {text!r}; expected numbers and spans such as 0-7,64")
-        ranks.update(range(first, last + 1))
-    return sorted(ranks)

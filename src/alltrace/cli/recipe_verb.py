@@ -13,11 +13,11 @@ from alltrace.cli.command import (
     add_run_argument,
     add_step_options,
     open_from,
-    parse_ranks,
 )
 from alltrace.cli.output_folder import Folder, is_folder
 from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
 from alltrace.trace.errors import EXIT_DONE, UsageError
+from alltrace.trace.spans import parse_ranks
 
 if TYPE_CHECKING:
     import argparse

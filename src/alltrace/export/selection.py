@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from alltrace.align.aligned import Aligned
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
+    from alltrace.trace.spans import Span
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ def select(
     *,
     ranks: Sequence[int] | None = None,
     only: Collection[str] | None = None,
-    window_ns: tuple[int, int] | None = None,
-    steps: tuple[int, int] | None = None,
+    window_ns: Span | None = None,
+    steps: Span | None = None,
     aligned: Aligned | None = None,
 ) -> Selection:
     """A selection of a run.
@@ -108,7 +109,7 @@ def select(
         ranks: The ranks wanted; None for all.
         only: The event tables wanted; None for all.
         window_ns: Start and end, relative to the first event of the run.
-        steps: First and last step wanted; the window goes from the first start of one on any rank to the last end, that of the work
+        steps: The steps wanted; the window goes from the first start of one on any rank to the last end, that of the work
             launched in it among them.
         aligned: The alignment, for `steps`.
 
@@ -122,7 +123,10 @@ def select(
             raise UsageError.unknown("table for --only", name, EVENT_TABLES)
     wanted = run.ranks if ranks is None else tuple(r for r in run.ranks if r.rank in set(ranks))
     zero = run.span_ns[0]
-    window = None if window_ns is None else (zero + window_ns[0], zero + window_ns[1])
+    window = None
+    if window_ns is not None:
+        first, end = window_ns
+        window = zero + (first or 0), run.span_ns[1] + 1 if end is None else zero + end
     if steps is not None and aligned is not None:
         window = _of_steps(aligned, steps, [r.rank for r in wanted])
     if window is not None and window[1] <= window[0]:
@@ -130,20 +134,16 @@ def select(
     return Selection(run, wanted, frozenset(EVENT_TABLES if only is None else only), window)
 
 
-def _of_steps(aligned: Aligned, steps: tuple[int, int], ranks: Sequence[int]) -> tuple[int, int]:
+def _of_steps(aligned: Aligned, steps: Span, ranks: Sequence[int]) -> tuple[int, int]:
     import pyarrow as pa
 
     table = aligned.steps
     numbers = table.column("step")
-    found = table.filter(
-        pc.and_(
-            pc.is_in(table.column("rank"), pa.array(ranks, pa.int32())),
-            pc.and_(pc.greater_equal(numbers, steps[0]), pc.less_equal(numbers, steps[1])),
-        )
-    )
+    mine = pc.is_in(table.column("rank"), pa.array(ranks, pa.int32()))
+    found = table.filter(pc.and_(mine, pa.array(steps.holds(numbers.to_numpy()))))
     if not found.num_rows:
         known = pc.min_max(numbers).as_py()
         there = "no steps were found in the run" if known["min"] is None else f"there are {known['min']} to {known['max']}"
-        raise UsageError(f"--steps is {steps[0]}-{steps[1]}; {there}")
+        raise UsageError(f"--steps is {steps}; {there}")
     lasts = [pc.max(found.column(c)).as_py() for c in ("end", "device_end")]
     return pc.min(found.column("start")).as_py(), max(e for e in lasts if e is not None)

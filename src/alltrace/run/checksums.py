@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from alltrace.run.manifest import Rank
 
+LOGS = "logs"
+LOGS_RECORD = "logs.json"
 FILES = "files"
 """In a record: the checksum of each file by its path relative to the record's folder."""
 
@@ -91,7 +93,7 @@ class CheckedFiles:
 
 
 class RankFiles:
-    """The files of each rank of an opened run; a rank's record is read once.
+    """The files of each rank of an opened run, and those of its logs; each record is read once.
 
     Args:
         run: The run directory.
@@ -110,6 +112,19 @@ class RankFiles:
         if record.folder not in self._folders:
             self._folders[record.folder] = recorded(self._run / record.folder, RANK_RECORD)
         return self._folders[record.folder]
+
+    def logs(self) -> CheckedFiles | None:
+        """What is kept of the job's logs; None where there are no logs.
+
+        Raises:
+            DamageError: Their record is damaged.
+        """
+        if LOGS not in self._folders:
+            found = log_files(self._run)
+            if found is None:
+                return None
+            self._folders[LOGS] = found
+        return self._folders[LOGS]
 
 
 def append_checksum(path: Path) -> None:
@@ -166,6 +181,15 @@ def recorded(folder: Path, record: str) -> CheckedFiles:
         raise
     except InputError as error:
         raise DamageError(path, found="it is missing", advice=REPAIR) from error
+
+
+def log_files(run: Path) -> CheckedFiles | None:
+    """The files that are kept of the job's logs; None where there are no logs.
+
+    Raises:
+        DamageError: Their record is damaged.
+    """
+    return recorded(run / LOGS, LOGS_RECORD) if (run / LOGS).is_dir() else None
 
 
 def files_of(record: Mapping[str, Any], path: Path) -> dict[str, str]:

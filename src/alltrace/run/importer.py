@@ -103,6 +103,8 @@ def import_reports(
     watcher: Watcher | None = None,
     nccl_logs: Sequence[str] = (),
     training_logs: Sequence[str] = (),
+    gpu_logs: Sequence[str] = (),
+    gpu_log_offset_ns: int | None = None,
     known: Mapping[str, Content] | None = None,
 ) -> Manifest:
     """Make the run directory `output` from the reports that `inputs` name, or bring it up to date.
@@ -118,6 +120,8 @@ def import_reports(
         watcher: Is told of progress.
         nccl_logs: Logs of NCCL of the same job, to join with the reports: files, folders and patterns.
         training_logs: Its training logs, likewise.
+        gpu_logs: Logs of its GPUs, likewise.
+        gpu_log_offset_ns: How far local times of these are ahead of UTC, ns; None where it is not told.
         known: What reports hold, by path, where it was found out already.
 
     Returns:
@@ -146,7 +150,7 @@ def import_reports(
                 _clear(output)
                 remove_damaged_folders(output)
                 imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, scratch)
-                return _with_logs(output, imported, nccl_logs, training_logs, jobs)
+                return _with_logs(output, imported, (nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns), jobs)
         except OSError as error:
             raise _write_error(output, error) from error
 
@@ -203,13 +207,13 @@ def _processes_worth(rows: int) -> int:
     return min(default_jobs(), 1 + rows // _ROWS_WORTH_A_PROCESS)
 
 
-def _with_logs(output: Path, manifest: Manifest, nccl: Sequence[str], training: Sequence[str], jobs: int | None) -> Manifest:
+def _with_logs(output: Path, manifest: Manifest, given: tuple[Any, ...], jobs: int | None) -> Manifest:
     """The facts with the logs of the job, which are read once it is known who is which rank."""
-    if not nccl and not training and not (output / "logs").exists():
+    if not any(given) and not (output / "logs").exists():
         return manifest
-    from alltrace.run.run_logs import import_logs
+    from alltrace.run.run_logs import JobLogs, import_logs
 
-    logs, notes = import_logs(output, manifest, nccl, training, jobs)
+    logs, notes = import_logs(output, manifest, JobLogs(*given), jobs)
     whole = manifest._replace(logs=logs, notes=(*manifest.notes, *notes))
     write_manifest(output, whole)
     return whole

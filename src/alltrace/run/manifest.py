@@ -120,10 +120,10 @@ class LogRecord(NamedTuple):
 
     Attributes:
         path: The log, as given.
-        kind: `nccl` or `training`.
+        kind: `nccl`, `training` or `gpu`.
         size_bytes: Its size.
         content_hash: XXH3-128 of its bytes, in hex.
-        records: Calls of NCCL, or steps.
+        records: Calls of NCCL, steps, or samples of the run's GPUs.
     """
 
     path: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.trace.errors import InputError, UsageError, path_text
+from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -298,18 +298,3 @@ def _communicators(members: list[Member]) -> list[str]:
     if alone:
         notes.append(f"{alone} ends of communicators could not be put together across processes: the log has no commId for them")
     return notes
-
-
-def parse_steps(text: str | None) -> tuple[int, int] | None:
-    """`45:50` as the first and the last step, both included; `45` is one step; None for None.
-
-    Raises:
-        UsageError: It is no span.
-    """
-    if text is None:
-        return None
-    first, colon, last = text.partition(":")
-    whole = all(t.isascii() and t.isdigit() and len(t) < 19 for t in ((first, last) if colon else (first,)))
-    if not whole or (colon and int(last) < int(first)):
-        raise UsageError(f"--steps is {text!r}; expected a first and a last step such as 45:50")
-    return int(first), int(last if colon else first)

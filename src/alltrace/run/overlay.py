@@ -9,7 +9,8 @@ import json
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alltrace.run.checksums import CheckedFiles, files_of
+from alltrace.run.checksums import CheckedFiles, RankFiles, files_of
+from alltrace.run.gpu_logs import FILE, GPU_LOG
 from alltrace.run.json_files import read_json
 from alltrace.run.manifest import Clock, LogMatch, Manifest
 from alltrace.trace.errors import AlltraceError
@@ -55,13 +56,13 @@ STEPS = Table(
     None,
 )
 
-SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS)}
-"""The tables of an alignment that hold all ranks in one file."""
+SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG)}
+"""The tables that hold all ranks in one file: those of an alignment, and the samples of GPU logs."""
 
-ALIGNED_TABLES = ("collectives", *SHARED_TABLES)
+ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
 """All tables that come from the alignment."""
 
-_VERSION = 2
+_VERSION = 3
 
 
 class Overlay(NamedTuple):
@@ -102,6 +103,24 @@ class Overlay(NamedTuple):
         return self.files.path(collectives_file(rank))
 
 
+def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path | None:
+    """The file of one of `SHARED_TABLES`, checked; None where there is none.
+
+    Args:
+        files: Those of the run.
+        overlay: Its alignment, if there is one.
+        table: The name of the table.
+
+    Raises:
+        DamageError: It is not as it was written.
+    """
+    if table == GPU_LOG.name:
+        held, name = files.logs(), FILE
+    else:
+        held, name = overlay.files if overlay is not None else None, f"{table}.parquet"
+    return held.path(name) if held is not None and held.has(name) else None
+
+
 def collectives_file(rank: int) -> str:
     """The file of one rank's `collectives`, relative to the alignment's folder."""
     return f"collectives/rank={rank}.parquet"
@@ -117,8 +136,9 @@ def signature(manifest: Manifest) -> str:
         for r in manifest.ranks
     ]
     made_from = [_VERSION, __version__, manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
-    if manifest.logs:
-        made_from.append([(log.kind, log.content_hash) for log in manifest.logs])
+    logs = [(log.kind, log.content_hash) for log in manifest.logs if log.kind != "gpu"]
+    if logs:
+        made_from.append(logs)
     return blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
 
 

@@ -41,7 +41,7 @@ class RankTables(Protocol):
         ...
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
+        """The rank's rows of `gpu_log`, or of the alignment's `members` or `steps`, as a `pyarrow.Table`; None where none are."""
         ...
 
     def texts(self, ids: pa.Array) -> pa.Array:

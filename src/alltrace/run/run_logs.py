@@ -1,11 +1,12 @@
-"""The logs of a run's job, kept beside its ranks: NCCL's calls of each rank, and the steps that the program printed.
+"""The logs of a run's job, kept beside its ranks: NCCL's calls, the steps that the program printed, and samples of the GPUs.
 
     logs/calls/rank=7.parquet   the calls of a rank in the order of its log (`CALLS`)
     logs/steps.parquet          the steps of the job (`PRINTED_STEPS`)
     logs/ranks.json             how the log of each rank was found
     logs/logs.json              the checksums of these files
+    logs/gpu_log.parquet        samples of each rank's GPU (`alltrace.run.gpu_logs`)
 
-What they are joined to is found by `alltrace.align`; nothing of that is decided here.
+What calls and steps are joined to is found by `alltrace.align`; nothing of that is decided here.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alltrace.run.checksums import FILES, CheckedFiles, checksums, recorded
+from alltrace.run.checksums import FILES, LOGS, LOGS_RECORD, checksums, log_files
+from alltrace.run.gpu_logs import import_gpu_logs
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.log_files import read_files
 from alltrace.run.manifest import LogRecord, Manifest, Rank
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
     from alltrace.run.nccl_logs import NcclLogs
 
-LOGS = "logs"
 CALLS = (
     "communicator", "shared", "group_rank", "group_size", "op", "op_count", "count", "datatype", "bytes", "root", "peer", "tid",
     "time_ns",
@@ -41,22 +42,39 @@ CALLS = (
 PRINTED_STEPS = ("step", "time_ns", "step_time_s")
 
 _RANKS = "ranks.json"
-RECORD = "logs.json"
 _RANKS_AT_ONCE = 128
 _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
 _FROM_CALL = 4
 
 
-def import_logs(
-    output: Path, manifest: Manifest, nccl: Sequence[str], training: Sequence[str], jobs: int | None
-) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
+class JobLogs(NamedTuple):
+    """The logs of a job: files, folders and patterns.
+
+    Attributes:
+        nccl: Logs of NCCL.
+        training: Training logs.
+        gpu: GPU logs.
+        gpu_offset_ns: How far local times of these are ahead of UTC; None where it is not told.
+    """
+
+    nccl: Sequence[str] = ()
+    training: Sequence[str] = ()
+    gpu: Sequence[str] = ()
+    gpu_offset_ns: int | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """All of them."""
+        return [*self.nccl, *self.training, *self.gpu]
+
+
+def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | None) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
     """Read the logs of a job and keep in the run at `output` what can be joined with it; what was kept before is replaced.
 
     Args:
         output: The run directory.
         manifest: Its facts: the ranks that calls are given to.
-        nccl: Logs of NCCL: files, folders, patterns.
-        training: Training logs, likewise.
+        logs: The logs.
         jobs: The most processes.
 
     Returns:
@@ -64,22 +82,27 @@ def import_logs(
 
     Raises:
         InputError: A log cannot be read, or has nothing of its kind in it.
+        UsageError: The local times of a GPU log could be of several zones.
     """
     place, draft = output / LOGS, output / "ranks" / f".{LOGS}"
     shutil.rmtree(draft, ignore_errors=True)
     records: list[LogRecord] = []
     notes: list[str] = []
-    if nccl or training:
+    if logs.given:
         (draft / "calls").mkdir(parents=True)
-        if nccl:
-            found, more = _import_nccl(draft, manifest, expand(nccl), jobs, records)
+        if logs.nccl:
+            found, more = _import_nccl(draft, manifest, expand(logs.nccl), jobs, records)
             write_json(draft / _RANKS, {str(r): how for r, how in found.items()})
             notes += more
-        if training:
-            notes += _import_training(draft, expand(training), jobs, records)
+        if logs.training:
+            notes += _import_training(draft, expand(logs.training), jobs, records)
+        if logs.gpu:
+            taken, more = import_gpu_logs(draft, manifest, expand(logs.gpu), logs.gpu_offset_ns, jobs)
+            records += [_record(path, "gpu", samples) for path, samples in taken]
+            notes += more
     shutil.rmtree(place, ignore_errors=True)
     if records:
-        write_json(draft / RECORD, {FILES: checksums(draft, RECORD)})
+        write_json(draft / LOGS_RECORD, {FILES: checksums(draft, LOGS_RECORD)})
         draft.rename(place)
     return tuple(records), tuple(notes)
 
@@ -100,15 +123,6 @@ def printed_steps(run: Path) -> Any:
     """The steps that the program printed (`PRINTED_STEPS`) as a `pyarrow.Table`; None where there is no training log."""
     path = _checked(run, "steps.parquet")
     return read_parquet(path, list(PRINTED_STEPS)) if path is not None else None
-
-
-def log_files(run: Path) -> CheckedFiles | None:
-    """The files that are kept of the job's logs; None where there are no logs.
-
-    Raises:
-        DamageError: Their record is damaged.
-    """
-    return recorded(run / LOGS, RECORD) if (run / LOGS).is_dir() else None
 
 
 def _checked(run: Path, name: str) -> Path | None:

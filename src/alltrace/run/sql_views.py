@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from alltrace.run.clock import clock_map
-from alltrace.run.overlay import SHARED_TABLES, collectives_file
+from alltrace.run.overlay import SHARED_TABLES, collectives_file, shared_file
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES, Column, Table
 
@@ -170,12 +170,12 @@ def _empty_sql(view: str, columns: Sequence[Column], *, ids: bool = False) -> st
 
 
 def _shared_sql(run: Run, table: Table, *, read: bool) -> str:
-    """The view of a table of the alignment that holds all ranks in one file."""
+    """The view of a table that holds all ranks in one file."""
     columns = [c for c in table.columns if c.name != "rank"]
-    if not read or run.overlay is None or not run.overlay.files.has(f"{table.name}.parquet"):
+    file = shared_file(run.files, run.overlay, table.name) if read else None
+    if file is None:
         return _empty_sql(f'"{table.name}"', columns)
-    run.overlay.files.path(f"{table.name}.parquet")
-    path = _path_literal(f"{plain_folder(run.overlay.folder)}/{table.name}.parquet")
+    path = _path_literal(f"{plain_folder(file.parent)}/{file.name}")
     selected = ", ".join(f'CAST({_expression(c, 0, ids=True)} AS {_SQL_TYPES[c.type]}) AS "{c.name}"' for c in columns)
     return (
         f'CREATE VIEW "{table.name}" AS SELECT t.rank AS rank, c.host AS host, {selected} '

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from alltrace.run.checksums import CheckedFiles, RankFiles
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
-from alltrace.run.overlay import SHARED_TABLES, Overlay, find_overlay, unaligned
+from alltrace.run.overlay import SHARED_TABLES, Overlay, find_overlay, shared_file, unaligned
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
@@ -276,14 +276,15 @@ class StoredRank:
         return self._files.of(self.record).path(f"{table}.parquet")
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `members` or `steps` of the alignment, as a `pyarrow.Table`; None without an alignment."""
-        if self._overlay is None:
+        """The rank's rows of `gpu_log`, or of the alignment's `members` or `steps`, as a `pyarrow.Table`; None where none are."""
+        path = shared_file(self._files, self._overlay, table)
+        if path is None:
             return None
         from alltrace.run.parquet import read_rows
 
         declared = SHARED_TABLES[table]
         names, enums = _wanted(declared, None)
-        found = read_rows(self._overlay.files.path(f"{table}.parquet"), names, ("rank", self.rank), enums)
+        found = read_rows(path, names, ("rank", self.rank), enums)
         return self._aligned(found, declared.time_columns())
 
     def texts(self, ids: pa.Array) -> pa.Array:

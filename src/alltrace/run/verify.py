@@ -5,12 +5,10 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from alltrace.run.checksums import CheckedFiles, checked_content, recorded
+from alltrace.run.checksums import LOGS, LOGS_RECORD, CheckedFiles, checked_content, recorded
 from alltrace.run.json_files import read_json
 from alltrace.run.manifest import MANIFEST, RANK_RECORD, RANKS, read_manifest
 from alltrace.run.overlay import ALIGN, FACTS
-from alltrace.run.run_logs import LOGS
-from alltrace.run.run_logs import RECORD as LOGS_RECORD
 from alltrace.trace.errors import DamageError
 
 if TYPE_CHECKING:

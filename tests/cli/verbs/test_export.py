@@ -47,7 +47,7 @@ def test_ranks_tables_and_a_window(alltrace, run, tmp_path):
         (["paraver", "-o", "a.txt"], "ends in .prv"),
         (["perfetto", "-o", "a.json"], "writes no JSON"),
         (["chrome", "-o", "a", "--window", "5"], "--window is '5'"),
-        (["chrome", "-o", "a", "--window", "5:5"], "not after its start"),
+        (["chrome", "-o", "a", "--window", "5:5"], "expected a start and a later end"),
         (["chrome", "-o", "a", "--window", "1:2", "--steps", "1"], "both given"),
         (["chrome", "-o", "a", "--steps", "1-2"], "no steps were found"),
         (["chrome", "-o", "a", "--steps", "x"], "--steps is 'x'"),

@@ -18,7 +18,7 @@ from alltrace.readers.nccl_log.read import Wanted, read_log
 from alltrace.readers.nccl_log.stamps import Stamp
 from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
 from alltrace.recipes.logs.nccl import NcclOptions
-from alltrace.run.nccl_logs import expand, parse_steps, read_nccl_logs
+from alltrace.run.nccl_logs import expand, read_nccl_logs
 from alltrace.trace.errors import InputError, UsageError
 
 CALL = (
@@ -160,13 +160,6 @@ def test_numbers_that_are_too_long_end_nothing(tmp_path, digits):
     for view in NCCL_VIEWS:
         if view not in NEEDS_CALLS:
             import_module(NCCL_VIEWS[view]).answer(logs, NcclOptions())
-
-
-def test_steps_are_plain_numbers():
-    assert (parse_steps("45:50"), parse_steps("45"), parse_steps(None)) == ((45, 50), (45, 45), None)
-    for text in ("²", "9" * 5000, "1:²", "5:4", ":", "", "-1"):
-        with pytest.raises(UsageError, match="expected a first and a last step"):
-            parse_steps(text)
 
 
 def test_a_split_by_a_color_of_ten_digits(tmp_path):

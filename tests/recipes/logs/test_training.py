@@ -7,6 +7,7 @@ import pytest
 
 from alltrace.readers.training_log.read import read_training
 from alltrace.recipes.logs.training import answer, change_points, slow_steps, trend
+from alltrace.trace.spans import Span
 
 
 def log(tmp_path, times, name="a.log"):
@@ -19,7 +20,7 @@ def log(tmp_path, times, name="a.log"):
 
 def test_mean_over_a_range_of_steps(tmp_path):
     run = log(tmp_path, [100.0] * 45 + [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] + [50.0] * 9)
-    row = answer([run], "summary", (45, 50)).table.to_pylist()[0]
+    row = answer([run], "summary", Span(45, 51)).table.to_pylist()[0]
     assert (row["metric"], row["steps"], row["mean"], row["median"], row["min"], row["max"]) == (
         "step_time_s",
         6,

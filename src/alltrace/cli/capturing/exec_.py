@@ -17,8 +17,8 @@ from alltrace.capture.selection import NAME, parse_selection
 from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.capturing.heaviest import checked_top, heaviest
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, UsageError, printable
+from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, parse_steps
 
-_STEPS = re.compile(r"([0-9]{1,12}):([0-9]{1,12})")
 _RANGE = re.compile(r"cuda|nvtx:.+", re.DOTALL)
 
 
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Who is profiled, what is recorded, and where it goes; the program follows a lone `--`."""
     parser.usage = f"{parser.prog} [options] -- PROGRAM [ARGUMENT ...]"
     who = parser.add_argument_group("which ranks")
-    who.add_argument("--ranks", metavar="LIST", help="such as 0-7,64, or first-local, or all; default: all, and 0 for ncu")
+    who.add_argument("--ranks", metavar="LIST", help=f"{RANKS_WORDS}, or first-local, or all; default: all, and 0 for ncu")
     who.add_argument("--per-node", type=positive, metavar="N", help="at most N ranks of each node")
     who.add_argument("--cutoff", type=positive, metavar="N", help="only ranks below N")
     where = parser.add_argument_group("where to")
@@ -88,8 +88,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     when.add_argument(
         "--steps",
         type=_steps,
-        metavar="FIRST:END",
-        help="record steps FIRST to END-1 of alltrace.instrument.steps",
+        metavar="STEPS",
+        help=f"record these steps of alltrace.instrument.steps, both ends given: {STEPS_WORDS}",
     )
     when.add_argument(
         "--steps-by",
@@ -272,10 +272,10 @@ def _seconds(text: str) -> float:
 
 
 def _steps(text: str) -> tuple[int, int]:
-    found = _STEPS.fullmatch(text)
-    if found is None or int(found[2]) <= int(found[1]):
+    span = parse_steps(text)
+    if span is None or span.first is None or span.end is None:
         _wrong(text, "the first step and the one after the last, such as 70:75")
-    return int(found[1]), int(found[2])
+    return span.first, span.end
 
 
 def _range(text: str) -> str:

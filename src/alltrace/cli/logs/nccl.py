@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import positive
-from alltrace.cli.command import add_rank_option, parse_ranks
+from alltrace.cli.command import add_rank_option, add_steps_option
 from alltrace.trace.errors import EXIT_DONE, UsageError
+from alltrace.trace.spans import parse_ranks, parse_steps
 
 if TYPE_CHECKING:
     import argparse
@@ -23,9 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     group = parser.add_argument_group("the question")
     group.add_argument("--view", choices=tuple(NCCL_VIEWS), default="ops", help="default: ops")
-    group.add_argument(
-        "--steps", metavar="A:B", help="only calls of these training steps, both included; the log must have the steps' lines"
-    )
+    add_steps_option(group, "only calls of these training steps, whose lines the log must have")
     group.add_argument("--edges", metavar="LIST", help="sizes at which the histogram's classes part, such as 64K,1M,16M")
     group.add_argument(
         "--preset",
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
     from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.recipes.logs.nccl_histogram import parse_edges
-    from alltrace.run.nccl_logs import expand, log_folder, parse_steps, read_nccl_logs
+    from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
 
     ranks = parse_ranks(args.ranks)
     wanted = None if ranks is None else frozenset(ranks)

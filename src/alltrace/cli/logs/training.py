@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from alltrace.cli.command import add_steps_option
 from alltrace.trace.errors import EXIT_DONE, InputError, UsageError
+from alltrace.trace.spans import parse_steps
 
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--view", choices=("summary", "steps"), default="summary", help="each metric over the steps, or each step; default: summary"
     )
-    group.add_argument("--steps", metavar="A:B", help="only these steps, both included")
+    add_steps_option(group, "only these steps")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.readers.training_log.read import read_training
     from alltrace.recipes.logs.training import answer
     from alltrace.run.log_files import read_files
-    from alltrace.run.nccl_logs import expand, parse_steps
+    from alltrace.run.nccl_logs import expand
 
     span = parse_steps(args.steps)
     logs = read_files(read_training, expand(args.files))
@@ -38,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
             found=f"no step's line in {sum(log.lines for log in logs)} lines",
             expected="the log of Megatron-LM, NeMo, TorchTitan, DeepSpeed, Lightning or Hugging Face",
         )
-    if span is not None and not any(span[0] <= s <= span[1] for s in steps):
-        raise UsageError(f"--steps is {span[0]}:{span[1]}; the logs have steps {min(steps)} to {max(steps)}")
+    if span is not None and not any(map(span.holds, steps)):
+        raise UsageError(f"--steps is {span}; the logs have steps {min(steps)} to {max(steps)}")
     facts = {"ranks": 0, "hosts": 0, "devices": 0, "span_ns": 0}
     write_answer("logs training", answer(logs, args.view, span), facts, args)
     return EXIT_DONE

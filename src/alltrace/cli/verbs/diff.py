@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_answer_options, add_import_options, add_rank_option, open_from, parse_ranks
+from alltrace.cli.command import add_answer_options, add_import_options, add_rank_option, add_step_options, open_from
 from alltrace.trace.errors import EXIT_DONE, UsageError
+from alltrace.trace.spans import parse_ranks
 
 if TYPE_CHECKING:
     import argparse
@@ -24,8 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_import_options(parser)
     group = parser.add_argument_group("the question")
     add_rank_option(group)
-    group.add_argument("--steps", metavar="STEPS", help="count these steps of both runs only: 10:50 for 10 to 49")
-    group.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
+    add_step_options(group)
     group.add_argument("--what", metavar="THINGS", help=f"only these, such as kernel,step; of {', '.join(WHAT)}")
     group.add_argument(
         "--alpha", type=float, default=ALPHA, help=f"a difference is not chance where p_value is below this; default: {ALPHA}"

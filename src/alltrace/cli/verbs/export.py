@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_import_options, add_rank_option, open_from, parse_ranks
+from alltrace.cli.command import add_import_options, add_rank_option, add_steps_option, open_from
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
+from alltrace.trace.spans import WINDOW_WORDS, parse_ranks, parse_steps, parse_window
 
 if TYPE_CHECKING:
     import argparse
@@ -40,8 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which = parser.add_argument_group("what of the run")
     add_rank_option(which)
     which.add_argument("--only", metavar="TABLES", help="these tables only, such as kernels,copies")
-    which.add_argument("--steps", metavar="FIRST-LAST", help="from the start of one step to the end of another, such as 3-5")
-    which.add_argument("--window", metavar="START:END", help="what starts in this time, in ns from the first event of the run")
+    add_steps_option(which, "from the start of the first of these steps to the end of the last")
+    which.add_argument("--window", metavar="WINDOW", help=f"what starts in this time: {WINDOW_WORDS}")
     prv = parser.add_argument_group("paraver")
     prv.add_argument(
         "--ids", choices=("extrae", "nsys2prv"), default="extrae", help="whose numbers of event types are used; default: extrae"
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"export {args.what} needs -o PATH")
     if args.what == "perfetto" and args.output.name.endswith(".json"):
         raise UsageError(f"-o is {args.output}; perfetto writes no JSON, expected a name such as out.pftrace")
-    ranks, steps, window = parse_ranks(args.ranks), _pair("--steps", args.steps, "-"), _pair("--window", args.window, ":")
+    ranks, steps, window = parse_ranks(args.ranks), parse_steps(args.steps), parse_window(args.window)
     if steps and window:
         raise UsageError("--steps and --window were both given; expected one of them")
     if args.max_mb is not None and not 0 < args.max_mb < float("inf"):
@@ -147,12 +147,3 @@ def _check(args: argparse.Namespace) -> int:
         print(f"{name}: {report.records:,} records, {said}")  # noqa: T201
         faults += report.count
     return EXIT_BREACH if faults else EXIT_DONE
-
-
-def _pair(option: str, text: str | None, between: str) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    found = re.fullmatch(rf"\s*([0-9]{{1,18}})(?:{between}([0-9]{{1,18}}))?\s*", text)
-    if found is None or (found[2] is None and between == ":"):
-        raise UsageError(f"{option} is {text!r}; expected two numbers such as 3{between}5")
-    return int(found[1]), int(found[2] or found[1])

@@ -38,6 +38,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="what the training of the same job printed, for its steps",
     )
+    parser.add_argument(
+        "--gpu-log",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="logs of the GPUs' clocks, power and temperature while the job ran, of nvidia-smi or DCGM",
+    )
+    parser.add_argument(
+        "--gpu-log-utc-offset",
+        metavar="OFFSET",
+        help="how far local times of these logs are ahead of UTC, such as +01:00; default: FILE.utc-offset, else found out",
+    )
     add_import_options(parser)
 
 
@@ -50,10 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
     rules = rules_from(args)
     start_engine(args)
-    if args.nccl_log or args.training_log:
-        from alltrace.run.nccl_logs import expand
-
-        expand([*args.nccl_log, *args.training_log])  # what is not there is told before hours of import, not after
+    offset = _checked_logs(args)
     with watching() as watcher:
         manifest = import_reports(
             args.reports,
@@ -66,9 +76,11 @@ def run(args: argparse.Namespace) -> int:
             watcher=watcher,
             nccl_logs=args.nccl_log,
             training_logs=args.training_log,
+            gpu_logs=args.gpu_log,
+            gpu_log_offset_ns=offset,
         )
     notes = manifest.notes
-    if manifest.logs:
+    if any(log.kind != "gpu" for log in manifest.logs):
         from alltrace.align.store import aligned
         from alltrace.run.store import Run
 
@@ -81,6 +93,19 @@ def run(args: argparse.Namespace) -> int:
     for note in notes:
         print(f"note: {printable(note)}", file=out)
     return EXIT_DONE
+
+
+def _checked_logs(args: argparse.Namespace) -> int | None:
+    """How far local times of GPU logs are ahead of UTC; what is wrong with logs is told before hours of import, not after."""
+    if args.gpu_log_utc_offset is not None and not args.gpu_log:
+        raise UsageError("--gpu-log-utc-offset is for --gpu-log, which was not given")
+    if not (args.nccl_log or args.training_log or args.gpu_log):
+        return None
+    from alltrace.run.gpu_logs import parse_utc_offset
+    from alltrace.run.nccl_logs import expand
+
+    expand([*args.nccl_log, *args.training_log, *args.gpu_log])
+    return None if args.gpu_log_utc_offset is None else parse_utc_offset(args.gpu_log_utc_offset)
 
 
 def _tables(text: str | None) -> list[str] | None:

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_rank_option, add_run_argument, add_step_options, open_from, parse_ranks
+from alltrace.cli.command import add_rank_option, add_run_argument, add_step_options, open_from
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
+from alltrace.trace.spans import parse_ranks
 
 if TYPE_CHECKING:
     import argparse

@@ -6,11 +6,11 @@ A row counts for the step in which it starts: rows of the host for the step whos
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import DICTIONARIES, TABLES
+from alltrace.trace.spans import Span, parse_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +24,6 @@ DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
 )
 """Tables whose rows count by the extent of a step's work on the device; those of all others count by its extent on the host."""
-
-_STEPS = re.compile(r"(?P<first>\d{0,18})(?P<colon>:?)(?P<end>\d{0,18})")
 
 
 class Selection(NamedTuple):
@@ -47,8 +45,8 @@ class Selection(NamedTuple):
 
     def __str__(self) -> str:
         """As the command line spells it."""
-        first, end = ("" if v is None else str(v) for v in (self.first, self.end))
-        steps = [f"--steps {first}:{end}"] if first or end else []
+        span = Span(self.first, self.end)
+        steps = [] if span == Span() else [f"--steps {span}"]
         return " ".join([*steps, *(["--skip-warmup"] if self.skip_warmup else [])])
 
 
@@ -56,22 +54,13 @@ def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
     """The selection that `--steps` and `--skip-warmup` name.
 
     Args:
-        steps: `10:50` for steps 10 to 49, `10` for one, `10:` and `:50` with an open end; None for all.
+        steps: As `alltrace.trace.spans` reads it, such as `10:50` for steps 10 to 49; None for all.
         skip_warmup: Whether warm-up steps are left out.
 
     Raises:
         UsageError: The text names no steps.
     """
-    if steps is None:
-        return Selection(skip_warmup=skip_warmup)
-    found = _STEPS.fullmatch(steps.strip())
-    first, end = (int(found[g]) if found and found[g] else None for g in ("first", "end"))
-    if found and not found["colon"] and first is not None and end is None:
-        end = first + 1
-    empty = first is not None and end is not None and end <= first
-    if not found or (first is None and end is None) or empty:
-        raise UsageError(f"--steps is {steps!r}; expected steps such as 10:50 (10 to 49), 10:, :50 or one number")
-    return Selection(first, end, skip_warmup)
+    return Selection(*(parse_steps(steps) or ()), skip_warmup=skip_warmup)
 
 
 class RankWindow(NamedTuple):
@@ -138,11 +127,7 @@ def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
     if not len(known):
         raise UsageError(f"{selection} needs steps, but none were found in the run; ask without it")
     warm = np.array([k == "warm-up" for k in steps.column("kind").to_pylist()], bool)
-    chosen = mine & ~(warm & selection.skip_warmup)
-    if selection.first is not None:
-        chosen &= columns["step"] >= selection.first
-    if selection.end is not None:
-        chosen &= columns["step"] < selection.end
+    chosen = mine & ~(warm & selection.skip_warmup) & Span(selection.first, selection.end).holds(columns["step"])
     if not chosen.any():
         left = " besides warm-up" if selection.skip_warmup else ""
         raise UsageError(f"{selection} names no step{left}; the run has steps {known.min()} to {known.max()}")
@@ -241,7 +226,7 @@ class WindowedRank:
         return found.select(wanted).filter(pa.array(self._rows(found, ["time"], device=True)))
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of the alignment's `members` or `steps` of the chosen steps; `row` counts among the rows of `table`."""
+        """The rank's rows of `members`, `steps` or `gpu_log` of the chosen steps; `row` counts among the rows of `table`."""
         import numpy as np
         import pyarrow as pa
 
@@ -251,6 +236,8 @@ class WindowedRank:
 
         if table == "steps":
             return found.filter(pa.array(np.isin(found.column("step").to_numpy(), self._window.steps)))
+        if table == "gpu_log":
+            return found.filter(pa.array(self._rows(found, ["time"], device=True)))
         row = self.collective_rows()[found.column("row").to_numpy()]
         found = found.filter(pa.array(row >= 0))
         return found.set_column(found.column_names.index("row"), "row", pa.array(row[row >= 0], pa.int64()))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from alltrace.run.nccl_logs import NcclLogs
+    from alltrace.trace.spans import Span
 
 FROM_CALL = 4
 _SIZES = np.array([size for _name, size in DATATYPES] + [0], np.int64)
@@ -25,13 +26,13 @@ class NcclOptions:
     """What a view may be asked.
 
     Attributes:
-        steps: First and last step, both included; None for everything.
+        steps: The steps; None for everything.
         edges: Upper edges in bytes of the histogram's classes, or None for those of `preset`.
         preset: Name of a list of edges.
         ranks: The ranks wanted, or None for all.
     """
 
-    steps: tuple[int, int] | None = None
+    steps: Span | None = None
     edges: tuple[int, ...] | None = None
     preset: str = "powers"
     ranks: frozenset[int] | None = None
@@ -144,13 +145,13 @@ class StepFinder:
 
     Args:
         logs: The logs.
-        span: First and last step wanted, or None for all.
+        span: The steps wanted, or None for all.
 
     Raises:
         UsageError: A span is given and no log has a step's line, or none of the span.
     """
 
-    def __init__(self, logs: NcclLogs, span: tuple[int, int] | None) -> None:
+    def __init__(self, logs: NcclLogs, span: Span | None) -> None:
         self._span = span
         self._marks: list[dict[int | None, tuple[Any, Any]]] = []
         self._prefix: list[Any] = []
@@ -178,8 +179,8 @@ class StepFinder:
             raise UsageError(
                 "--steps needs a log in which a step's lines (such as `iteration 45/100`) stand between NCCL's; none has one"
             )
-        if span is not None and not any(span[0] <= step <= span[1] for step in found):
-            raise UsageError(f"--steps is {span[0]}:{span[1]}; the logs have steps {min(found)} to {max(found)}")
+        if span is not None and not any(map(span.holds, found)):
+            raise UsageError(f"--steps is {span}; the logs have steps {min(found)} to {max(found)}")
 
     def steps(self, log: int, batch: Any) -> Any:
         """The step of each call of a batch, -1 behind the last step's line."""
@@ -200,7 +201,7 @@ class StepFinder:
         if self._span is None:
             return np.ones(len(batch), bool)
         steps = self.steps(log, batch)
-        return (steps >= self._span[0]) & (steps <= self._span[1])
+        return (steps >= 0) & self._span.holds(steps)
 
 
 def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:

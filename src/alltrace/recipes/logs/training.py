@@ -16,6 +16,8 @@ from alltrace.trace.number_text import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from alltrace.trace.spans import Span
+
 VIEWS = ("summary", "steps")
 UNITS = {
     "step_time_s": "s",
@@ -67,16 +69,16 @@ STEPS = (
 CHART = Chart("lines", "step", ("step_time_s",), "run", title="Time of each step")
 
 
-def answer(logs: Sequence[Any], view: str, span: tuple[int, int] | None = None) -> Answer:
+def answer(logs: Sequence[Any], view: str, span: Span | None = None) -> Answer:
     """The answer to a view of logs that `alltrace.readers.training_log.read.read_training` read.
 
     Args:
         logs: The logs.
         view: One of `VIEWS`.
-        span: First and last step, both included; None for all.
+        span: The steps; None for all.
     """
     names = _names(logs)
-    chosen = [[s for s in log.steps if span is None or span[0] <= s[0] <= span[1]] for log in logs]
+    chosen = [[s for s in log.steps if span is None or span.holds(s[0])] for log in logs]
     breaks, slow = [], []
     for name, steps in zip(names, chosen, strict=True):
         timed = [(s[0], s[1]["step_time_s"]) for s in steps if s[1].get("step_time_s", 0) > 0]

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Part, Recipe
 from alltrace.trace.errors import path_text
+from alltrace.trace.number_text import counted
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.run.manifest import Manifest
 
 
 class Info(Recipe):
@@ -83,7 +85,14 @@ class Info(Recipe):
         )
         told = ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence", "component")
         clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
-        return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(_warnings(manifest)), {"clocks": clocks})
+        return Answer(pa.Table.from_pylist(rows, schema), columns, (*_warnings(manifest), *_logs(manifest)), {"clocks": clocks})
+
+
+def _logs(manifest: Manifest) -> list[str]:
+    """Which GPU logs were joined with the reports."""
+    found = [log for log in manifest.logs if log.kind == "gpu"]
+    samples = counted(sum(log.records for log in found), "sample")
+    return [f"{counted(len(found), 'GPU log')} joined: {samples} of clocks, power and temperature in `gpu_log`"] if found else []
 
 
 def _warnings(manifest: Any) -> list[str]:

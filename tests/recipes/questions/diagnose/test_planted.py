@@ -78,10 +78,16 @@ def test_the_first_finding_names_the_fault_its_culprits_and_its_loss(tmp_path, l
         ("graphs", "graphs hide kernels"),
     ],
 )
-def test_faults_of_the_capture_come_first_and_cost_nothing(tmp_path, fault, where):
+def test_faults_of_the_capture_cost_nothing_and_come_behind_graver_findings(tmp_path, fault, where):
     answer, truth = diagnose(tmp_path, "tensor-data", fault)
-    first = answer.to_pylist()[0]
-    assert (first["kind"], first["where"], first["lost_ns"]) == ("capture-fault", where, 0)
+    rows = answer.to_pylist()
+    at = next(n for n, row in enumerate(rows) if row["where"] == where)
+    first = rows[at]
+    assert (first["kind"], first["lost_ns"]) == ("capture-fault", 0)
+    severity = ["high", "medium", "low"].index
+    assert all(severity(row["severity"]) <= severity(first["severity"]) for row in rows[:at])
+    same = [row["lost_ns"] for row in rows if row["severity"] == first["severity"]]
+    assert same == sorted(same, reverse=True)
     assert first["ranks"] == list(truth.faults[0]["ranks"])
 
 

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
-from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, Finding, severity_of
+from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
+from alltrace.recipes.questions.diagnose.kernel_work import LAUNCH
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RankTables, RunFacts
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.recipes.questions.diagnose.finding import Finding
+    from alltrace.recipes.questions.diagnose.ranking import Ranked
 
 DETECTORS = (
     "alltrace.recipes.questions.diagnose.compute",
     "alltrace.recipes.questions.diagnose.communication",
     "alltrace.recipes.questions.diagnose.host",
     "alltrace.recipes.questions.diagnose.copies",
+    "alltrace.recipes.questions.diagnose.absent_ranks",
+    "alltrace.recipes.questions.diagnose.opportunities",
 )
 """The modules that look for what costs time."""
 
@@ -34,25 +39,34 @@ class Diagnose(Recipe):
     Each rank's time in its steps is divided by what its device waits for: its own compute, the host that is late (and what it does
     meanwhile), communication, copies. What differs between ranks names culprits; time that a rank waits for a later one belongs to
     that rank. Warm-up and checkpoint steps are left out. `lost_ns` is the wall time that the job would get back, of which
-    `evidence` says in `basis` whether a replay or a ceiling tells it. `capture-fault` rows come first.
+    `evidence` says in `basis` whether a replay or a ceiling tells it. Losses are exclusive: what a larger one takes of the time of
+    a class is not lost again, so they sum to the judged time at most. Rows come by severity, then by loss. Opportunities come last:
+    no fault, but kernels of other formats, shapes or sizes would be faster, by `opportunity_share` at most.
     """
 
     name = "diagnose"
     aligned = True
     tables: ClassVar = {
-        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation", "process"),
+        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation", "process", *LAUNCH),
         "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation", "process"),
         "graphs": ("start", "end", "device", "stream", "correlation", "process"),
         "api": ("start", "end", "process", "thread", "name", "correlation"),
-        "ranges": ("start", "end", "name"),
-        "osrt": ("start", "end", "name"),
+        "ranges": ("start", "end", "name", "thread"),
+        "osrt": ("start", "end", "name", "thread"),
+        "frames": ("start", "end", "name", "thread"),
+        "overheads": ("start", "end", "name", "thread"),
     }
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("kind", None, "kind of the finding"),
         AnswerColumn("severity", None, f"high from {HIGH_SHARE:.0%} of the time, medium from {MEDIUM_SHARE:.0%}, else low"),
-        AnswerColumn("lost_ns", "ns", "aligned wall time that the job would get back over the judged steps"),
+        AnswerColumn("lost_ns", "ns", "aligned wall time that the job would get back over the judged steps; null if not known"),
         AnswerColumn("lost_ns_per_step", "ns", "the same per judged step; null without steps"),
-        AnswerColumn("lost_share", None, "lost_ns of the judged time, 0 to 1"),
+        AnswerColumn("lost_share", None, "lost_ns of the judged time, 0 to 1; all rows together at most 1"),
+        AnswerColumn("loss_note", None, "why the loss is null, or what it leaves out; else null"),
+        AnswerColumn("classes", None, "the classes of time that the loss is made of"),
+        AnswerColumn(
+            "opportunity_share", None, "of an opportunity the most of the judged time that a change can give back, 0 to 1"
+        ),
         AnswerColumn("ranks", None, "the culprits"),
         AnswerColumn("hosts", None, "hosts all of whose ranks are culprits"),
         AnswerColumn("where", None, "the kernel, range, communicator or call"),
@@ -70,25 +84,33 @@ class Diagnose(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's facts and its graph; nothing without device work."""
+        from alltrace.recipes.analysis.gpu_state import gpu_state
         from alltrace.recipes.analysis.run_replay import graph_of
         from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
         from alltrace.recipes.questions.diagnose.rank_facts import gather
 
-        found = gather(rank, rank.shared("steps"))
+        steps = rank.shared("steps")
+        found = gather(rank, steps)
         if found is None:
             return Contribution()
         facts, host = found
+        # what the host does before its first step, or before the first device work of a run without steps, is not judged
+        begin = int(facts.regions[0, 0])
+        if steps is not None and not facts.whole_run:
+            begin = min(steps.column("start").to_pylist())
         graph = graph_of(rank)
-        return Contribution(facts, graph, host_time(graph, host))
+        return Contribution(facts, graph, host_time(graph, host, begin), gpu_state(rank, facts.regions))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The findings of all detectors, ranked."""
         import pyarrow as pa
 
-        from alltrace.recipes.analysis.run_replay import replay_of
+        from alltrace.recipes.analysis.run_replay import peers_in, replay_of
         from alltrace.recipes.questions.diagnose import capture
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+        from alltrace.recipes.questions.diagnose.gpu_evidence import with_gpu_evidence
+        from alltrace.recipes.questions.diagnose.ranking import ranked
 
         given = {p.rank: p.table for p in parts if p.table.facts is not None}
         if not given:
@@ -98,10 +120,13 @@ class Diagnose(Recipe):
                 ("nothing ran on a device for any time, so nothing could be judged",) if parts else (),
             )
         hosts = {r.rank: r.host for r in run.ranks}
-        all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run))
+        all_ranks = AllRankFacts(
+            given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run), lambda replay: peers_in(replay, run)
+        )
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
-        found += late.find(all_ranks, _ranked(found, all_ranks))
-        rows = [_row(f, all_ranks) for f in [*capture.find(all_ranks, run), *_ranked(found, all_ranks)]]
+        found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
+        found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
+        rows = [_row(r, all_ranks) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]
         return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(_limits(all_ranks)))
 
     def _schema(self) -> Any:
@@ -111,42 +136,39 @@ class Diagnose(Recipe):
             "lost_ns": pa.int64(),
             "lost_ns_per_step": pa.int64(),
             "lost_share": pa.float64(),
+            "opportunity_share": pa.float64(),
+            "classes": pa.list_(pa.string()),
             "ranks": pa.list_(pa.int32()),
             "hosts": pa.list_(pa.string()),
             "evidence": pa.struct([("basis", pa.string()), *((name, pa.float64()) for name in EVIDENCE)]),
             "confidence": pa.float64(),
         }
-        shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}}
+        shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}, "opportunity_share": {"decimals": "4"}}
         return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
 
 
-def _ranked(found: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
-    """What costs enough to be told, the largest loss first; of equal ones the surer."""
-    least = LEAST_SHARE * all_ranks.span_ns
-    return sorted(
-        (f for f in found if f.told or f.lost_ns >= max(least, 1)), key=lambda f: (-f.lost_ns, -f.confidence, f.kind, f.ranks)
-    )
-
-
-def _row(finding: Finding, all_ranks: AllRankFacts) -> dict[str, Any]:
-    share = finding.lost_ns / all_ranks.span_ns if all_ranks.span_ns else 0.0
+def _row(ranked: Ranked, all_ranks: AllRankFacts) -> dict[str, Any]:
+    finding, lost = ranked.finding, ranked.lost_ns
     return {
         "kind": finding.kind,
-        "severity": severity_of(finding, share),
-        "lost_ns": finding.lost_ns,
-        "lost_ns_per_step": None if all_ranks.whole_run else finding.lost_ns // max(len(all_ranks.steps), 1),
-        "lost_share": share,
+        "severity": ranked.severity,
+        "lost_ns": lost,
+        "lost_ns_per_step": lost // max(len(all_ranks.steps), 1) if lost is not None and not all_ranks.whole_run else None,
+        "lost_share": ranked.share,
+        "loss_note": finding.loss.unknown,
+        "classes": list(finding.loss.classes),
+        "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),
         "hosts": list(finding.hosts),
         "where": finding.where,
-        "evidence": {**finding.evidence, **_error_of(finding, all_ranks), "basis": finding.basis},
+        "evidence": {**finding.evidence, **_error_of(finding, all_ranks), "basis": finding.loss.basis},
         "advice": finding.advice,
         "confidence": finding.confidence,
     }
 
 
 def _error_of(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:
-    return {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.basis == "replay" else {}
+    return {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
 
 
 def _limits(all_ranks: AllRankFacts) -> list[str]:

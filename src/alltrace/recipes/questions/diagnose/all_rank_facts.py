@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import RESIDUALS_FOR_A_FACT
+from alltrace.recipes.questions.diagnose.finding import Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
-from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, Gain, RecoveredTime
+from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, RecoveredTime
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.intervals import merge, overlap_ns
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
     from alltrace.recipes.questions.diagnose.recovered_time import Altered
     from alltrace.replay.join import Replay
+    from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
 
     Float = NDArray[np.float64]
@@ -34,6 +36,9 @@ CULPRIT_SHARE = 0.5
 
 _WORTH_A_REPLAY = 0.002
 """Below this share of the judged time a ceiling is all that is asked."""
+
+_ALIKE = 0.8
+"""Where every rank loses this share of the ceiling by itself, the ceiling holds whoever waits for whom."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class AllRankFacts:
         alignment: The run's alignment (`alltrace.align.aligned.Aligned`).
         texts: The texts of ids of names.
         join: The graph of the run, from those of its ranks.
+        peers: What the peers of a graph take.
     """
 
     def __init__(
@@ -91,6 +97,7 @@ class AllRankFacts:
         alignment: Any,
         texts: Callable[[Any], Any],
         join: Callable[[Sequence[RankGraph]], Replay],
+        peers: Callable[[Replay], Peers],
     ) -> None:
         self._given = dict(sorted(given.items()))
         facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
@@ -103,7 +110,7 @@ class AllRankFacts:
         self.hosts = dict(hosts)
         self.alignment = alignment
         self.ranks = np.array(list(self.facts), np.int64)
-        self._texts, self._join = texts, join
+        self._texts, self._join, self._peers = texts, join, peers
         known = np.concatenate([f.steps for f in self.facts.values()] or [np.empty(0, np.int64)])
         steps, counts = np.unique(known, return_counts=True)
         self.steps = steps[counts >= max((len(self.facts) - len(self.stepless)) / 2, 1)]
@@ -138,34 +145,80 @@ class AllRankFacts:
         return found
 
     @cached_property
-    def span_ns(self) -> int:
-        """The judged time: of each judged step the median over ranks of its length, summed."""
+    def lengths(self) -> Float:
+        """(steps): the length of each judged step, the median over ranks, ns."""
         lengths = self.times.sum(axis=2)
-        return int(np.nansum(np.nanmedian(lengths, axis=0))) if lengths.size else 0
+        found: Float = np.nanmedian(lengths, axis=0) if lengths.size else np.zeros(len(self.steps))
+        return found
 
-    def gain(self, lost: Float, change: Callable[[RecoveredTime], Altered | None] | None = None) -> Gain:
-        """What the job gets back if each rank loses `lost` (ranks, steps) less.
+    @cached_property
+    def span_ns(self) -> int:
+        """The judged time: the lengths of the judged steps, summed."""
+        return int(self.lengths.sum())
+
+    def loss(
+        self,
+        classes: Sequence[str],
+        lost: Float,
+        change: Callable[[RecoveredTime], Altered | None] | None = None,
+        ceiling_ns: int | None = None,
+        shared: Sequence[str] = (),
+    ) -> Loss:
+        """What the job gets back without a cause.
 
         Args:
-            lost: What is lost, ns. Its ceiling is, of each step, the longest own time now less then.
-            change: The weights of the replay without it, or another order; None where a replay cannot tell.
+            classes: The `CLASSES` of time that the loss is made of: what bounds it.
+            lost: What each rank loses in each step, (ranks, steps), ns; ranks and steps without a loss have 0.
+            change: The weights of the replay without the cause, or another order; None where a replay cannot tell.
+            ceiling_ns: The ceiling of the loss; None for, of each step, the longest own time now less that without `lost`.
+            shared: Other classes that the loss can be made of as far as no other finding claims them: a host that is delayed at one
+                place is late at others.
         """
-        if not lost.size:
-            return Gain(0)
-        return self.recovered(int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()), change)
+        rows, every = np.asarray((lost > 0).any(axis=1)), tuple(dict.fromkeys((*classes, *shared)))
+        own, bound = self.bound_ns(classes, rows), self.bound_ns(every, rows)
+        if ceiling_ns is None:
+            ceiling_ns = int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()) if lost.size else 0
+        if self.doubt is not None:
+            # what each rank loses by itself is lost whoever waits for whom
+            alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
+            return Loss(ceiling_ns, "ceiling", every, own, bound, None if alone >= _ALIKE * ceiling_ns else self.doubt)
+        if change is not None and ceiling_ns >= _WORTH_A_REPLAY * self.span_ns and self.recovery is not None:
+            changed = change(self.recovery)
+            if changed is not None:
+                return Loss(self.recovery.saved_ns(changed), "replay", every, own, bound)
+        return Loss(ceiling_ns, "ceiling", every, own, bound)
 
-    def gain_of_waiting(self, lost: Float, change: Callable[[RecoveredTime], Altered | None] | None = None) -> Gain:
-        """What the job gets back if what all wait for takes `lost` (ranks, steps) less: the ceiling is of each step its median."""
+    def bound_ns(self, classes: Sequence[str], rows: NDArray[np.bool_]) -> int:
+        """The most that the job can get back of the time of some classes on some ranks.
+
+        Of each step no more than these ranks have of the classes, together, as one may wait for the other; and no more than what
+        the step takes beyond the rank with most time of its own outside of them.
+
+        Args:
+            classes: Some of `CLASSES`.
+            rows: The ranks, bool array in the order of `ranks`.
+        """
+        if not self.times.size:
+            return 0
+        held = np.zeros((len(self.ranks), len(self.steps)))
+        for name in classes:
+            held += self.of(name) * rows[:, None]
+        waited = self.of("communication") * rows[:, None] if "communication" in classes else 0.0
+        rest = (self.own - (held - waited)).max(axis=0)
+        return int(np.clip(np.minimum(held.sum(axis=0), self.lengths - rest), 0, None).sum())
+
+    def waiting_ns(self, lost: Float) -> int:
+        """The ceiling of what all wait for: of each step the median of `lost` (ranks, steps) over the ranks that lose any, ns."""
         there = np.where(lost > 0, lost, np.nan)
         rows = ~np.isnan(there).all(axis=0)
-        return self.recovered(int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0, change)
+        return int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0
 
-    def recovered(self, ceiling_ns: int, change: Callable[[RecoveredTime], Altered | None] | None = None) -> Gain:
-        """What a replay gives back, or the ceiling where none can tell or it is too little to be told."""
-        if change is None or ceiling_ns < _WORTH_A_REPLAY * self.span_ns or self.recovery is None:
-            return Gain(ceiling_ns)
-        changed = change(self.recovery)
-        return Gain(ceiling_ns) if changed is None else Gain(self.recovery.saved_ns(changed), "replay")
+    @cached_property
+    def doubt(self) -> str | None:
+        """Why it is not known who waits for whom, so that losses cannot be computed; None where it is."""
+        if len(self.ranks) > 1 and self.clocks_unknown:
+            return "the clocks of some ranks that meet are not known, so it is not known who waits for whom"
+        return None
 
     @cached_property
     def _recovery(self) -> RecoveredTime | None:
@@ -173,7 +226,7 @@ class AllRankFacts:
         if not ready:
             return None
         replay = self._join([g.graph for g in self._given.values()])
-        return RecoveredTime(replay, self._given, self.alignment.members, None if self.whole_run else self.steps)
+        return RecoveredTime(replay, self._given, self.alignment.members, None if self.whole_run else self.steps, self._peers)
 
     @property
     def recovery(self) -> RecoveredTime | None:

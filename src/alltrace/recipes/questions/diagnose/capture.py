@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,8 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 def _fault(
     all_ranks: AllRankFacts, ranks: Sequence[int], where: str, advice: str, evidence: dict[str, float], severity: str = "medium"
 ) -> Finding:
-    return Finding("capture-fault", 0, tuple(ranks), where, advice, evidence, 1.0, all_ranks.hosts_of(ranks), severity=severity)
+    hosts = all_ranks.hosts_of(ranks)
+    return Finding("capture-fault", NO_LOSS, tuple(ranks), where, advice, evidence, 1.0, hosts, severity=severity)
 
 
 def _short(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.recipes.questions.diagnose.absent_ranks import awaited
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.trace.distinct import rows_by
 
@@ -36,9 +39,17 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     members = all_ranks.members
     if members is None or not len(members.rank):
         return []
+    # what is a wait for a rank without a report is no transfer
+    waits = awaited(all_ranks, members)
+    members = replace(
+        members,
+        transfer=members.transfer - waits.transfer,
+        moved=members.moved - waits.moved,
+        certain=members.certain & ~np.isin(members.communicator, list(waits.shares)),
+    )
     slow, excess, shares = _slow(all_ranks, members)
     queued, found = _serialized(all_ranks, members)
-    exposed = _exposed(all_ranks, members, excess, shares, queued)
+    exposed = _exposed(all_ranks, members, excess, {**waits.shares, **shares}, queued)
     return [*slow, *found, *exposed]
 
 
@@ -89,19 +100,19 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
         advice = (
             f"All communicators of rank {rank} are slow and those without it are not; check its network and NVLink connections."
         )
-        gain = all_ranks.recovered(int(lost.max(axis=0).sum()), lambda run: run.less_transfer(shares))
+        loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), int(lost.max(axis=0).sum()))
         hosts = all_ranks.hosts_of([rank])
         return (
-            [Finding("low-bandwidth", gain.lost_ns, (rank,), where, advice, evidence, 0.7, hosts, basis=gain.basis)],
+            [Finding("low-bandwidth", loss, (rank,), where, advice, evidence, 0.7, hosts)],
             excess,
             shares,
         )
     ranks = sorted({r for n in named for r in groups[n].ranks})
     advice = f"Transfers of {where} take {slow[named[0]]:.1f} times as long as elsewhere; check the links of its ranks."
-    gain = all_ranks.gain_of_waiting(lost, lambda run: run.less_transfer(shares))
+    loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), all_ranks.waiting_ns(lost))
     hosts = all_ranks.hosts_of(ranks)
     return (
-        [Finding("slow-communicator", gain.lost_ns, tuple(ranks), where, advice, evidence, 0.85, hosts, basis=gain.basis)],
+        [Finding("slow-communicator", loss, tuple(ranks), where, advice, evidence, 0.85, hosts)],
         excess,
         shares,
     )
@@ -145,9 +156,11 @@ def _serialized(all_ranks: AllRankFacts, members: Members) -> tuple[NDArray[np.b
         "Collectives of independent communicators run one after another on one stream; give each communicator a stream of its own."
     )
     needless = _gradients(all_ranks, members) & ~_last(members, members.communicator)
-    gain = all_ranks.gain_of_waiting(lost * chosen[:, None], lambda run: _unqueued(run, members, ranks, ~needless))
+    lost = lost * chosen[:, None]
+    change, ceiling = partial(_unqueued, members=members, ranks=ranks, needed=~needless), all_ranks.waiting_ns(lost)
+    loss = all_ranks.loss(("communication",), lost, change, ceiling)
     kind, hosts = "serialized-communication", all_ranks.hosts_of(ranks)
-    return queued, [Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.7, hosts, basis=gain.basis)]
+    return queued, [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
 
 
 def _unqueued(run: RecoveredTime, members: Members, ranks: Sequence[int], needed: NDArray[np.bool_]) -> OtherOrder:
@@ -210,9 +223,10 @@ def _exposed(
         weights = run.less_transfer(shares) if shares else None
         return run.no_waits(members.rank[free], members.row[free], ends_step[free], weights)
 
-    gain = all_ranks.gain_of_waiting(lost * chosen[:, None], changed)
+    lost = lost * chosen[:, None]
+    loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
     kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
-    return [Finding(kind, gain.lost_ns, tuple(ranks), where, advice, evidence, 0.7, hosts, basis=gain.basis)]
+    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
 
 
 def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ KINDS = (
     "slow-communicator",
     "slow-host",
     "imbalance",
+    "jitter",
     "exposed-communication",
     "serialized-communication",
     "launch-bound",
@@ -17,16 +18,30 @@ KINDS = (
     "data-stall",
     "pageable-copy",
     "sync-copy",
+    "exposed-transfer",
     "allocation",
+    "module-loading",
+    "recompilation",
     "idle-gap",
     "low-bandwidth",
+    "missing-rank",
+    "unexplained",
     "capture-fault",
+    "precision",
+    "attention",
+    "fusion",
+    "shapes",
+    "small-kernels",
 )
 """All kinds of findings."""
 
 EVIDENCE = {
     "slowdown": "how many times as long as the same elsewhere",
     "work_ratio": "how many times as much work as the others, by what the same kernels take elsewhere",
+    "breadth": "share of the kernels of a family, by time, that take longer, 0 to 1",
+    "persistence": "share of the variance between ranks and steps that is between ranks (intraclass correlation), 0 to 1",
+    "affected_share": "share of the time in kernels that an opportunity is about, 0 to 1",
+    "noise": "deviation of a rank's ratio to its peers from step to step",
     "excess_ns_per_step": "compute beyond the others', per step",
     "late_ns_per_step": "time of its own beyond the others', per step",
     "last_share": "share of the operations with waits at which it arrived last, 0 to 1",
@@ -39,16 +54,30 @@ EVIDENCE = {
     "mean_kernel_ns": "their mean duration",
     "launch_ns": "from one launch to the next, median",
     "gb_per_s": "rate of the copies",
+    "link_gb_per_s": "the most that the link between host and device carries in one direction, by data sheet",
+    "link_share": "share of that which the copies reach, 0 to 1",
+    "bytes_per_step": "bytes of these copies in a step of one rank",
+    "hideable_ns_per_step": "of exposed_ns_per_step what the compute of the step could hide",
+    "pinned_ns_per_step": "what the same bytes take from pinned memory",
     "peers_gb_per_s": "rate of the peers' copies, median",
+    "sm_clock_mhz": "clock of the culprits' multiprocessors in the judged steps, median",
+    "peers_sm_clock_mhz": "that of the other ranks",
+    "memory_clock_mhz": "clock of the culprits' memory, likewise",
+    "peers_memory_clock_mhz": "that of the other ranks",
+    "power_w": "power that the culprits' GPUs drew, likewise",
+    "peers_power_w": "that of the other ranks",
+    "temperature_c": "temperature of the culprits' GPUs, likewise",
+    "peers_temperature_c": "that of the other ranks",
     "busbw_gb_per_s": "bus bandwidth of the slowest communicator, free of waiting",
     "peers_busbw_gb_per_s": "bus bandwidth of communicators alike, median",
     "communicators": "slow communicators",
     "queued": "operations that another communicator's queues behind",
     "waited_ns_per_step": "time that the device waits for those, per step",
-    "exposed_ns_per_step": "transfers that could be hidden and are not, per step",
+    "exposed_ns_per_step": "transfers that could be hidden or left out and are not, per step",
     "all_exposed_ns_per_step": "all time that the device waits for communication, per step",
     "operations_per_step": "exposed operations that could be hidden, per step and rank",
     "replay_error": "share by which the replay of the unchanged run is away from it, where the basis is a replay",
+    "compute_share": "share of the judged time in which the device computes, 0 to 1",
     "missing": "missing ranks",
     "reports": "reports with the complaint",
     "without_ranges": "ranks without ranges",
@@ -68,8 +97,34 @@ MEDIUM_SHARE = 0.03
 LEAST_SHARE = 0.005
 """Below this share nothing is reported."""
 
-NEVER_HIGH = frozenset({"exposed-communication", "capture-fault"})
-"""Kinds that are `medium` at most: what could be hidden is a guess of the program's dependencies; a capture costs no time."""
+NEVER_HIGH = frozenset({"capture-fault"})
+"""Kinds that are `medium` at most: a capture costs no time."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The wall time that the job would get back without a cause, over the judged steps.
+
+    Attributes:
+        estimate_ns: That time, as well as it can be computed.
+        basis: `replay` for what a replay gave back, `ceiling` for the most that it can be.
+        classes: The classes of the ranks' time that it is made of (`alltrace.recipes.questions.diagnose.gaps.CLASSES`), and those
+            that it shares: what delays a host at one place makes it late at others too.
+        own_ns: The most that its own classes let it be: what no other finding may claim.
+        bound_ns: The most that all of its classes let it be.
+        unknown: Why the estimate is not to be stated; None where it is.
+    """
+
+    estimate_ns: int
+    basis: str
+    classes: tuple[str, ...]
+    own_ns: int
+    bound_ns: int
+    unknown: str | None = None
+
+
+NO_LOSS = Loss(0, "ceiling", (), 0, 0)
+"""The loss of what costs no time."""
 
 
 @dataclass(frozen=True)
@@ -78,35 +133,26 @@ class Finding:
 
     Attributes:
         kind: One of `KINDS`.
-        lost_ns: Wall time that the job would get back over the judged steps.
+        loss: What it costs (`AllRankFacts.loss`).
         ranks: The culprits.
         where: The kernel, range, communicator or call.
         advice: One sentence.
         evidence: Numbers.
         confidence: 0 to 1.
         hosts: Hosts all of whose ranks are culprits.
-        basis: `replay` for what a replay gave back, `ceiling` for the most that it can be.
         severity: Of a finding that costs no time; else it follows from the share.
         told: Whether it is told even where its loss is small, because something else hides it for now.
+        opportunity: Of an opportunity the share of the judged time that a change can give back at most; None for what is lost.
     """
 
     kind: str
-    lost_ns: int
+    loss: Loss
     ranks: tuple[int, ...]
     where: str
     advice: str
     evidence: dict[str, float] = field(default_factory=dict)
     confidence: float = 0.8
     hosts: tuple[str, ...] = ()
-    basis: str = "ceiling"
     severity: str | None = None
     told: bool = False
-
-
-def severity_of(finding: Finding, share: float) -> str:
-    """`high`, `medium` or `low`, from the share of the judged time that is lost."""
-    if finding.severity is not None:
-        return finding.severity
-    if share >= HIGH_SHARE and finding.kind not in NEVER_HIGH:
-        return "high"
-    return "medium" if share >= MEDIUM_SHARE else "low"
+    opportunity: float | None = None

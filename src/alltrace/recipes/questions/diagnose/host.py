@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,17 @@ _KINDS = {
     ),
     "data": _Kind(
         "data-stall", "The device waits for the next batch; use more loader workers, prefetch further, or cache the data.", 0.9
+    ),
+    "module-loading": _Kind(
+        "module-loading",
+        "Code is loaded, linked or made into graphs while steps run; warm up every kernel and shape before, or set "
+        "CUDA_MODULE_LOADING=EAGER.",
+    ),
+    "compilation": _Kind(
+        "recompilation",
+        "Code is compiled again while steps run; keep shapes and options the same, mark dimensions as dynamic, or cache what is "
+        "compiled.",
+        0.9,
     ),
     "host-pause": _Kind(
         "host-pause",
@@ -77,9 +89,10 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name == "host-pause" and affected > _USUAL_SHARE:
             confidence = 0.5
         where, evidence = _evidence(all_ranks, name, lost, chosen)
-        gain = all_ranks.gain(lost, partial(_without, name))
+        shared = () if name == "idle" else HOST_CLASSES
+        loss = all_ranks.loss((name,), lost, partial(_without, name), shared=shared)
         hosts = all_ranks.hosts_of(ranks)
-        found.append(Finding(named, gain.lost_ns, tuple(ranks), where, kind.advice, evidence, confidence, hosts, basis=gain.basis))
+        found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts))
     return found
 
 

@@ -12,6 +12,7 @@ from alltrace.replay.rank_graph import COPY, HOST
 from alltrace.trace.intervals import containing, exclusive, overlap_ns
 
 if TYPE_CHECKING:
+    from alltrace.recipes.analysis.gpu_state import GpuState
     from alltrace.recipes.questions.diagnose.gaps import HostSets
     from alltrace.replay.rank_graph import RankGraph
     from alltrace.trace.arrays import Int64
@@ -43,27 +44,27 @@ class HostTime:
     copy_class: Int64
 
 
-def host_time(graph: RankGraph, host: HostSets) -> HostTime:
+def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
     """How the host's time in a rank's graph divides.
 
     Args:
         graph: The rank's graph.
         host: What its host did.
+        begin: When the judged time begins, ns; what the host did before is not counted.
     """
     named = exclusive([host.sets[name] for name in HOST_CLASSES[:-1]])
     arc = np.flatnonzero(graph.host_ns > 0)
     source, target = graph.source[arc], graph.target[arc]
-    start = graph.when[source]
-    end = start + graph.host_ns[arc]
+    start, end = (np.maximum(t, begin) for t in (graph.when[source], graph.when[source] + graph.host_ns[arc]))
     times = np.zeros((len(arc), len(HOST_CLASSES)), np.int64)
     for column, merged in enumerate(named):
         times[:, column] = overlap_ns(start, end, merged)
-    times[:, -1] = graph.host_ns[arc] - times.sum(axis=1)
+    times[:, -1] = end - start - times.sum(axis=1)
     # until the first launch after a wait
     first = np.full(len(graph.when), np.iinfo(np.int64).max)
     launches = graph.kind[target] != HOST
     np.minimum.at(first, source[launches], end[launches])
-    until = np.minimum(first[source], end)
+    until = np.maximum(np.minimum(first[source], end), start)
     after = until - start
     for merged in named:
         after = after - overlap_ns(start, until, merged)
@@ -90,8 +91,10 @@ class Contribution:
         facts: Its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work.
         graph: Its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise.
         host: Its host's time.
+        gpu: How its GPU ran in the judged steps, or None where nothing tells.
     """
 
     facts: Any = None
     graph: Any = None
     host: HostTime | None = None
+    gpu: GpuState | None = None

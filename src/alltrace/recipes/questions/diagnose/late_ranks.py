@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding]) -> list[Finding]:
             f"Rank {rank} arrives last although its kernels and its host take no longer; look at what its device waits for before "
             "it communicates."
         )
-        gain, where, hosts = all_ranks.gain(lost), str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
-        found.append(Finding("straggler", gain.lost_ns, (rank,), where, advice, evidence, 0.7, hosts, basis=gain.basis))
+        loss = all_ranks.loss(("compute", *HOST_CLASSES, "transfer", "copy", "idle", "unknown"), lost)
+        where, hosts = str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
+        found.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, hosts))
     return found

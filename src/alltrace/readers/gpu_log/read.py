@@ -1,0 +1,148 @@
+"""Reads one GPU log: which GPUs it is about, and the samples of each by time.
+
+The format is told by the first line that is not empty:
+
+* CSV of `nvidia-smi --query-gpu=... --format=csv`, also with `nounits`; with `noheader` where it has the columns of `QUERY`;
+* `dcgmi dmon -e ...`, whose lines begin with their time, as `ts` writes it: by itself it prints none;
+* the metrics that DCGM's exporter serves, whose lines end with their time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from alltrace.readers.gpu_log.dcgm import DmonLines, ExporterLines
+from alltrace.readers.gpu_log.nvidia_smi import CsvLines
+from alltrace.readers.gpu_log.sample import VALUES, Gpu, Sample
+from alltrace.readers.text import TextLog
+from alltrace.trace.errors import InputError
+from alltrace.trace.gpu_log_words import COMMAND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from alltrace.trace.arrays import Int64
+
+_MOST_BAD = 0.5
+"""A file with more lines than these that are not understood is no log."""
+
+
+class _Lines(Protocol):
+    """Makes samples of a format's lines."""
+
+    format: str
+
+    def missing(self) -> str | None: ...
+
+    def sample(self, line: str) -> Sample | None: ...
+
+
+@dataclass(frozen=True)
+class GpuLog:
+    """A GPU log.
+
+    Attributes:
+        path: The file.
+        format: The program that wrote it.
+        gpus: Its GPUs.
+        gpu: For each of n samples, which are by GPU and time, its row of `gpus`.
+        time_ns: When each was taken, ns since 1970; of local times, as if they were UTC.
+        local: Whether some of them are local times without their zone.
+        values: For each name of `VALUES` a float64 array of n, NaN where the sample has none.
+        bad_lines: Lines that are not understood.
+        first_bad: The first of them in words, with its number; empty without any.
+        damage: What is wrong with the end of a compressed file, or None.
+    """
+
+    path: str
+    format: str
+    gpus: list[Gpu]
+    gpu: Int64
+    time_ns: Int64
+    local: bool
+    values: dict[str, NDArray[np.float64]]
+    bad_lines: int
+    first_bad: str
+    damage: str | None
+
+
+def read_gpu_log(path: str, advance: Callable[[int], None] = lambda _n: None) -> GpuLog:
+    """Read a GPU log.
+
+    Raises:
+        InputError: The file cannot be read, or is no GPU log.
+    """
+    reading: _Reading | None = None
+    number = 0
+    with TextLog(Path(path)) as text:
+        for block, whole in text.blocks():
+            # a line without an end may lack the last digits of a number
+            for raw in block.splitlines() if whole else []:
+                number += 1
+                line = raw.decode("utf-8", "replace").removeprefix("\ufeff").strip()
+                if line:
+                    reading = reading or _Reading(path, line)
+                    reading.line(line, number)
+            advance(len(block))
+        if reading is None:
+            raise _no_log(path, "it is empty")
+        return reading.close(text.damage)
+
+
+def _no_log(path: str, found: str) -> InputError:
+    return InputError(path, found=found, expected="a GPU log", advice=f"record one with `{COMMAND}`")
+
+
+class _Reading:
+    def __init__(self, path: str, first: str) -> None:
+        kinds = (ExporterLines, DmonLines, CsvLines)
+        kind = next((k for k in kinds if k.begins(first)), None)
+        if kind is None:
+            raise _no_log(path, "its first line is none of nvidia-smi's CSV, of `dcgmi dmon` or of DCGM's exporter")
+        self._path = path
+        self._lines: _Lines = kind()
+        self._rows: dict[Gpu, int] = {}
+        self._gpu, self._time = array("q"), array("q")
+        self._values = {name: array("d") for name in VALUES}
+        self._local = False
+        self._bad, self._first_bad = 0, ""
+
+    def line(self, line: str, number: int) -> None:
+        try:
+            sample = self._lines.sample(line)
+        except ValueError as error:
+            self._bad += 1
+            self._first_bad = self._first_bad or f"line {number}: {error}"
+            return
+        if sample is None:
+            return
+        self._gpu.append(self._rows.setdefault(sample.gpu, len(self._rows)))
+        self._time.append(sample.time_ns)
+        self._local = self._local or sample.local
+        for name, values in self._values.items():
+            values.append(sample.values.get(name, nan))
+
+    def close(self, damage: str | None) -> GpuLog:
+        missing = self._lines.missing()
+        if missing:
+            raise _no_log(self._path, f"its columns have {missing}")
+        if self._bad > _MOST_BAD * (self._bad + len(self._gpu)):
+            raise _no_log(self._path, f"most of its lines are no samples ({self._first_bad})")
+        if not self._gpu:
+            raise _no_log(self._path, "it has no sample")
+        gpu, time = np.array(self._gpu, np.int64), np.array(self._time, np.int64)
+        order = np.lexsort((time, gpu))
+        gpu, time = gpu[order], time[order]
+        first = np.flatnonzero(np.concatenate(([True], (np.diff(gpu) != 0) | (np.diff(time) != 0))))
+        # the exporter tells each value of a moment by itself
+        values = {name: np.fmax.reduceat(np.array(v, np.float64)[order], first) for name, v in self._values.items()}
+        found = gpu[first], time[first], self._local, values
+        return GpuLog(self._path, self._lines.format, list(self._rows), *found, self._bad, self._first_bad, damage)

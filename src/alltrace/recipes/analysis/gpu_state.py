@@ -1,0 +1,175 @@
+"""At which clocks, power and temperature the GPUs of ranks ran, against those of their peers: why a rank is slow.
+
+What a rank's GPU did comes from a GPU log that was imported with the reports, else from the clock among the GPU metrics of nsys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.nsys.sampled import gpu_series_of_host, plain_metric
+from alltrace.run.store import number_ranges
+from alltrace.trace.gpu_log_words import COMMAND, IDLE, REASONS, reason_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
+
+COLLECT = f"To see at which clocks the GPUs ran, record `{COMMAND}` on each node and import it with --gpu-log."
+"""What to do where nothing tells."""
+
+_VALUES = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
+_METRICS = {"gpc clock frequency": "sm_clock_mhz", "dram clock frequency": "memory_clock_mhz"}
+_LOWER = 0.97
+"""A clock below this share of the peers' is lower; boost clocks of equal GPUs differ by less."""
+
+_MOSTLY = 0.5
+"""A reason counts where it holds in this share of the samples."""
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """How a rank's GPU ran over some time: medians of samples, without those of an idle GPU; None where no sample tells.
+
+    Attributes:
+        sm_clock_mhz, memory_clock_mhz, power_w, temperature_c: The medians.
+        reasons: The bits of NVML's clock event reasons that hold in half of the samples.
+        samples: How many samples there are.
+    """
+
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    reasons: int = 0
+    samples: int = 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the GPUs of some ranks ran, and those of the others.
+
+    Attributes:
+        sentence: That in words; what to record where nothing tells.
+        evidence: That in numbers, by name; the peers' begin with `peers_`.
+        slower: Whether their clock is lower than the peers'.
+    """
+
+    sentence: str
+    evidence: dict[str, float]
+    slower: bool = False
+
+
+def gpu_state(rank: RankTables, spans: Int64) -> GpuState | None:
+    """How the rank's GPU ran within some spans of time.
+
+    Args:
+        rank: The rank's tables.
+        spans: int64 array (n, 2): start and end of each, ns, in order and without overlap.
+
+    Returns:
+        None where no sample lies in the spans.
+    """
+    log = rank.shared("gpu_log")
+    found = None if log is None else state_of_log(log, spans)
+    return found or _state_of_metrics(rank, spans)
+
+
+def state_of_log(log: Any, spans: Int64) -> GpuState | None:
+    """The same of the rank's rows of `gpu_log`, a `pyarrow.Table`."""
+    reasons = log.column("event_reasons").fill_null(0).to_numpy()
+    rows = np.flatnonzero(_within(log.column("time").to_numpy(), spans) & ((reasons & IDLE) == 0))
+    if not len(rows):
+        return None
+    bits = sum(bit for bit in REASONS if np.mean((reasons[rows] & bit) != 0) >= _MOSTLY)
+    values = {name: _median(log.column(name).fill_null(np.nan).to_numpy()[rows]) for name in _VALUES}
+    return GpuState(**values, reasons=bits, samples=len(rows))
+
+
+def _state_of_metrics(rank: RankTables, spans: Int64) -> GpuState | None:
+    found: dict[str, list[NDArray[np.float64]]] = {}
+    for series in gpu_series_of_host(rank):
+        name = _METRICS.get(plain_metric(series.metric))
+        if name is not None:
+            mine = series.values[_within(series.times, spans)]
+            found.setdefault(name, []).append(np.where(mine > 1e5, mine / 1e6, mine))  # in Hz, by some versions
+    values = {name: np.concatenate(parts) for name, parts in found.items()}
+    samples = max((len(v) for v in values.values()), default=0)
+    return GpuState(**{name: _median(v) for name, v in values.items()}, samples=samples) if samples else None
+
+
+def _within(times: Int64, spans: Int64) -> NDArray[np.bool_]:
+    at = np.searchsorted(spans[:, 0], times, "right") - 1
+    found: NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+    return found
+
+
+def _median(values: NDArray[np.float64]) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else None
+
+
+def compared(states: Mapping[int, GpuState | None], ranks: Sequence[int]) -> Comparison:
+    """How the GPUs of `ranks` ran against those of the others.
+
+    Args:
+        states: By rank how its GPU ran.
+        ranks: The ranks in question.
+    """
+    known = {r: s for r, s in states.items() if s is not None}
+    own = [known[r] for r in sorted(set(ranks)) if r in known]
+    if not own:
+        return Comparison(COLLECT, {})
+    told = sorted(r for r in set(ranks) if r in known)
+    peers = [s for r, s in known.items() if r not in set(ranks)]
+    mine, others = _typical(own), _typical(peers)
+    evidence = {k: v for name in _VALUES for k, v in ((name, mine[name]), (f"peers_{name}", others[name])) if v is not None}
+    bits = sum(bit for bit in REASONS if np.mean([s.reasons & bit != 0 for s in own]) >= _MOSTLY)
+    slower = _lower(mine["sm_clock_mhz"], others["sm_clock_mhz"])
+    return Comparison(_sentence(told, mine, others, bits), evidence, slower)
+
+
+def _typical(states: Sequence[GpuState]) -> dict[str, float | None]:
+    """The median over ranks of each value."""
+    return {name: _median(np.array([getattr(s, name) for s in states], np.float64)) for name in _VALUES}
+
+
+def _lower(mine: float | None, others: float | None) -> bool:
+    return mine is not None and others is not None and mine < _LOWER * others
+
+
+def _sentence(ranks: Sequence[int], mine: Mapping[str, float | None], others: Mapping[str, float | None], bits: int) -> str:
+    one = len(ranks) == 1
+    who = f"Rank {ranks[0]}'s GPU" if one else f"The GPUs of ranks {number_ranges(ranks)}"
+    its, it = ("its", "it") if one else ("their", "they")
+    why = f" ({', '.join(reason_names(bits))})" if bits else ""
+    clock, peers_clock = mine["sm_clock_mhz"], others["sm_clock_mhz"]
+    if clock is None:
+        parts = [f"{who} ran at a clock that no sample tells{why}."]
+    elif peers_clock is None:
+        parts = [f"{who} ran at {clock:,.0f} MHz{why}."]
+    else:
+        parts = [f"{who} ran at {clock:,.0f} MHz{why}, {its} peers at {peers_clock:,.0f}."]
+    memory, peers_memory = mine["memory_clock_mhz"], others["memory_clock_mhz"]
+    if _lower(memory, peers_memory):
+        parts.append(f"{its.capitalize()} memory ran at {memory:,.0f} MHz, {its} peers' at {peers_memory:,.0f}.")
+    if _lower(clock, peers_clock) or bits:
+        drawn, peers_drawn = _drawn(mine), _drawn(others)
+        if drawn:
+            parts.append(f"{it.capitalize()} drew {drawn}{f', {its} peers {peers_drawn}' if peers_drawn else ''}.")
+    return " ".join(parts)
+
+
+def _drawn(values: Mapping[str, float | None]) -> str:
+    """Power and temperature in words; empty without power."""
+    power, temperature = values["power_w"], values["temperature_c"]
+    if power is None:
+        return ""
+    return f"{power:,.0f} W" + ("" if temperature is None else f" at {temperature:.0f} °C")

@@ -1,0 +1,89 @@
+"""The findings in order: what each may claim of the judged time, its severity, and which come first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from alltrace.recipes.questions.diagnose.finding import HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, NEVER_HIGH, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SEVERITIES = ("high", "medium", "low")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A finding in its place.
+
+    Attributes:
+        finding: The finding.
+        claim_ns: What it claims of the judged time, ns: its loss as well as it is known.
+        span_ns: The judged time, ns.
+    """
+
+    finding: Finding
+    claim_ns: int
+    span_ns: int
+
+    @property
+    def lost_ns(self) -> int | None:
+        """What is stated as its loss; None where that is not known."""
+        return self.claim_ns if self.finding.loss.unknown is None else None
+
+    @property
+    def share(self) -> float | None:
+        """The loss as a share of the judged time, 0 to 1; None where it is not known."""
+        return None if self.lost_ns is None else self._claim
+
+    @property
+    def _claim(self) -> float:
+        return self.claim_ns / self.span_ns if self.span_ns else 0.0
+
+    @property
+    def severity(self) -> str:
+        """`high`, `medium` or `low`, from the share of the judged time that it claims."""
+        finding = self.finding
+        if finding.severity is not None:
+            return finding.severity
+        if self._claim >= HIGH_SHARE and finding.kind not in NEVER_HIGH:
+            return "high"
+        return "medium" if self._claim >= MEDIUM_SHARE else "low"
+
+
+def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
+    """What costs enough to be reported, by severity, then by loss; of equal ones the surer first; opportunities last.
+
+    Losses are exclusive. Each finding, the largest first, claims at most the bound of its classes, less what others claim that have
+    one of them too: those before it what they got, those after it what their own classes hold. And it claims at most what is left
+    of the judged time.
+
+    Args:
+        found: The findings, in any order.
+        span_ns: The judged time, ns.
+    """
+    claims: list[Ranked] = []
+    left = span_ns
+    order = sorted(found, key=lambda f: (-_most(f), -f.confidence, f.kind, f.ranks))
+    for place, finding in enumerate(order):
+        loss, classes = finding.loss, set(finding.loss.classes)
+        taken = sum(c.claim_ns for c in claims if classes.intersection(c.finding.loss.classes))
+        kept = sum(min(_most(f), f.loss.own_ns) for f in order[place + 1 :] if classes.intersection(f.loss.classes))
+        claim = max(min(_most(finding), max(loss.bound_ns - kept, loss.own_ns) - taken, left), 0)
+        left -= claim
+        claims.append(Ranked(finding, claim, span_ns))
+    least = max(LEAST_SHARE * span_ns, 1)
+    reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least]
+    return sorted(reported, key=_place)
+
+
+def _place(claim: Ranked) -> tuple[bool, int, float]:
+    """Losses first, then opportunities; by severity, then by what is given back."""
+    opportunity = claim.finding.opportunity
+    return opportunity is not None, _SEVERITIES.index(claim.severity), -claim.claim_ns if opportunity is None else -opportunity
+
+
+def _most(finding: Finding) -> int:
+    """What it would claim alone."""
+    return min(finding.loss.estimate_ns, finding.loss.bound_ns)

@@ -1,0 +1,32 @@
+"""What GPU logs are recorded with, and why a GPU's clocks are lower than they could be: NVML's clock event reasons.
+
+Source: NVML API reference, `nvmlClocksEventReasons`, formerly throttle reasons; `DCGM_FI_DEV_CLOCKS_EVENT_REASONS` of DCGM has the
+same bits.
+"""
+
+from __future__ import annotations
+
+QUERY = "timestamp,uuid,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
+COMMAND = f"nvidia-smi --query-gpu={QUERY} --format=csv -lms 100"
+"""What records a log that has everything."""
+
+IDLE = 0x1
+REASONS: dict[int, str] = {
+    IDLE: "idle",
+    0x2: "application clocks setting",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+    0x100: "display clock setting",
+}
+"""What each bit is called; `hardware slowdown` is set together with the thermal or the power-brake bit that says why."""
+
+
+def reason_names(bits: int) -> list[str]:
+    """The reasons that are set in `bits`; a bit that NVML does not document as `bit 0x...`."""
+    found = [name for bit, name in REASONS.items() if bits & bit]
+    rest = bits & ~sum(REASONS)
+    return found + [f"bit {1 << n:#x}" for n in range(rest.bit_length()) if rest >> n & 1]

@@ -1,0 +1,34 @@
+"""`import` with logs of GPUs: what is wrong is one sentence, before the work."""
+
+from __future__ import annotations
+
+import pytest
+
+from alltrace.synth import write_run
+
+
+@pytest.fixture
+def reports(tmp_path):
+    write_run("tiny", tmp_path / "here" / "reports")
+    return "reports"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--gpu-log", "no.csv"], 3, "no.csv: there is no such file; expected a log"),
+        (["--gpu-log-utc-offset", "+01:00"], 2, "--gpu-log-utc-offset is for --gpu-log, which was not given"),
+        (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset", "CET"], 2, "--gpu-log-utc-offset is 'CET'; expected how far local time"),
+        (["--gpu-log", "gpu.csv"], 3, "none of its 1 GPU is known to be one of the reports'"),
+        (["--gpu-log", "text"], 3, "text: its first line is none of nvidia-smi's CSV"),
+    ],
+)
+def test_what_cannot_be_joined_is_one_sentence(alltrace, tmp_path, reports, options, code, said):
+    here = tmp_path / "here"
+    (here / "gpu.csv").write_text("timestamp, uuid, clocks.sm\n2026/11/25 09:30:04.123, GPU-00000000-0000, 1980\n")
+    (here / "text").write_text("hello\n")
+    done = alltrace("import", reports, "-o", "run", *options)
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+    assert done.err.strip().count("\n") == 0
+    assert not (here / "run" / "logs").exists()
