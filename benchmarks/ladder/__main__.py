@@ -32,7 +32,7 @@ def chosen(names: list[str] | None) -> tuple[Cause, ...]:
     known = {cause.name: cause for cause in CAUSES}
     for name in names or ():
         if name not in known:
-            raise UsageError(f"--only: there is no cause {name!r}; there are: {', '.join(known)}")
+            raise UsageError.unknown("cause", name, known)
     return tuple(known[name] for name in names) if names else CAUSES
 
 
@@ -64,7 +64,7 @@ def measure(cause: Cause, bench: Bench, rounds: int, folder: Path) -> Measured:
     return Measured(cause, times, bench.device == "cuda", found)
 
 
-def climb(causes: tuple[Cause, ...], bench: Bench, rounds: int, folder: Path, heading: str) -> tuple[str, int]:
+def measure_all(causes: tuple[Cause, ...], bench: Bench, rounds: int, folder: Path, heading: str) -> tuple[str, int]:
     """Measure every cause; the page, and the code to exit with. An interruption ends it with what has been measured."""
     measured: list[Measured] = []
     left_out: dict[str, str] = {}
@@ -127,7 +127,7 @@ def main() -> int:
     heading = f"{name}; PyTorch {torch.version}; {given.rounds} rounds of {given.steps} steps after {_WARMUP}"
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            page, code = climb(causes, bench, given.rounds, given.keep or Path(scratch), heading)
+            page, code = measure_all(causes, bench, given.rounds, given.keep or Path(scratch), heading)
         if given.output is None:
             print(page, end="")
         else:
