@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.first_findings import Diagnosed, Finding, StepTimes, diagnosed, milliseconds, step_times
-
 from alltrace.synth import write_run
+from benchmarks.first_findings import Diagnosed, Finding, StepTimes, diagnosed, milliseconds, step_times
 
 
 def step(rank, start_ns, end_ns, kind="step"):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
+from alltrace.synth import write_run
 from benchmarks import pairs
 from benchmarks.first_findings import Diagnosed, Finding, StepTimes
 from benchmarks.pairs import HEAD, Pair, Side, row
-
-from alltrace.synth import write_run
 
 CELLS = [c.strip() for c in "".join(HEAD[0]).strip("|").split("|")]
 
