@@ -7,9 +7,10 @@ import json
 import sqlite3
 
 import pytest
-from benchmarks.raw_steps import numbered_step_ns, period_ns, raw_step_ns
 from hypothesis import given
 from hypothesis import strategies as st
+
+from benchmarks.raw_steps import numbered_step_ns, period_ns, raw_step_ns
 
 
 @given(st.integers(0, 10**15), st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 10**6)), min_size=3, max_size=20))
@@ -79,7 +80,8 @@ def export(path, ranges=(), kernels=()):
             connection.execute("INSERT INTO StringIds VALUES (?, ?)", (number, name))
         for process in (1, 2):
             connection.executemany(
-                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, ?)", [(start, process, ord(name)) for name, start in kernels]
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, ?)",
+                [(start, process, ord(name)) for name, start in kernels],
             )
     connection.close()
 
@@ -95,7 +97,9 @@ def test_an_export_tells_by_its_ranges_else_by_its_kernels(tmp_path):
 
 
 def test_a_trace_tells_by_the_steps_of_the_profiler_on_the_host(tmp_path):
-    steps = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": 100 * n, "dur": 90, "tid": 1} for n in range(4)]
+    steps = [
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": 100 * n, "dur": 90, "tid": 1} for n in range(4)
+    ]
     other = [
         {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#0", "ts": 5000, "dur": 9, "tid": 7},
         {"ph": "M", "name": "process_name"},
