@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from benchmarks import in_turn, measure
 from benchmarks.__main__ import main
 from benchmarks.in_turn import difference

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from benchmarks.accuracy_whatif import compare
 
 pytestmark = pytest.mark.corpus

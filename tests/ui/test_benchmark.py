@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.ui import made_run
-
 from alltrace.api import OpenRun
+from benchmarks.ui import made_run
 
 
 def test_its_run_is_made_beside_what_lies_in_the_folder(tmp_path):

@@ -1,0 +1,185 @@
+"""Runs the training in processes of their own: timed without a profiler, and recorded with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.capture.profilers.tool import locate
+from alltrace.trace.errors import AlltraceError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.ladder.causes import Cause, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+_PROBE = (
+    "import json, torch; c = torch.cuda.is_available(); "
+    "print(json.dumps([torch.__version__, torch.cuda.get_device_name() if c else None]))"
+)
+
+
+class TrainingError(AlltraceError):
+    """A training, or its recording, that ended with an error; the message says which one, and its last words."""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """A Python with PyTorch.
+
+    Attributes:
+        python: How it is started.
+        version: Of PyTorch.
+        gpu: The name of the first GPU; None where it can use none.
+    """
+
+    python: str
+    version: str
+    gpu: str | None
+
+
+def find_torch(python: str) -> Torch:
+    """The PyTorch that a Python has.
+
+    Raises:
+        UsageError: It cannot be started, or has none.
+    """
+    try:
+        done = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UsageError(f"--python: {python} cannot be started: {error.strerror}; name a Python that has PyTorch") from error
+    if done.returncode:
+        raise UsageError(
+            f"--python: {python} cannot import torch ({_last_line(done.stderr)}); name one that can, or set ALLTRACE_TORCH_PYTHON"
+        )
+    version, gpu = json.loads(done.stdout.splitlines()[-1])
+    return Torch(python, version, gpu)
+
+
+@dataclass(frozen=True)
+class Times:
+    """The mean time of a step of each round, in ns, without a profiler: of the slow side and of the fast one."""
+
+    slow_ns: tuple[float, ...]
+    fast_ns: tuple[float, ...]
+
+    @property
+    def gained(self) -> float:
+        """What the switch saves, as a share of the slow side's step: of medians; below 0 where it costs time."""
+        return 1 - statistics.median(self.fast_ns) / statistics.median(self.slow_ns)
+
+    @property
+    def least_gained(self) -> float:
+        """The same of the slowest fast round and the fastest slow one."""
+        return 1 - max(self.fast_ns) / min(self.slow_ns)
+
+    @property
+    def most_gained(self) -> float:
+        """The same of the fastest fast round and the slowest slow one."""
+        return 1 - min(self.fast_ns) / max(self.slow_ns)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How trainings are run.
+
+    Attributes:
+        python: The Python that has PyTorch.
+        device: `cpu` or `cuda`.
+        warmup: Steps before those that count.
+        steps: Steps that count.
+    """
+
+    python: str
+    device: str
+    warmup: int
+    steps: int
+
+    def time(self, cause: Cause, rounds: int) -> Times:
+        """The time of a step on both sides, in turn, so that a machine that slows down slows both.
+
+        Raises:
+            TrainingError: A training ended with an error.
+        """
+        pairs = [(self.step_ns(cause.slow), self.step_ns(cause.fast)) for _ in range(rounds)]
+        slow, fast = zip(*pairs, strict=True)
+        return Times(slow, fast)
+
+    def step_ns(self, settings: Settings) -> float:
+        """The mean time of a step, without a profiler.
+
+        Raises:
+            TrainingError: The training ended with an error.
+        """
+        output = self._run(settings, [])
+        found: float = json.loads(output.splitlines()[-1])["step_ns"]
+        return found
+
+    def record(self, settings: Settings, profiler: str, folder: Path) -> None:
+        """Record the steps that count with `torch` or `nsys`; the report lies in `folder`.
+
+        Raises:
+            TrainingError: The training or the profiler ended with an error.
+        """
+        window = f"{self.warmup}:{self.warmup + self.steps}"
+        wrapper = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--profiler", profiler, "--steps", window]
+        if profiler == "nsys":
+            wrapper += ["--trace", "cuda,nvtx,osrt"]
+        self._run(settings, [*wrapper, "--strict", "--force", "--job", "ladder", "--output", str(folder), "--"])
+
+    def _run(self, settings: Settings, wrapper: Sequence[str]) -> str:
+        numbers = ["--device", self.device, "--warmup", str(self.warmup), "--steps", str(self.steps)]
+        command = [*wrapper, self.python, "-m", "benchmarks.ladder.training", json.dumps(asdict(settings)), *numbers]
+        with self._neighbour() if settings.neighbour else _nobody():
+            done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
+        if done.returncode:
+            what = f"recorded with {wrapper[wrapper.index('--profiler') + 1]}" if wrapper else "without a profiler"
+            raise TrainingError(f"the training {what} ended with {done.returncode}: {_last_line(done.stderr)}")
+        return done.stdout
+
+    @contextmanager
+    def _neighbour(self) -> Iterator[None]:
+        """A second process on the device while the block runs; not below the profiler, which would record it too."""
+        command = [self.python, "-m", "benchmarks.ladder.neighbour", "--device", self.device]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment()) as process:
+            try:
+                if process.stdout is None or process.stdout.readline() != "ready\n":
+                    raise TrainingError("the process that shares the device ended before it had begun")
+                yield
+            finally:
+                process.terminate()
+
+
+@contextmanager
+def _nobody() -> Iterator[None]:
+    yield
+
+
+def profilers(device: str) -> tuple[str, ...]:
+    """The profilers that can record: PyTorch's own, and nsys where there is a GPU and it is installed."""
+    if device != "cuda":
+        return ("torch",)
+    try:
+        locate("nsys")
+    except UsageError:
+        return ("torch",)
+    return ("torch", "nsys")
+
+
+def _environment() -> dict[str, str]:
+    """That of this process, with the packages of this checkout; they need nothing that is not in Python."""
+    before = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), *([before] if before else [])])}
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"

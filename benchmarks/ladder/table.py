@@ -1,0 +1,73 @@
+"""The table: of each cause and profiler, what the switch gains, and what the diagnosis of the slow side says first."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from benchmarks.first_findings import milliseconds, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.first_findings import Diagnosed
+    from benchmarks.ladder.causes import Cause
+    from benchmarks.ladder.measuring import Times
+
+HEAD = (
+    "| cause | switch | slow | fast | gained | recorded by | step when recorded | found | should be first | was first |",
+    "|---|---|---|---|---|---|---|---|---|---|",
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cause, measured.
+
+    Attributes:
+        cause: The cause.
+        times: The times without a profiler.
+        diagnosed: By profiler, what the slow side's report says.
+        judged: Whether there was a device whose time could be judged.
+    """
+
+    cause: Cause
+    times: Times
+    judged: bool
+    diagnosed: Mapping[str, Diagnosed] = field(default_factory=dict)
+
+
+def right(one: Measured, profiler: str) -> bool:
+    """Whether the first finding has one of the kinds that it should have."""
+    first = one.diagnosed[profiler].first
+    return first is not None and first.kind in one.cause.kinds
+
+
+def rows(one: Measured) -> list[str]:
+    """The rows of a cause: one for each profiler."""
+    times = one.times
+    gained = f"{percent(times.gained)} ({percent(times.least_gained)} to {percent(times.most_gained)})"
+    slow, fast = (milliseconds(statistics.median(ns)) for ns in (times.slow_ns, times.fast_ns))
+    kinds = " or ".join(f"`{kind}`" for kind in one.cause.kinds)
+    lines = []
+    for profiler, found in one.diagnosed.items():
+        recorded = milliseconds(found.steps.mean_ns if found.steps else None)
+        first = f"`{found.first.kind}` {found.first.share_text()}" if found.first else "nothing"
+        cells = [one.cause.name, one.cause.switch, slow, fast, gained, profiler, recorded]
+        cells += [first, kinds, "yes" if right(one, profiler) else "no"] if one.judged else ["", kinds, "needs a GPU"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def text(heading: str, measured: Sequence[Measured], left_out: Mapping[str, str]) -> str:
+    """The page: a line on the machine, the table, a line with the sum, and what is not in it with the reason."""
+    lines = [heading, "", *HEAD]
+    for one in measured:
+        lines += rows(one)
+    judged = [right(one, profiler) for one in measured if one.judged for profiler in one.diagnosed]
+    if judged:
+        lines += ["", f"The right kind came first in {sum(judged)} of {len(judged)} recordings."]
+    if left_out:
+        lines += ["", "Not measured:", "", *(f"* {name}: {why}" for name, why in left_out.items())]
+    return "\n".join(lines) + "\n"
