@@ -21,7 +21,7 @@ from typing import Any
 import alltrace
 from alltrace.run.importer import import_reports
 from benchmarks.programs.draw import KINDS, draw
-from benchmarks.programs.losses import truth_of
+from benchmarks.programs.losses import judged_ns, truth_of
 from benchmarks.programs.machine import execute
 from benchmarks.programs.nsys_file import write_reports
 from benchmarks.programs.score import Judgement, described, judge, summary
@@ -53,10 +53,11 @@ def run_program(split: str, seed: int, kind: str | None, least: float, folder: P
         folder: Where reports and the run are written.
     """
     program = draw(drawing_seed(split, seed), kind)
-    truth = truth_of(program)
     lowered = Lowered(program)
+    timeline = execute(lowered.code, lowered.members, record=True)
+    truth = truth_of(program, judged_ns(program, timeline))
     (folder / "reports").mkdir(parents=True, exist_ok=True)
-    write_reports(program, lowered, execute(lowered.code, lowered.members, record=True), folder / "reports")
+    write_reports(program, lowered, timeline, folder / "reports")
     try:
         import_reports([str(folder / "reports")], folder / "run", jobs=1)
         findings: list[dict[str, Any]] = alltrace.open(folder / "run").recipe("diagnose").to_pylist()

@@ -172,6 +172,7 @@ class Program:
         call_ns: Host time of a launch.
         noise: Standard deviation of the logarithm of durations on the device.
         buckets: Gradient buckets of a step.
+        first_bucket: How many times larger the first one is: it has the gradients of the head.
         prefetch: Whether a layer's parameters are gathered while the layer before computes.
         overlap: Whether buckets are reduced while backward goes on.
         tp_on_compute: Whether tensor-parallel kernels are on the compute stream.
@@ -206,6 +207,7 @@ class Program:
     call_ns: int
     noise: float
     buckets: int
+    first_bucket: float
     prefetch: bool
     overlap: bool
     tp_on_compute: bool
