@@ -64,6 +64,7 @@ def test_files_that_are_gone_are_found(run):
 )  # fmt: skip
 def test_importing_again_repairs_what_is_damaged_alone(reports, run, tmp_path, file):
     intact = shutil.copytree(run, tmp_path / "intact")
+
     def stamps(rank):
         return {p.name: p.stat().st_mtime_ns for p in (run / "ranks" / rank).iterdir()}
 
