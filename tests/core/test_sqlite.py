@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from alltrace.core import sqlite as core
 
 SIZE = 512  # of a page
+MOST = 2**63 - 1  # a row number
 WIDTHS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}  # bytes of an integer, by its serial type
 KINDS = {core.INT8: np.int8, core.INT16: np.int16, core.INT32: np.int32, core.INT64: np.int64, core.FLOAT64: np.float64}
 EDGES = [sign * 2**bits + by for bits in (0, 7, 15, 23, 31, 47, 62, 63) for sign in (1, -1) for by in (-1, 0, 1)]
@@ -53,17 +54,33 @@ def field(value):
     return serial, value.to_bytes(WIDTHS[serial], "big", signed=True)
 
 
-def leaf(*cells, size=SIZE, at=None):
-    """A leaf page of cells; they lie from the end backwards, or at the places given."""
+def leaf(*cells, size=SIZE, at=None, usable=None, blocks=()):
+    """A leaf page of cells; they lie from the end backwards, or at the places given, and take four bytes at least.
+
+    Bytes between them are of free blocks, (place, size) each, or counted as fragments.
+    """
     page = bytearray(size)
     page[0] = core.LEAF
     page[3:5] = len(cells).to_bytes(2, "big")
-    end = size
+    end, lengths = size, [max(len(cell), 4) for cell in cells]
+    begins = []
     for i, cell in enumerate(cells):
-        end = at[i] if at else end - len(cell)
+        end = at[i] if at else end - lengths[i]
+        begins.append(end)
         page[end : end + len(cell)] = cell
         page[8 + 2 * i : 10 + 2 * i] = end.to_bytes(2, "big")
-    return bytes(page)
+    return bytes(accounted(page, begins, lengths, usable or size, blocks))
+
+
+def accounted(page, begins, lengths, usable, blocks=()):
+    """A page whose head tells of its free space (section 1.6)."""
+    content = min([*begins, *(place for place, _ in blocks)], default=usable)
+    for (place, length), (following, _) in zip(blocks, [*blocks[1:], (0, 0)], strict=False):
+        page[place : place + 4] = following.to_bytes(2, "big") + length.to_bytes(2, "big")
+    page[1:3] = (blocks[0][0] if blocks else 0).to_bytes(2, "big")
+    page[5:7] = (content % 65536).to_bytes(2, "big")
+    page[7] = max(0, min(255, usable - content - sum(lengths) - sum(length for _, length in blocks)))
+    return page
 
 
 def inner(*children, size=SIZE, at=None):
@@ -72,25 +89,30 @@ def inner(*children, size=SIZE, at=None):
     page[0] = core.INTERIOR
     page[3:5] = (len(children) - 1).to_bytes(2, "big")
     page[8:12] = children[-1].to_bytes(4, "big")
-    end = size
+    end, begins = size, []
     for i, child in enumerate(children[:-1]):
         end = at[i] if at else end - 5
+        begins.append(end)
         page[end : end + 5] = child.to_bytes(4, "big") + varint(i)
         page[12 + 2 * i : 14 + 2 * i] = end.to_bytes(2, "big")
-    return bytes(page)
+    return bytes(accounted(page, begins, [5] * len(begins), size))
 
 
 def array(content):
     return np.frombuffer(content, np.uint8).copy()
 
 
-def run_cells(content, size=SIZE, usable=None, info=None):
-    """What `cells` finds: rows of (start, size, row number, overflow page); or what is broken and in which page."""
+def run_cells(content, size=SIZE, usable=None, info=None, most=None):
+    """What `cells` finds: rows of (start, size, row number, overflow page); or what is broken and in which page.
+
+    The first of two pages has no row after row 0, where `most` does not tell.
+    """
     usable = size if usable is None else usable
     pages = len(content) // size
     out = np.full((4, pages * ((usable - 8) // 6)), -7, np.int64)
     info = np.zeros(4, np.int64) if info is None else info
-    count = core.cells(array(content), pages, size, usable, *out, info)
+    most = np.array([0] * (pages - 1) + [MOST] if most is None else most, np.int64)
+    count = core.cells(array(content), pages, size, usable, pages == 1, most, *out, info)
     if count < 0:
         return tuple(info[:2].tolist())
     assert (out[:, count:] == -7).all()
@@ -103,11 +125,14 @@ class TestCells:
         content = leaf(varint(len(one)) + varint(1) + one, varint(len(two)) + varint(300) + two) + leaf(
             b"\x01" + varint(301) + b"\x01"
         )
-        first, second, third = run_cells(content)
+        first, second, third = run_cells(content, most=[300, MOST])
         assert first == [SIZE - len(one), len(one), 1, 0]
         assert second[1:] == [len(two), 300, 0]
         assert content[second[0] :].startswith(two)
         assert third == [2 * SIZE - 1, 1, 301, 0]
+        assert run_cells(content, most=[299, MOST]) == (core.OUT_OF_ORDER, 0)
+        assert run_cells(content, most=[301, MOST]) == (core.OUT_OF_ORDER, 1)
+        assert run_cells(content, most=[300, 300]) == (core.OUT_OF_ORDER, 1)
 
     def test_no_page_and_no_cell(self):
         assert run_cells(b"") == []
@@ -118,7 +143,7 @@ class TestCells:
     def test_row_numbers_of_all_lengths(self, row, least):
         assert run_cells(leaf(varint(2, least) + varint(row, least) + b"\x02\x00")) == [[SIZE - 2, 2, row, 0]]
 
-    @given(length=st.integers(0, 40), row=INT64S, least=st.integers(1, 9), gap=st.integers(0, 20))
+    @given(length=st.integers(2, 40), row=INT64S, least=st.integers(1, 9), gap=st.integers(0, 20))
     def test_varints_that_end_with_the_page_or_before(self, length, row, least, gap):
         cell = varint(length, least) + varint(row, least) + bytes(length)
         at = SIZE - len(cell) - gap
@@ -148,11 +173,47 @@ class TestCells:
             (leaf(varint(200) + b"\1", varint(200) + b"\2", varint(200) + b"\3", at=[100, 110, 120]), core.OVERLAP),
             (leaf(b"\1\2\1", b"\1\2\1"), core.OUT_OF_ORDER),
             (leaf(b"\1\2\1", b"\1\1\1"), core.OUT_OF_ORDER),
+            (leaf(b"\1\2\1", b"\1\3\1", at=[500, 502]), core.OVERLAP),  # of cells of four bytes
+            (leaf(b"\1\2\1", at=[SIZE - 3]), core.OVERLAP),
         ],
     )
     def test_what_is_broken(self, content, code):
         assert run_cells(content) == (code, 0)
         assert run_cells(leaf(b"\1\0\1") + content) == (code, 1)
+
+    def test_no_page_but_the_first_may_be_empty(self):
+        assert run_cells(leaf(b"\1\0\1") + leaf()) == (core.EMPTY_PAGE, 1)
+
+    def test_free_space_is_that_between_the_cells(self):
+        two = [varint(10) + varint(row) + bytes(10) for row in (1, 2)]
+        at, blocks = [500, 460], [(440, 6), (475, 20)]  # fragments of 14, 3 and 5 bytes
+        page = leaf(*two, at=at, blocks=blocks)
+        assert page[7] == 22
+        assert [found[2] for found in run_cells(page)] == [1, 2]
+        for byte, value in (
+            (7, 21),  # fragments
+            (6, 0xB9),  # where the content begins
+            (6, 0xB7),
+            (2, 0),  # the first free block
+            (2, 0xBA),
+            (441, 0),  # the next one
+            (441, 0xDC),
+            (441, 0xBC),  # itself, in effect
+            (443, 7),  # its size
+            (478, 25),  # that of the last, which is now as large as to the next cell
+            (478, 26),
+            (477, 1),
+        ):
+            broken = bytearray(page)
+            assert broken[byte] != value
+            broken[byte] = value
+            assert run_cells(bytes(broken)) == (core.BAD_SPACE, 0), (byte, value)
+
+    def test_a_content_that_begins_among_the_pointers(self):
+        page = bytearray(leaf(varint(2) + b"\1" + bytes(2)))
+        page[5:7] = (9).to_bytes(2, "big")
+        page[7] = 255
+        assert run_cells(bytes(page)) == (core.BAD_SPACE, 0)
 
     def test_cells_may_fill_a_page_but_not_overlap(self):
         sizes = [200, 150, SIZE - (8 + 3 * 2) - 3 * 3 - 350]  # of records, with three bytes before each
@@ -165,10 +226,10 @@ class TestCells:
 
     def test_the_last_row_number_carries_over(self):
         info = np.zeros(4, np.int64)
-        assert len(run_cells(leaf(b"\1\5\1"), info=info)) == 1
-        assert info.tolist()[2:] == [5, 1]
-        assert run_cells(leaf(b"\1\5\1"), info=info) == (core.OUT_OF_ORDER, 0)
-        assert len(run_cells(leaf(b"\1\6\1"), info=info)) == 1
+        assert len(run_cells(leaf(b"\1\5\1"), info=info, most=[7])) == 1
+        assert info.tolist()[2:] == [7, 1]
+        assert run_cells(leaf(b"\1\7\1"), info=info) == (core.OUT_OF_ORDER, 0)
+        assert len(run_cells(leaf(b"\1\x08\1"), info=info)) == 1
 
     @pytest.mark.parametrize(("usable", "size"), [(480, 512), (512, 512), (4096, 4096), (4076, 4096), (65536, 65536)])
     def test_records_that_go_on_elsewhere(self, usable, size):
@@ -180,7 +241,7 @@ class TestCells:
             more = length > usable - 35
             cell = varint(length) + varint(3) + bytes(local) + (b"\0\0\1\2" if more else b"")
             begin = usable - len(cell)
-            found = run_cells(leaf(cell, size=size, at=[begin]), size, usable)
+            found = run_cells(leaf(cell, size=size, at=[begin], usable=usable), size, usable)
             assert found == [[begin + len(cell) - local - 4 * more, length, 3, 258 if more else 0]]
             assert run_cells(leaf(cell, size=size, at=[begin + 1]), size, usable) == (core.CELL_TOO_LARGE, 0)
 
@@ -190,14 +251,15 @@ class TestCells:
     def test_pages_that_are_not_in_the_buffer(self, pages, size, usable):
         out, info = np.zeros((4, 200), np.int64), np.zeros(4, np.int64)
         with pytest.raises(ValueError, match="do not lie in"):
-            core.cells(array(leaf()), pages, size, usable, *out, info)
+            core.cells(array(leaf()), pages, size, usable, True, np.zeros(9, np.int64), *out, info)
+        room = np.zeros(99, np.int64), np.zeros(99, np.uint32), np.zeros(99, np.int64)
         with pytest.raises(ValueError, match="do not lie in"):
-            core.children(array(inner(2, 3)), pages, size, usable, 9, 0, array(bytes(10)), np.zeros(99, np.uint32), info)
+            core.children(array(inner(2, 3)), pages, size, usable, 9, 0, array(bytes(10)), *room, info)
 
     def test_more_cells_than_there_is_room_for(self):
         out = np.zeros((4, 1), np.int64)
         with pytest.raises(IndexError):
-            core.cells(array(leaf(b"\1\1\1", b"\1\2\1")), 1, SIZE, SIZE, *out, np.zeros(4, np.int64))
+            core.cells(array(leaf(b"\1\1\1", b"\1\2\1")), 1, SIZE, SIZE, True, np.zeros(1, np.int64), *out, np.zeros(4, np.int64))
 
     @settings(max_examples=300, deadline=None)
     @given(st.data())
@@ -207,7 +269,7 @@ class TestCells:
         page = (head + bytes(rest)).ljust(SIZE, b"\x81")
         found = run_cells(page)
         if isinstance(found, tuple):
-            assert core.NOT_A_PAGE <= found[0] <= core.OVERLAP
+            assert core.NOT_A_PAGE <= found[0] <= core.OVERLAP or found[0] == core.BAD_SPACE
             return
         for start, length, _, more in found:
             assert 8 + 2 * len(found) <= start <= SIZE
@@ -245,17 +307,19 @@ def run_children(content, page_count=100, lock_page=0, seen=()):
     marks, info = np.zeros(page_count + 1, np.uint8), np.zeros(4, np.int64)
     marks[list(seen)] = 1
     out = np.zeros(pages * ((SIZE - 12) // 2 + 1), np.uint32)
-    count = core.children(array(content), pages, SIZE, SIZE, page_count, lock_page, marks, out, info)
+    most, out_most = np.arange(1000, 1000 + pages), np.zeros(len(out), np.int64)
+    count = core.children(array(content), pages, SIZE, SIZE, page_count, lock_page, marks, most, out, out_most, info)
     if count < 0:
         return tuple(info[:2].tolist())
     assert set(np.flatnonzero(marks).tolist()) == {*seen, *out[:count].tolist()}
+    keys = [[*range(int.from_bytes(content[at + 3 : at + 5], "big")), 1000 + at // SIZE] for at in range(0, len(content), SIZE)]
+    assert out_most[:count].tolist() == [key for page in keys for key in page]
     return out[:count].tolist()
 
 
 class TestChildren:
     def test_in_key_order(self):
         assert run_children(b"") == []
-        assert run_children(inner(7)) == [7]
         assert run_children(inner(9, 2, 100) + inner(3, 8)) == [9, 2, 100, 3, 8]
         many = list(range(2, 74))  # a page has room for 71 cells of 5 bytes with a pointer each, and the last child
         assert run_children(inner(*many[:72])) == many[:72]
@@ -264,6 +328,10 @@ class TestChildren:
         ("content", "code"),
         [
             (leaf(), core.NOT_A_PAGE),
+            (inner(7), core.EMPTY_PAGE),
+            (inner(2, 3, 4, at=[400, 404]), core.OVERLAP),
+            (inner(2, 3)[:7] + b"\1" + inner(2, 3)[8:], core.BAD_SPACE),
+            (inner(2, 3)[:-1] + b"\x81", core.CELL_OUTSIDE),  # a key that does not end
             (bytes([core.INTERIOR, 0, 0, 0, 251]) + bytes(SIZE - 5), core.TOO_MANY_CELLS),
             (bytes([core.INTERIOR, 0, 0, 0, 250]) + bytes(SIZE - 5), core.CELL_OUTSIDE),
             (inner(2, 3, at=[SIZE - 5]), None),
@@ -283,7 +351,7 @@ class TestChildren:
         assert found == ([90, 91, 2, 3] if code is None else (code, 1))
 
 
-def run_decode(records, kinds, *, defaults=(), rows=None, rowid_kind=-1, after=b"", first_row=0, sizes=None, low=0):
+def run_decode(records, kinds, *, defaults=(), not_null=(), rows=None, rowid_kind=-1, after=b"", first_row=0, sizes=None, low=0):
     """What `decode` writes for each field (of a kind, or None where it is not wanted): columns of values, row numbers last.
 
     Returns how many records were written, what is wrong if not all, and the columns.
@@ -296,14 +364,15 @@ def run_decode(records, kinds, *, defaults=(), rows=None, rowid_kind=-1, after=b
     stride = 8 * (room + 1)
     memory = np.full(64 + stride * 2 * max(len(wanted), 1), 0xFF, np.uint8)
     memory = memory[: len(memory) // 8 * 8]
-    fields, places, texts = np.zeros((len(kinds), 5), np.int64), [], 0
+    fields, places, texts = np.zeros((len(kinds), 6), np.int64), [], 0
     for i, kind in enumerate(wanted):
         bits_at, values_at = stride * 2 * i, stride * (2 * i + 1)
         begin = texts if kind == core.BYTES else values_at // (np.dtype(KINDS[kind]).itemsize if kind is not None else 1)
         texts += kind == core.BYTES
         places.append((kind, begin, bits_at))
         if i < len(kinds):
-            fields[i] = -1 if kind is None else i, i in defaults, -1 if kind is None else kind, begin, bits_at
+            output, takes = (-1, -1) if kind is None else (i, kind)
+            fields[i] = output, i in defaults, i in not_null, takes, begin, bits_at
     text = np.full((2, texts, count - low), -7, np.int64)
     nulls, info = np.zeros(len(wanted), np.int64), np.zeros(4, np.int64)
     views = [memory.view(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8)]
@@ -391,10 +460,17 @@ class TestDecode:
         short = [record(field(1), field(2)), record(field(3)), record()]
         assert run_decode(short, [core.INT8, core.INT8]) == (3, None, [[1, 3, None], [2, None, None]])
         assert run_decode(short, [core.INT8, core.INT8], defaults=[1])[:2] == (1, (core.SURPRISE, 1))
-        assert run_decode(short, [core.INT8, None], defaults=[1])[:2] == (1, (core.SURPRISE, 1))
+        assert run_decode(short, [core.INT8, None], defaults=[1], not_null=[1]) == (3, None, [[1, 3, None]])
         assert run_decode(short, [core.INT8, core.INT8], defaults=[0])[:2] == (2, (core.SURPRISE, 2))
 
-    def test_fields_after_the_last_wanted_one_are_not_looked_at(self):
+    @pytest.mark.parametrize("kind", [core.INT8, None])
+    def test_columns_that_must_have_a_value(self, kind):
+        records = [record(field(1)), record(field(0)), record(field(None)), record()]
+        assert run_decode(records, [kind])[:2] == (4, None)
+        assert run_decode(records, [kind], not_null=[0])[:2] == (2, (core.NULL_VALUE, 2))
+        assert run_decode(records[:2] + records[3:], [kind], not_null=[0])[:2] == (2, (core.NULL_VALUE, 2))
+
+    def test_fields_that_the_table_has_no_column_for_are_not_looked_at(self):
         assert run_decode([record(field(1), (10, b""))], [core.INT8]) == (1, None, [[1]])
 
     @pytest.mark.parametrize(
@@ -409,6 +485,7 @@ class TestDecode:
             (b"\x02\x80\x01", core.BAD_HEADER),  # a type that goes on beyond the header
             (b"\x09" + b"\x80" * 8 + b"\x01", core.BAD_HEADER),
             (b"\x02\x01", core.BAD_VALUES),
+            (b"\x01\x07", core.BAD_VALUES),
             (b"\x02\x06" + bytes(7), core.BAD_VALUES),
             (b"\x02\x0e", core.BAD_VALUES),
             (b"\x03" + varint(2**13 + 13) + bytes(4095), core.BAD_VALUES),
@@ -422,6 +499,11 @@ class TestDecode:
             assert run_decode([content], [kind], after=good * 9)[:2] == (0, (code, 0))
             assert run_decode([good, content], [None], after=good * 9)[:2] == (1, (code, 1))
 
+    @pytest.mark.parametrize("kind", [core.INT8, None])
+    def test_bytes_of_a_record_that_are_of_no_value(self, kind):
+        assert run_decode([b"\x02\x01\x07\x08"], [kind])[:2] == (0, (core.BAD_VALUES, 0))
+        assert run_decode([b"\x02\x01\x07\x08"], [])[:2] == (1, None)  # of fields without a column
+
     @pytest.mark.parametrize("size", [-1, 4, 2**62, 2**63 - 1, -(2**63)])
     def test_records_beyond_the_buffer(self, size):
         one = record(field(1))
@@ -429,7 +511,7 @@ class TestDecode:
         assert run_decode([one, one], [core.INT8], sizes=[len(one), size])[:2] == (1, (core.BAD_VALUES, 1))
 
     def test_columns_without_room(self):
-        fields = np.array([[0, 0, core.INT64, 1, 0]], np.int64)
+        fields = np.array([[0, 0, 0, core.INT64, 1, 0]], np.int64)
         memory, one = np.zeros(16, np.uint8), np.ones(1, np.int64)
         views = [memory.view(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8)]
         content = record(field(9))
@@ -441,12 +523,17 @@ class TestDecode:
             (0, core.INT8, 16),
             (0, core.BYTES, 0),
         ]:
-            fields[0, 2:4] = kind, begin
+            fields[0, 3:5] = kind, begin
             value = array(record(field(b"t")) if kind == core.BYTES else content)
             with pytest.raises(IndexError):
                 core.decode(value, start, size, one, 0, 1, fields, -1, 0, row, *text, one * 0, info, *views)
-        fields[0, 2:4] = core.INT64, 1
-        for bad, rowid_kind in [(np.array([[0, 0, 6, 0, 0]]), -1), (fields[:, :4].copy(), -1), (fields, core.BYTES), (fields, -2)]:
+        fields[0, 3:5] = core.INT64, 1
+        for bad, rowid_kind in [
+            (np.array([[0, 0, 0, 6, 0, 0]]), -1),
+            (fields[:, :4].copy(), -1),
+            (fields, core.BYTES),
+            (fields, -2),
+        ]:
             with pytest.raises(ValueError):
                 core.decode(array(content), start, size, one, 0, 1, bad, rowid_kind, 0, 0, *text, one * 0, info, *views)
 

@@ -27,6 +27,9 @@ RECORD_TOO_LARGE: Final = 8
 OVERLAP: Final = 9
 BAD_HEADER: Final = 10
 BAD_VALUES: Final = 11
+EMPTY_PAGE: Final = 12
+BAD_SPACE: Final = 13
+NULL_VALUE: Final = 14
 SURPRISE: Final = 100
 
 def children(
@@ -37,7 +40,9 @@ def children(
     page_count: int,
     lock_page: int,
     seen: _Bytes,
+    most: _Int64,
     out: NDArray[np.uint32],
+    out_most: _Int64,
     info: _Int64,
 ) -> int: ...
 def local_size(size: int, usable: int) -> int: ...
@@ -46,6 +51,8 @@ def cells(
     pages: int,
     page_size: int,
     usable: int,
+    alone: bool,
+    most: _Int64,
     start: _Int64,
     size: _Int64,
     rowid: _Int64,

@@ -3,12 +3,13 @@
 The functions check every position against the page or the record before they read there, as all positions come from the file.
 Layout: https://www.sqlite.org/fileformat2.html, sections 1.6 and 2.1.
 
-`children`, `cells` and `decode` report what is wrong in `info`: `info[0]` is a code (`NOT_A_PAGE` to `BAD_VALUES`, `SURPRISE`),
-`info[1]` the index of the page or of the record.
+`children`, `cells` and `decode` report what is wrong in `info`: `info[0]` is a code (`NOT_A_PAGE` to `NULL_VALUE`, `SURPRISE`),
+`info[1]` the index of the page or of the record. They refuse what SQLite's `PRAGMA integrity_check` refuses of a table: also what SQLite
+reads over, such as bytes of a page that nothing uses and that are not counted as free.
 """
 
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 # The first byte of a page
 cpdef enum:
@@ -37,6 +38,9 @@ cpdef enum:
     OVERLAP = 9
     BAD_HEADER = 10
     BAD_VALUES = 11
+    EMPTY_PAGE = 12
+    BAD_SPACE = 13
+    NULL_VALUE = 14
     SURPRISE = 100  # a sound record, but its column does not take the value as it is, or it lacks a column with a default
 
 cdef enum:
@@ -88,6 +92,47 @@ cdef inline Py_ssize_t refuse(int64_t[::1] info, int64_t problem, Py_ssize_t res
     return result
 
 
+cdef bint cover(uint8_t* used, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
+    """Mark the bytes of a page from `begin` to `end` as used; whether none of them was."""
+    cdef Py_ssize_t at
+    for at in range(begin, end):
+        if used[at]:
+            return False
+        used[at] = 1
+    return True
+
+
+cdef bint space_is_sound(const uint8_t* page, Py_ssize_t first, Py_ssize_t usable, uint8_t* used) noexcept nogil:
+    """Whether each byte of the content of a page is of one cell or free block, or counted as a fragment (section 1.6).
+
+    Args:
+        page: The page.
+        first: Where the pointers to its cells end.
+        usable: Its usable bytes.
+        used: A mark for each of them: 1 for those of cells, which do not overlap. Those of free blocks are set.
+    """
+    cdef Py_ssize_t content = big_endian_2(page + 5), block = big_endian_2(page + 1), following, size, at, free = 0, unused = 0
+    if content == 0:
+        content = 65536
+    if content > usable or (block and block < content):
+        return False
+    while block:
+        if block + 4 > usable:
+            return False
+        following = big_endian_2(page + block)
+        size = big_endian_2(page + block + 2)
+        if block + size > usable or (following and following < block + size + 4) or not cover(used, block, block + size):
+            return False
+        free += size
+        block = following
+    for at in range(first, min(content, usable)):
+        if used[at]:
+            return False
+    for at in range(content, usable):
+        unused += not used[at]
+    return unused == page[7] and content + free + page[7] >= first
+
+
 cpdef Py_ssize_t children(
     const uint8_t[::1] buf,
     Py_ssize_t pages,
@@ -96,7 +141,9 @@ cpdef Py_ssize_t children(
     int64_t page_count,
     int64_t lock_page,
     uint8_t[::1] seen,
+    const int64_t[::1] most,
     uint32_t[::1] out,
+    int64_t[::1] out_most,
     int64_t[::1] info,
 ) except? -1:
     """The children of interior pages, in key order: how many there are, or -1 where a page is broken (see `info`).
@@ -109,13 +156,16 @@ cpdef Py_ssize_t children(
         page_count: Pages of the file.
         lock_page: The page that SQLite never uses, as its locks lie there.
         seen: Shape (page_count + 1,): 1 where a page is in use; the children are set.
+        most: The largest row number that each page may have below it.
         out: Out: the page numbers; room for `pages * ((usable - 12) // 2 + 1)`.
+        out_most: Out: the largest row number that each of them may have; as much room.
         info: Out: what is broken, and the index of the page.
     """
     check_pages(buf.shape[0], pages, page_size, usable)
     cdef const uint8_t* page
-    cdef Py_ssize_t index, cell, count, first, at, found = 0
-    cdef int64_t child
+    cdef Py_ssize_t index, cell, count, first, at, stop, found = 0
+    cdef int64_t child, key = 0
+    cdef uint8_t used[65536]
     with nogil:
         for index in range(pages):
             page = &buf[index * page_size]  # with `usable` bytes, as `check_pages` found
@@ -126,12 +176,21 @@ cpdef Py_ssize_t children(
             first = 12 + 2 * count
             if first > usable:
                 return refuse(info, TOO_MANY_CELLS, -1)
+            if count == 0:
+                return refuse(info, EMPTY_PAGE, -1)
+            memset(used, 0, usable)
             for cell in range(count + 1):
                 at = 8  # where the last child stands
+                key = most[index]
                 if cell < count:
                     at = big_endian_2(page + 12 + 2 * cell)
                     if at < first or at + 5 > usable:
                         return refuse(info, CELL_OUTSIDE, -1)
+                    stop = varint(page, at + 4, usable, &key)
+                    if stop < 0:
+                        return refuse(info, CELL_OUTSIDE, -1)
+                    if not cover(used, at, stop):
+                        return refuse(info, OVERLAP, -1)
                 child = big_endian_4(page + at)
                 if child < 2 or child > page_count or child == lock_page:
                     return refuse(info, NO_SUCH_PAGE, -1)
@@ -139,7 +198,10 @@ cpdef Py_ssize_t children(
                     return refuse(info, USED_TWICE, -1)
                 seen[child] = 1
                 out[found] = <uint32_t>child
+                out_most[found] = key
                 found += 1
+            if not space_is_sound(page, first, usable, used):
+                return refuse(info, BAD_SPACE, -1)
     return found
 
 
@@ -167,6 +229,8 @@ cpdef Py_ssize_t cells(
     Py_ssize_t pages,
     Py_ssize_t page_size,
     Py_ssize_t usable,
+    bint alone,
+    const int64_t[::1] most,
     int64_t[::1] start,
     int64_t[::1] size,
     int64_t[::1] rowid,
@@ -180,6 +244,8 @@ cpdef Py_ssize_t cells(
         pages: How many.
         page_size: Bytes of a page.
         usable: Bytes of a page without the reserved ones; at least 480.
+        alone: Whether there is one page, which is the table's first; no other may be empty.
+        most: The largest row number that each page may have; the next page has larger ones only.
         start: Out: where each record starts in `buf`; room for `pages * ((usable - 8) // 6)`, as in the next three.
         size: Out: the bytes of the whole record.
         rowid: Out: the row's number.
@@ -189,9 +255,11 @@ cpdef Py_ssize_t cells(
     """
     check_pages(buf.shape[0], pages, page_size, usable)
     cdef const uint8_t* page
-    cdef Py_ssize_t index, cell, count, begin, first, room, at, stop, found = 0
+    cdef Py_ssize_t index, cell, count, begin, first, room, at, stop, lowest, found = 0
+    cdef bint in_a_row
     cdef int64_t length = 0, row = 0, more, last = info[2]
     cdef bint long_record, has_last = info[3] != 0
+    cdef uint8_t used[65536]
     with nogil:
         for index in range(pages):
             page = &buf[index * page_size]  # with `usable` bytes, as `check_pages` found
@@ -201,8 +269,12 @@ cpdef Py_ssize_t cells(
             count = big_endian_2(page + 3)
             if count > (usable - 8) // 6:
                 return refuse(info, TOO_MANY_CELLS, -1)
+            if count == 0 and not alone:
+                return refuse(info, EMPTY_PAGE, -1)
             first = 8 + 2 * count
             room = usable - first
+            lowest = usable
+            in_a_row = True
             for cell in range(count):
                 begin = big_endian_2(page + 8 + 2 * cell)
                 if begin < first or begin >= usable:
@@ -224,6 +296,9 @@ cpdef Py_ssize_t cells(
                 room -= stop - begin
                 if room < 0:
                     return refuse(info, OVERLAP, -1)
+                # rows that were appended lie one before the other, with nothing between
+                in_a_row = in_a_row and max(stop, begin + 4) == lowest
+                lowest = begin
                 if has_last and row <= last:
                     return refuse(info, OUT_OF_ORDER, -1)
                 last = row
@@ -233,6 +308,21 @@ cpdef Py_ssize_t cells(
                 rowid[found] = row
                 overflow[found] = more
                 found += 1
+            if not (in_a_row and lowest == big_endian_2(page + 5) and big_endian_2(page + 1) == 0 and page[7] == 0):
+                memset(used, 0, usable)
+                for cell in range(count):
+                    begin = big_endian_2(page + 8 + 2 * cell)
+                    at = varint(page, varint(page, begin, usable, &length), usable, &row)
+                    stop = at + (local_bytes(length, usable) + 4 if length > usable - 35 else length)
+                    if max(stop, begin + 4) > usable or not cover(used, begin, max(stop, begin + 4)):
+                        return refuse(info, OVERLAP, -1)
+                if not space_is_sound(page, first, usable, used):
+                    return refuse(info, BAD_SPACE, -1)
+            if has_last and last > most[index]:
+                return refuse(info, OUT_OF_ORDER, -1)
+            if count or not alone:
+                last = most[index]
+                has_last = True
     info[2] = last
     info[3] = has_last
     return found
@@ -301,10 +391,11 @@ cdef inline int64_t float_bits(double value) noexcept nogil:
 cdef enum:
     OUTPUT = 0
     HAS_DEFAULT = 1
-    KIND = 2
-    BEGIN = 3
-    BITS_BEGIN = 4
-    FIELD_COLUMNS = 5
+    NOT_NULL = 2
+    KIND = 3
+    BEGIN = 4
+    BITS_BEGIN = 5
+    FIELD_COLUMNS = 6
 
 
 cpdef Py_ssize_t decode(
@@ -339,9 +430,9 @@ cpdef Py_ssize_t decode(
         rowid: The row's number of each record.
         low: The first record to write.
         high: One past the last.
-        fields: For each field of a record, up to the last one wanted, shape (fields, 5): the column that it goes to, or -1;
-            whether it has a default; what the column takes (`INT8` to `BYTES`); where the column begins, in its own items (for
-            `BYTES`: its row in `text_at`); the byte at which its validity bits begin in `bits`.
+        fields: For each column of the table, shape (fields, 6): the output column that it goes to, or -1; whether it has a default;
+            whether it may not be null; what the output takes (`INT8` to `BYTES`); where that begins, in its own items (for `BYTES`:
+            its row in `text_at`); the byte at which its validity bits begin in `bits`.
         rowid_kind: What the column of the row's number takes, or -1 for no such column.
         rowid_begin: Where it begins, in its own items.
         first_row: The row of the columns to write first.
@@ -401,7 +492,11 @@ cpdef Py_ssize_t decode(
                             return refuse(info, BAD_HEADER if length < 0 else BAD_VALUES, record - low)
                         value_at += length
                     elif step[HAS_DEFAULT]:
-                        return refuse(info, SURPRISE, record - low)
+                        if step[OUTPUT] >= 0:
+                            return refuse(info, SURPRISE, record - low)
+                        continue
+                    if serial == 0 and step[NOT_NULL]:
+                        return refuse(info, NULL_VALUE, record - low)
                     if step[OUTPUT] < 0:
                         continue
                     kind = step[KIND]
@@ -440,6 +535,9 @@ cpdef Py_ssize_t decode(
                     if value != <int8_t>value:
                         return refuse(info, SURPRISE, record - low)
                     out8[place] = <int8_t>value
+            # of fields that the table has no column for, SQLite takes no notice
+            if head == head_end and value_at != end:
+                return refuse(info, BAD_VALUES, record - low)
     return high - low
 
 

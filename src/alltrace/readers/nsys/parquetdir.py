@@ -83,6 +83,10 @@ class ParquetFolder:
                 ) from error
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def warnings(self) -> tuple[str, ...]:
+        """Nothing: what is damaged is an error."""
+        return ()
+
     def close(self) -> None:
         """Close the files."""
         for file in self._files.values():

@@ -124,8 +124,8 @@ class NsysReader:
         return made
 
     def warnings(self) -> tuple[str, ...]:
-        """Nothing: opening tells all; see `ReportReader.warnings`."""
-        return ()
+        """What reading the rows found, beside what opening told; see `ReportReader.warnings`."""
+        return self._source.warnings()
 
     def rows_estimate(self, tables: Collection[str]) -> int:
         """About how many rows `stream` will give."""

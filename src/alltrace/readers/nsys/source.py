@@ -52,6 +52,10 @@ class RawSource(Protocol):
         """
         ...
 
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know of the rows that were read so far, each one sentence."""
+        ...
+
     def close(self) -> None:
         """Release the file; batches handed out stay valid."""
         ...

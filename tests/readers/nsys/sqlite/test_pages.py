@@ -124,7 +124,7 @@ def test_broken_cells(export, broken, at, value, message):
         (2, b"\x7f", "has a record whose header is broken"),
         (4, b"\x0a", "has a record whose header is broken"),
         (4, b"\x80", "has a record whose header is broken"),
-        (4, b"\x7e", "has a record whose values run past its end"),
+        (4, b"\x7e", "has a record whose values do not end where it ends"),
     ],
 )
 def test_broken_records(export, broken, at, value, message):

@@ -44,14 +44,15 @@ class Scan:
         self._batch_rows = batch_rows
         self._rowid_output = -1
         wanted = [table.columns[name] for name in types]
-        last = max((column.field for column in wanted if not column.is_rowid), default=-1)
-        # For each field of a record: the column that it goes to, or -1; whether it has a default
-        self._fields = np.full((last + 1, 2), (-1, 0), np.int64)
+        # For each field of a record: the column that it goes to, or -1; whether it has a default; whether it may not be null
+        self._fields = np.full((table.fields, 3), (-1, 0, 0), np.int64)
+        for column in table.columns.values():
+            self._fields[column.field] = -1, column.has_default, column.not_null and not column.is_rowid
         for output, column in enumerate(wanted):
             if column.is_rowid:
                 self._rowid_output = output
             else:
-                self._fields[column.field] = output, column.has_default
+                self._fields[column.field, 0] = output
         self._columns = Columns(types, 1)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -61,7 +62,8 @@ class Scan:
             InputError: The table is corrupt.
         """
         tree, header = self._tree, self._tree.header
-        leaves = tree.leaves()
+        leaves, bounds = tree.leaves()
+        alone = len(leaves) == 1 and tree.root_kind() != core.INTERIOR
         most = (header.usable - 8) // 6
         capacity = min(self._batch_rows, len(leaves) * most)
         rows = np.empty((4, min(tree.chunk_pages, len(leaves)) * most), np.int64)
@@ -69,10 +71,14 @@ class Scan:
         self._columns = Columns(self._types, capacity)
         info = tree.info
         info[:] = 0
+        done = 0
         for pages, buffer in tree.chunks(leaves):
-            count = core.cells(buffer, len(pages), header.page_size, header.usable, start, size, rowid, overflow, info)
+            count = core.cells(
+                buffer, len(pages), header.page_size, header.usable, alone, bounds[done:], start, size, rowid, overflow, info
+            )
             if count < 0:
                 raise tree.corrupt_page(pages)
+            done += len(pages)
             low = 0
             while low < count:
                 high, whole = self._with_overflow(buffer, start, size, overflow, low, count)

@@ -40,7 +40,10 @@ PROBLEMS = {
     core.RECORD_TOO_LARGE: "has a record that is larger than SQLite allows",
     core.OVERLAP: "has cells that overlap",
     core.BAD_HEADER: "has a record whose header is broken",
-    core.BAD_VALUES: "has a record whose values run past its end",
+    core.BAD_VALUES: "has a record whose values do not end where it ends",
+    core.EMPTY_PAGE: "is empty",
+    core.BAD_SPACE: "has free space that does not fit its cells",
+    core.NULL_VALUE: "has no value in a column that must have one",
 }
 
 
@@ -73,21 +76,21 @@ class TreePages:
             raise self.corrupt(f"its first page, {self._root}, is not in the file")
         return self._kind(self._root)
 
-    def leaves(self) -> NDArray[np.uint32]:
-        """The numbers of the leaf pages, in key order; the leaves are not read.
+    def leaves(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The numbers of the leaf pages, in key order, and the largest row number that each may have; the leaves are not read.
 
         Raises:
             InputError: The tree is broken.
         """
         self._marks = None
-        level = np.array([self._root], np.uint32)
+        level, most = np.array([self._root], np.uint32), np.array([np.iinfo(np.int64).max])
         if self.root_kind() != core.INTERIOR:
-            return level
+            return level, most
         for _ in range(_MAX_DEPTH):
             # All leaves of a tree are at one depth, so the first page of a level tells for all; `cells` finds a liar
             if self._kind(int(level[0])) != core.INTERIOR:
-                return level
-            level = self._below(level)
+                return level, most
+            level, most = self._below(level, most)
         raise self.corrupt(f"its tree is deeper than {_MAX_DEPTH} pages")
 
     def count_about(self) -> int:
@@ -96,7 +99,7 @@ class TreePages:
         Raises:
             InputError: The tree is broken.
         """
-        leaves = self.leaves()
+        leaves, _ = self.leaves()
         if len(leaves) <= _SAMPLED_LEAVES:
             return self._count(leaves)
         sample = leaves[np.linspace(0, len(leaves) - 1, _SAMPLED_LEAVES).astype(np.int64)]
@@ -148,6 +151,8 @@ class TreePages:
             self._read(memoryview(content), page)
             page = int.from_bytes(content[:4], "big")
             whole += content[4 : 4 + size - len(whole)]
+        if page:
+            raise self.corrupt(f"a long row goes on in page {page}, after its end")
         return whole
 
     @property
@@ -166,11 +171,13 @@ class TreePages:
         """The error that a loop reported in `info`, for one of `pages`."""
         return self.corrupt(f"page {pages[self.info[1]]} {PROBLEMS[int(self.info[0])]}")
 
-    def _below(self, level: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    def _below(self, level: NDArray[np.uint32], most: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         header = self.header
-        room = min(self.chunk_pages, len(level))
-        out = np.empty(room * ((header.usable - 12) // 2 + 1), np.uint32)
-        found = []
+        room = min(self.chunk_pages, len(level)) * ((header.usable - 12) // 2 + 1)
+        out, out_most = np.empty(room, np.uint32), np.empty(room, np.int64)
+        found: list[NDArray[np.uint32]] = []
+        found_most: list[NDArray[np.int64]] = []
+        done = 0
         for pages, buffer in self.chunks(level):
             count = core.children(
                 buffer,
@@ -180,13 +187,17 @@ class TreePages:
                 header.page_count,
                 self._lock_page,
                 self._seen,
+                most[done:],
                 out,
+                out_most,
                 self.info,
             )
             if count < 0:
                 raise self.corrupt_page(pages)
+            done += len(pages)
             found.append(out[:count].copy())
-        return np.concatenate(found)
+            found_most.append(out_most[:count].copy())
+        return np.concatenate(found), np.concatenate(found_most)
 
     def _kind(self, page: int) -> int:
         one = bytearray(1)

@@ -15,7 +15,7 @@ from alltrace.readers.nsys.source import rows_per_batch
 from alltrace.readers.nsys.sqlite.database import Access, changed, plan_access
 from alltrace.readers.nsys.sqlite.detect import Header, check_export, open_file, read_header
 from alltrace.readers.nsys.sqlite.schema import Table, read_schema
-from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _ENGINES = ("auto", "fast", "sqlite3")
 _TABLE_KINDS = (0x05, 0x0D)  # first byte of a tree of rows by number
 _INDEX_KINDS = (0x02, 0x0A)  # of a tree by key: a table WITHOUT ROWID
+_NOT_ALL_CHECKED = (
+    "has a value that is not of its column's type, or is left to a default; from there on SQLite read it, which does not notice "
+    "all damage"
+)
 
 
 class SqliteSource:
@@ -46,6 +50,7 @@ class SqliteSource:
         self._engine = engine
         self._lock = threading.Lock()
         self._counted_about: dict[str, int] = {}  # opening asks three times
+        self._warnings: dict[str, str] = {}
         self._descriptor = -1
         self._release: weakref.finalize[..., SqliteSource] | None = None
         self._header, self._access = self._open()
@@ -110,6 +115,10 @@ class SqliteSource:
             self._check_column(found, name, wanted)
         return self._rows(found, dict(columns), batch_rows or rows_per_batch(columns))
 
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know of the rows that were read."""
+        return tuple(self._warnings.values())
+
     def close(self) -> None:
         """Release the file; batches handed out stay valid, and those still being read come to their end."""
         with self._lock:
@@ -173,6 +182,7 @@ class SqliteSource:
                 if not scan.stopped:
                     return
                 reason, after = "a value is not of the declared type, or is left to a default", scan.last_rowid
+                self._warnings[table.name] = f"Table {printable(table.name)} {_NOT_ALL_CHECKED}."
             if self._engine == "fast":
                 raise InputError(self.path, found=f"table {table.name!r} needs sqlite3: {reason}", advice="use engine 'auto'")
             from alltrace.readers.nsys.sqlite.fallback import fallback_batches

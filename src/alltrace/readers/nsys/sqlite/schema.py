@@ -23,6 +23,7 @@ class Column(NamedTuple):
         field: Its place in a record.
         has_default: Whether a record that is too short to have it stands for something else than NULL.
         is_rowid: Whether it stands for the row's number (an INTEGER PRIMARY KEY), which the record does not repeat.
+        not_null: Whether it must have a value.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Column(NamedTuple):
     field: int
     has_default: bool
     is_rowid: bool
+    not_null: bool
 
 
 class Table(NamedTuple):
@@ -41,6 +43,7 @@ class Table(NamedTuple):
         columns: By name, in order of declaration.
         rowid: A name for the row's number; None in a view and in a table WITHOUT ROWID, or where columns hide it.
         plain: Whether the records hold just the declared columns in order.
+        fields: The number of declared columns, those among them whose names are not UTF-8.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Table(NamedTuple):
     columns: dict[str, Column]
     rowid: str | None
     plain: bool
+    fields: int
 
 
 def read_schema(access: Access) -> dict[str, Table]:
@@ -89,7 +93,9 @@ def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:
     import sqlite3
 
     try:
-        rows = opened.execute("SELECT cid, name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?)", (name,)).fetchall()
+        rows = opened.execute(
+            'SELECT cid, name, type, dflt_value, pk, hidden, "notnull" FROM pragma_table_xinfo(?)', (name,)
+        ).fetchall()
     except sqlite3.OperationalError:
         if root:
             raise
@@ -99,7 +105,7 @@ def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:
     alias = len(keys) == 1 and keys[0][2].upper() == b"INTEGER" and not _has_key_index(opened, name)
     names = {(_text(row[1]) or "").lower() for row in rows}
     columns = {}
-    for cid, raw, declaration, default, key, hidden in rows:
+    for cid, raw, declaration, default, key, hidden, not_null in rows:
         column = _text(raw)
         if column is not None and hidden != 1:  # 1: an argument of a virtual table, no column
             columns[column] = Column(
@@ -108,6 +114,7 @@ def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:
                 field=cid,
                 has_default=default is not None,
                 is_rowid=bool(alias and key and root),
+                not_null=bool(not_null),
             )
     return Table(
         name=name,
@@ -115,6 +122,7 @@ def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:
         columns=columns,
         rowid=next((word for word in _ROWID_NAMES if word not in names and root and _is_column(opened, name, word)), None),
         plain=not any(row[5] for row in rows),  # generated columns are not, or not all, in the record
+        fields=len(rows),
     )
 
 
