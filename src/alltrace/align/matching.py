@@ -316,7 +316,8 @@ def _groups(
         told = value[mine][~np.isnan(value[mine])]
         score = round(float(told.mean()), 3) if len(told) else 1.0
         found_by = "structure" if guessed[mine].any() else "ids"
-        groups.append(Group(place, operations.names[communicator], ranks, size, found_by, score))
+        messages = bool(((operations.paired[mine] != 0) | operations.exchanging[mine]).all())
+        groups.append(Group(place, operations.names[communicator], ranks, size, found_by, score, messages))
     return tuple(groups)
 
 
