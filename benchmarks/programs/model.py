@@ -1,0 +1,260 @@
+"""What a program is: its grid of ranks, its work, its communicators, what a report shows of it, and the causes of lost time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How ranks divide the work; the tensor-parallel index runs fastest, the pipeline stage slowest.
+
+    Attributes:
+        tp: Ranks that share each layer.
+        cp: Ranks that share each sequence.
+        dp: Ranks with the same part of the model and other samples.
+        pp: Stages.
+        ep: Data-parallel ranks among which experts are divided; 1 without experts.
+        hosts: Hosts, with equally many ranks each.
+    """
+
+    tp: int
+    cp: int
+    dp: int
+    pp: int
+    ep: int
+    hosts: int
+
+    @property
+    def ranks(self) -> int:
+        """All ranks."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    def host_of(self, rank: int) -> int:
+        """The host that a rank runs on."""
+        return rank // (self.ranks // self.hosts)
+
+    def place(self, rank: int) -> tuple[int, int, int, int]:
+        """The indices of a rank: tensor, context, data, stage."""
+        rank, tensor = divmod(rank, self.tp)
+        rank, context = divmod(rank, self.cp)
+        stage, data = divmod(rank, self.dp)
+        return tensor, context, data, stage
+
+    def rank_at(self, tensor: int, context: int, data: int, stage: int) -> int:
+        """The rank with these indices."""
+        return ((stage * self.dp + data) * self.cp + context) * self.tp + tensor
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """Ranks that communicate.
+
+    Attributes:
+        role: What for: `tp`, `cp`, `dp`, `ep`, `shard`, `replicate`, `forward`, `backward` or `norm`.
+        ranks: Its members, ascending.
+        stream: The CUDA stream of its kernels, the same on all members.
+        identifier: The hash that NCCL would give it.
+        bandwidth: Bytes a ns that a link of it moves.
+        latency_ns: Of one message.
+    """
+
+    role: str
+    ranks: tuple[int, ...]
+    stream: int
+    identifier: int
+    bandwidth: float
+    latency_ns: int
+
+    def transfer_ns(self, operation: str, size_bytes: int) -> float:
+        """Time from the last arrival to the end: NCCL's formula of bus bandwidth, solved for the time, and hops of a tree."""
+        return self.passes(operation) * (size_bytes / self.bandwidth) + math.ceil(math.log2(len(self.ranks))) * self.latency_ns
+
+    def passes(self, operation: str) -> float:
+        """How many times a message passes the slowest link."""
+        members = len(self.ranks)
+        if operation == "AllReduce":
+            return 2 * (members - 1) / members
+        return (members - 1) / members if operation in ("AllGather", "ReduceScatter", "AllToAll") else 1.0
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A planted cause of lost time.
+
+    Attributes:
+        kind: As `alltrace diagnose` calls it.
+        variant: How it comes about.
+        ranks: The culprits; empty where no rank is one more than others.
+        amount: A factor of durations, or ns a step, as the kind wants.
+        steps: The steps in which it acts.
+        communicator: Index of the communicator that it is about.
+    """
+
+    kind: str
+    variant: str
+    ranks: tuple[int, ...]
+    amount: float
+    steps: frozenset[int]
+    communicator: int | None = None
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of a host against true time.
+
+    Attributes:
+        offset_ns: Of its UTC at time 0.
+        drift: ns lost or won a ns.
+        jump_ns: By how much its UTC was set while the job ran; stamps of sessions begun later have it.
+    """
+
+    offset_ns: int
+    drift: float
+    jump_ns: int
+
+
+@dataclass(frozen=True)
+class View:
+    """What the reports show.
+
+    Attributes:
+        step_text: Range of a step with `{}` for its number, or None.
+        phases: Whether forward, backward and optimizer have ranges.
+        operators: Whether each layer's operators have ranges.
+        nccl: `json`, `binary`, `bytes` or `none`: what NCCL's ranges tell.
+        data_text: Range around the wait for a batch, or None.
+        osrt: Whether calls of the OS runtime were traced.
+        graphs: `none`, `whole` or `nodes`: how CUDA graphs were traced.
+        schema: Version of the export.
+        clocks: A clock for each host.
+        late: Ranks whose capture begins late, with the true time at which it does, in steps.
+        missing: Ranks without a report.
+        naming: Style of the file names.
+    """
+
+    step_text: str | None
+    phases: bool
+    operators: bool
+    nccl: str
+    data_text: str | None
+    osrt: bool
+    graphs: str
+    schema: str
+    clocks: tuple[Clock, ...]
+    late: tuple[tuple[int, float], ...] = ()
+    missing: tuple[int, ...] = ()
+    naming: str = "rank{:03d}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A training program.
+
+    Attributes:
+        seed: Of all its noise.
+        grid: Its ranks.
+        zero: ZeRO stage, 0 to 3; with 3, parameters are gathered for each layer.
+        hybrid: Whether shards are within a host and replicated over hosts.
+        mpi: Whether gradients are reduced by MPI on hosts, without NCCL.
+        style: Of kernel names and layers.
+        layers: Layers of a stage.
+        micro: Micro-batches of a step.
+        steps: All steps.
+        warmup: First steps that take longer.
+        checkpoint: The step that writes a checkpoint, or None.
+        layer_ns: Time of a forward layer on the device.
+        parameter_bytes: Of a layer on one rank, as communicated.
+        activation_bytes: Of a layer, as communicated.
+        gap_ns: Host time between two calls.
+        call_ns: Host time of a launch.
+        noise: Standard deviation of the logarithm of durations on the device.
+        buckets: Gradient buckets of a step.
+        first_bucket: How many times larger the first one is: it has the gradients of the head.
+        prefetch: Whether a layer's parameters are gathered while the layer before computes.
+        overlap: Whether buckets are reduced while backward goes on.
+        tp_on_compute: Whether tensor-parallel kernels are on the compute stream.
+        norm: Whether gradients are clipped by a global norm.
+        norm_item: Whether the host reads the norm.
+        loss_item_every: Every how many steps the host reads the loss; 0 for never.
+        loader_workers: Processes that load data; 0 where the host itself does.
+        loader_ns: Time that one batch takes a worker.
+        input_bytes: Of a batch, copied to the device.
+        input_stream: Whether that copy has a stream of its own.
+        optimizer_kernels: Kernels of the optimizer.
+        communicators: All of them.
+        causes: What was planted.
+        view: What the reports show.
+    """
+
+    seed: int
+    grid: Grid
+    zero: int
+    hybrid: bool
+    mpi: bool
+    style: str
+    layers: int
+    micro: int
+    steps: int
+    warmup: int
+    checkpoint: int | None
+    layer_ns: int
+    parameter_bytes: int
+    activation_bytes: int
+    gap_ns: int
+    call_ns: int
+    noise: float
+    buckets: int
+    first_bucket: float
+    prefetch: bool
+    overlap: bool
+    tp_on_compute: bool
+    norm: bool
+    norm_item: bool
+    loss_item_every: int
+    loader_workers: int
+    loader_ns: int
+    input_bytes: int
+    input_stream: bool
+    optimizer_kernels: int
+    communicators: tuple[Communicator, ...]
+    view: View
+    causes: tuple[Cause, ...] = ()
+
+    @cached_property
+    def communicators_of(self) -> tuple[dict[str, int], ...]:
+        """For each rank, the index of its communicator of each role."""
+        found: tuple[dict[str, int], ...] = tuple({} for _ in range(self.grid.ranks))
+        for index, communicator in enumerate(self.communicators):
+            for rank in communicator.ranks:
+                role = communicator.role
+                if role in ("forward", "backward"):  # a stage has one to the stage before and one to the next
+                    role += ">" if rank == communicator.ranks[0] else "<"
+                found[rank][role] = index
+        return found
+
+    @property
+    def judged(self) -> tuple[int, ...]:
+        """The steps that count: no warm-up, no checkpoint, and captured on every rank with a report."""
+        begin = max((int(at) + 1 for rank, at in self.view.late if rank not in self.view.missing), default=0)
+        after = None if self.checkpoint is None else self.checkpoint + 1
+        return tuple(s for s in range(max(self.warmup, begin), self.steps) if s not in (self.checkpoint, after))
+
+
+NATURAL = ("communication", "host", "copies", "sync", "noise")
+"""What a program loses time by without any planted cause."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """What an execution leaves out.
+
+    Attributes:
+        causes: Indices of planted causes.
+        natural: Names out of `NATURAL` that cost nothing.
+    """
+
+    causes: frozenset[int] = field(default_factory=frozenset)
+    natural: frozenset[str] = field(default_factory=frozenset)

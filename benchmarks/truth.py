@@ -1,0 +1,119 @@
+"""How often a diagnosis is right on programs whose truth is known: `python -m benchmarks.truth --programs 1000 --seed 7`.
+
+Random training programs are executed on a model of hosts, devices and links that shares no code with alltrace, with causes of lost
+time and again without each of them; alltrace diagnoses what a profiler would have exported. `--split dev` and `--split unseen` draw
+from different programs: detectors are made with the first and scored on the second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import alltrace
+from alltrace.run.importer import import_reports
+from benchmarks.programs.draw import KINDS, draw
+from benchmarks.programs.losses import judged_ns, truth_of
+from benchmarks.programs.machine import execute
+from benchmarks.programs.nsys_file import write_reports
+from benchmarks.programs.score import Judgement, described, judge, summary
+from benchmarks.programs.training import Lowered
+
+SPLITS = ("dev", "unseen")
+
+
+def seed_of(seed: int, index: int) -> int:
+    """The seed of a program; of the first that of the command, so that any program can be run alone."""
+    if index == 0:
+        return seed
+    return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=5).digest())
+
+
+def drawing_seed(split: str, seed: int) -> int:
+    """What a program is drawn from: different for each split."""
+    return int.from_bytes(hashlib.blake2b(f"{split} {seed}".encode(), digest_size=7).digest())
+
+
+def run_program(split: str, seed: int, kind: str | None, least: float, folder: Path) -> Judgement:
+    """Draw, execute, write, import and diagnose one program.
+
+    Args:
+        split: One of `SPLITS`.
+        seed: Of the program.
+        kind: What is planted; None to draw that too.
+        least: The share below which a cause does not count.
+        folder: Where reports and the run are written.
+    """
+    program = draw(drawing_seed(split, seed), kind)
+    lowered = Lowered(program)
+    timeline = execute(lowered.code, lowered.members, record=True)
+    truth = truth_of(program, judged_ns(program, timeline))
+    (folder / "reports").mkdir(parents=True, exist_ok=True)
+    write_reports(program, lowered, timeline, folder / "reports")
+    try:
+        import_reports([str(folder / "reports")], folder / "run", jobs=1)
+        findings: list[dict[str, Any]] = alltrace.open(folder / "run").recipe("diagnose").to_pylist()
+    except Exception as error:
+        failed = judge(seed, program, truth, [], least)
+        failed.error = f"{type(error).__name__}: {error}"
+        return failed
+    made = judge(seed, program, truth, findings, least)
+    (folder / "truth.json").write_text(
+        json.dumps({"program": described(program), "truth": vars(truth), **made.as_dict()}, indent=1)
+    )
+    return made
+
+
+def arguments() -> argparse.Namespace:
+    """The command's options."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.truth", description=__doc__)
+    parser.add_argument("--programs", type=int, default=100, help="how many programs (default: 100)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
+    parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
+    parser.add_argument("--kind", choices=(*KINDS, "none"), help="plant this alone (default: none, one or several are drawn)")
+    parser.add_argument("--least", type=float, default=0.01, help="share of a cause that counts (default: 0.01)")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports, runs and truths there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write each program's judgement there")
+    args = parser.parse_args()
+    if args.programs < 1:
+        parser.error(f"--programs must be at least 1; {args.programs} was given")
+    if not 0 <= args.least < 1:
+        parser.error(f"--least must be a share of 0 to 1; {args.least} was given")
+    return args
+
+
+def main() -> None:
+    """Run the programs and print how right the diagnosis was."""
+    args = arguments()
+    judged: list[Judgement] = []
+    begun = time.perf_counter()
+    for index in range(args.programs):
+        seed = seed_of(args.seed, index)
+        folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-truth-"))
+        try:
+            judged.append(run_program(args.split, seed, args.kind, args.least, folder))
+        finally:
+            if not args.keep:
+                shutil.rmtree(folder, ignore_errors=True)
+        if sys.stderr.isatty():
+            print(f"\r{index + 1} of {args.programs}", end="", file=sys.stderr, flush=True)
+    if args.json:
+        args.json.write_text(json.dumps([j.as_dict() for j in judged], indent=1))
+    kind = f" --kind {args.kind}" if args.kind else ""
+    took = time.perf_counter() - begun
+    with contextlib.suppress(BrokenPipeError):
+        print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s\n")
+        print(summary(judged, args.least))
+        print(f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER --seed SEED")
+
+
+if __name__ == "__main__":
+    main()
