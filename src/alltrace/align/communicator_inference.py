@@ -44,6 +44,7 @@ _DIFFERENT = 1.63
 _LEAST_CLEAR = 0.15
 _LEAST_SPREAD = 0.1
 _LEAST_TIMES, _SURE_TIMES = 1.25, 1.5
+_PAIRS_SURE = 0.9
 _NEAR_NS = 1_000.0
 _ROUNDS = 8
 _LEAST_RATIO = 2.0
@@ -376,12 +377,17 @@ def _split_by_place(pool: _Pool, others: list[_Pool]) -> None:
     """
     smaller = {m for other in others for sets in other.taken.values() for m in sets}
     for whole in sorted({m for sets in pool.taken.values() for m in sets if len(m) >= 4}):
-        for size in sorted({len(m) for m in smaller if len(m) < len(whole) and set(m) < set(whole)}):
-            tiles = [m for m in smaller if len(m) == size and set(m) < set(whole)]
+        shapes: dict[Members, list[Members]] = {}
+        for part in sorted(m for m in smaller if len(m) < len(whole) and set(m) < set(whole)):
+            shapes.setdefault(tuple(r - part[0] for r in part), []).append(part)
+        for tiles in shapes.values():
+            size = len(tiles[0])
             if len(tiles) * size != len(whole) or len({r for m in tiles for r in m}) != len(whole):
                 continue
             place = {r: p for m in tiles for p, r in enumerate(sorted(m))}
             sure = _sharper(pool, whole, place)
+            if pool.pairs and size * 2 == len(whole):  # two groups that send each other messages do so member by member
+                sure = max(sure or 0.0, _PAIRS_SURE)
             if sure is not None:
                 parts = [tuple(r for r in whole if place[r] == p) for p in range(size)]
                 for part in parts:

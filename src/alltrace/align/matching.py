@@ -296,7 +296,7 @@ def _result(
         value *= related(timing, operations.rank)
     score = round(float(value[counts].mean()), 3) if counts.any() else None
     unnamed = float((operations.communicator[counts] < 0).mean()) if counts.any() else 0.0
-    reason = reason_of(score, unnamed, len(np.unique(timing.component)))
+    reason = reason_of(score, unnamed, timing)
     groups = _groups(operations, used, guessed, np.where(counts, value, np.nan))
     inferred_groups = len(np.unique(operations.communicator[guessed]))
     return Matching(groups, members, unmatched, _notes(operations, timing, ~matched, inferred_groups), score, reason)
