@@ -350,7 +350,8 @@ class _RankCode:
                 workers, depth, took = 0, 0, cause.amount / program.micro
             else:
                 took = max(took, cause.amount / program.micro * workers)
-        self.out.append((LOAD, workers, depth, int(took * next(self.host)), program.view.data_text or "", program.view.osrt))
+        took *= 1 + 0.1 * (next(self.host) - 1)
+        self.out.append((LOAD, workers, depth, int(took), program.view.data_text or "", program.view.osrt))
         if program.input_stream:
             self._copy(INPUT, "HtoD", program.input_bytes)
             self._wait(COMPUTE, self._recorded(INPUT))
@@ -412,7 +413,7 @@ class _RankCode:
                 self._reduce_shards()
             elif last and (done % every == 0 or layer == 0) and "dp" in self.roles and not program.mpi:
                 size = program.parameter_bytes * (done - every * (done // every) or every)
-                size = int(size * program.first_bucket) if done == every else size
+                size = int(size * program.first_bucket) // 4 * 4 if done == every else size
                 if exposed or not program.overlap:
                     late.append(size)
                 else:
@@ -544,9 +545,11 @@ class _RankCode:
         for _ in range(program.buckets):
             size = program.parameter_bytes * program.layers // program.buckets
             self._sync()
-            self._copy(COMPUTE, "DtoH", size, blocks=True)
+            if program.staged:
+                self._copy(COMPUTE, "DtoH", size, blocks=True)
             number = self.sequence[index]
             self.sequence[index] += 1
             transfer = self.low.transfer_ns(index, number, "AllReduce", size)
             self.out.append((MPI, "MPI_Allreduce", transfer, index, number, size))
-            self._copy(COMPUTE, "HtoD", size)
+            if program.staged:
+                self._copy(COMPUTE, "HtoD", size)
