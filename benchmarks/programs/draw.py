@@ -120,6 +120,8 @@ def _communicators(chance: random.Random, grid: Grid, family: str) -> tuple[Comm
     inside, across = chance.choice((40.0, 120.0, 230.0, 370.0)), chance.choice((3.0, 10.0, 22.0, 45.0, 90.0))
     inside = max(inside, across)
     streams = {"tp": 20, "cp": 24, "dp": 28, "shard": 28, "replicate": 32, "ep": 36, "forward": 40, "backward": 44, "norm": 48}
+    if chance.random() < 0.3:  # some frameworks have one stream for all that is not tensor-parallel
+        streams |= {"norm": 28, "ep": 28}
     made = []
     for role, members in _groups(grid, family):
         local = len({grid.host_of(r) for r in members}) == 1
@@ -264,13 +266,15 @@ def _culprits(chance: random.Random, program: Program, kind: str) -> tuple[str, 
     some = one if chance.random() < 0.5 else ()
     column = chance.randrange(grid.dp)
     same_data = tuple(r for r in range(grid.ranks) if grid.place(r)[2] == column)
+    if kind == "straggler" and grid.ranks > 4 and chance.random() < 0.15:
+        return "equally slow", tuple(sorted(chance.sample(range(grid.ranks), 2)))
     if kind in ("straggler", "missing-rank"):
         return "", one
     if kind == "slow-host":
         host = chance.randrange(grid.hosts)
         return "", tuple(r for r in range(grid.ranks) if grid.host_of(r) == host)
     if kind == "imbalance":
-        variants = ["static", "rotating"] + ["expert"] * 3 * (grid.ep > 1) + ["sequence"] * (program.style != "vision")
+        variants = ["static", "rotating", "launches"] + ["expert"] * 3 * (grid.ep > 1) + ["sequence"] * (program.style != "vision")
         variant = chance.choice(variants)
         return variant, tuple(range(grid.ranks)) if variant == "rotating" else same_data
     variants = {

@@ -159,7 +159,11 @@ class _RankCode:
             0.0 if "noise" in self.free else max([program.noise, *(c.amount for c in self.now["jitter"] if c.variant == "kernels")])
         )
         self.work = {}
+        self.repeats = self.due = 0.0
         for cause in self.now["imbalance"]:
+            if cause.variant == "launches":
+                self.repeats += cause.amount - 1
+                continue
             if cause.variant == "rotating":
                 turn = program.grid.place(cause.ranks[step % len(cause.ranks)])[2]
                 if self.data != turn:
@@ -220,9 +224,15 @@ class _RankCode:
         duration = max(1_000, int(base_ns * work * self.slow * next(self.z)))
         if self.collected is not None and stream == COMPUTE:
             self.collected.append((kernel, duration, work))
-            return
-        gap = int(self.gap * next(self.host))
-        self.out.append((KERNEL, stream, kernel, duration, gap, self._call(), work))
+            return  # a graph has the same kernels on all ranks
+        again = 1
+        if part:
+            self.due += self.repeats
+            again += int(self.due)
+            self.due %= 1
+        for _ in range(again):
+            gap = int(self.gap * next(self.host))
+            self.out.append((KERNEL, stream, kernel, duration, gap, self._call(), work))
 
     def _call(self) -> int:
         return 0 if "host" in self.free else self.program.call_ns

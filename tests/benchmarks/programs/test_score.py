@@ -70,6 +70,12 @@ def test_what_no_report_shows_need_not_be_told():
     assert judged([stall], [0.2], pause, data_text=None, osrt=True).right is False
 
 
+def test_of_two_equally_slow_ranks_either_or_both_will_do():
+    pair = replace(STRAGGLER, variant="equally slow", ranks=(1, 2))
+    for named, right in (([1], True), ([2], True), ([1, 2], True), ([], False), ([1, 3], False)):
+        assert judged([pair], [0.2], [finding("straggler", 0.2, named)]).ranks_right is right
+
+
 def test_impossible_losses_are_counted_and_null_ones_are_none():
     assert judged([STRAGGLER], [0.2], [finding("straggler", 1.2, [2])]).impossible == ["straggler"]
     found = judged([STRAGGLER], [0.2], [finding("straggler", None, [2])])
