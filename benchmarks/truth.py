@@ -94,7 +94,7 @@ def main() -> None:
     """Run the programs and print how right the diagnosis was."""
     args = arguments()
     judged: list[Judgement] = []
-    begun = time.perf_counter()
+    begun = time.process_time()
     for index in range(args.programs):
         seed = seed_of(args.seed, index)
         folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-truth-"))
@@ -108,9 +108,9 @@ def main() -> None:
     if args.json:
         args.json.write_text(json.dumps([j.as_dict() for j in judged], indent=1))
     kind = f" --kind {args.kind}" if args.kind else ""
-    took = time.perf_counter() - begun
+    took = time.process_time() - begun
     with contextlib.suppress(BrokenPipeError):
-        print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s\n")
+        print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s of CPU time\n")
         print(summary(judged, args.least))
         print(f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER --seed SEED")
 

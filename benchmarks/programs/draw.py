@@ -120,6 +120,8 @@ def _communicators(chance: random.Random, grid: Grid, family: str) -> tuple[Comm
     inside, across = chance.choice((40.0, 120.0, 230.0, 370.0)), chance.choice((3.0, 10.0, 22.0, 45.0, 90.0))
     inside = max(inside, across)
     streams = {"tp": 20, "cp": 24, "dp": 28, "shard": 28, "replicate": 32, "ep": 36, "forward": 40, "backward": 44, "norm": 48}
+    if chance.random() < 0.3:  # some frameworks have one stream for all that is not tensor-parallel
+        streams |= {"norm": 28, "ep": 28}
     made = []
     for role, members in _groups(grid, family):
         local = len({grid.host_of(r) for r in members}) == 1
@@ -172,7 +174,7 @@ def _sizes(
     chance: random.Random, communicators: tuple[Communicator, ...], layer_ns: int, kinds: list[str]
 ) -> tuple[int, int, float]:
     """Bytes of a layer's parameters and activations, by the share of time that communicating them takes; and that of parameters."""
-    heavy = {"exposed-communication", "slow-communicator", "low-bandwidth"} & set(kinds)
+    heavy = {"slow-communicator", "low-bandwidth"} & set(kinds)
 
     def size(role: str, operation: str, wanted_ns: float) -> int:
         links = [c for c in communicators if c.role == role]
@@ -192,7 +194,8 @@ def _sizes(
             ("cp", "SendRecv", 6),
         )
     )
-    big = chance.uniform(0.3, 0.8) if heavy or busy else chance.uniform(0.05, 0.15)
+    big = chance.uniform(0.3, 0.8) if busy or "exposed-communication" in kinds else _log_uniform(chance, 0.005, 0.08)
+    big = chance.uniform(0.1, 0.3) if heavy else big
     if any(c.role == "shard" for c in communicators):
         return size("shard", "AllGather", big * layer_ns), activation, big
     return size("dp", "AllReduce", big * 2 * layer_ns), activation, big
@@ -212,7 +215,8 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
     if serialized:  # operations queue behind a bucket that backward would hide
         layers, micro = chance.randint(4, 6), 1
     host_bound = "launch-bound" in kinds or chance.random() < 0.06
-    layer_ns = int(_log_uniform(chance, 1.5e5, 4e5) if host_bound else _log_uniform(chance, 8e5, 5e6))
+    shortest, longest = (1.5e5, 4e5) if host_bound else (4e5, 1.5e6) if "sync" in kinds else (8e5, 5e6)
+    layer_ns = int(_log_uniform(chance, shortest, longest))
     communicators = _communicators(chance, grid, family)
     parameters, activations, parameters_share = _sizes(chance, communicators, layer_ns, kinds)
     transformers = [s for s in names.STYLES if s != "vision"]
@@ -224,6 +228,7 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
         zero={"zero": chance.choice((1, 2)), "fsdp": 3, "hybrid": 3}.get(family, 0),
         hybrid=family == "hybrid",
         mpi=family == "mpi",
+        staged=chance.random() < 0.4,
         style="vision" if family == "vision" else "compiled" if "recompilation" in kinds else chance.choice(transformers),
         layers=layers,
         micro=micro,
@@ -261,13 +266,15 @@ def _culprits(chance: random.Random, program: Program, kind: str) -> tuple[str, 
     some = one if chance.random() < 0.5 else ()
     column = chance.randrange(grid.dp)
     same_data = tuple(r for r in range(grid.ranks) if grid.place(r)[2] == column)
+    if kind == "straggler" and grid.ranks > 4 and chance.random() < 0.15:
+        return "equally slow", tuple(sorted(chance.sample(range(grid.ranks), 2)))
     if kind in ("straggler", "missing-rank"):
         return "", one
     if kind == "slow-host":
         host = chance.randrange(grid.hosts)
         return "", tuple(r for r in range(grid.ranks) if grid.host_of(r) == host)
     if kind == "imbalance":
-        variants = ["static", "rotating"] + ["expert"] * 3 * (grid.ep > 1) + ["sequence"] * (program.style != "vision")
+        variants = ["static", "rotating", "launches"] + ["expert"] * 3 * (grid.ep > 1) + ["sequence"] * (program.style != "vision")
         variant = chance.choice(variants)
         return variant, tuple(range(grid.ranks)) if variant == "rotating" else same_data
     variants = {
@@ -374,7 +381,7 @@ def _cause(
 def _most(program: Program, cause: Cause, step_ns: float) -> float:
     """The largest amount of a cause that keeps a program small, and hidden what its removal is to hide."""
     if cause.kind == "sync":
-        return 0.5 * step_ns / (program.layers * program.micro)
+        return min(8e5, 0.5 * step_ns / (program.layers * program.micro))  # longer, it would be a pause of the host
     if cause.kind == "jitter":
         return 1.2
     if cause.variant == "tiny kernels":

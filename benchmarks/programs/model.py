@@ -159,6 +159,7 @@ class Program:
         zero: ZeRO stage, 0 to 3; with 3, parameters are gathered for each layer.
         hybrid: Whether shards are within a host and replicated over hosts.
         mpi: Whether gradients are reduced by MPI on hosts, without NCCL.
+        staged: Whether what MPI reduces is copied to the host and back, as libraries that know no devices want it.
         style: Of kernel names and layers.
         layers: Layers of a stage.
         micro: Micro-batches of a step.
@@ -194,6 +195,7 @@ class Program:
     zero: int
     hybrid: bool
     mpi: bool
+    staged: bool
     style: str
     layers: int
     micro: int

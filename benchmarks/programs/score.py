@@ -111,6 +111,8 @@ def ranks_right(program: Program, cause: Cause, kind: str, ranks: Iterable[int] 
         return True
     if not cause.ranks or set(cause.ranks) == set(range(program.grid.ranks)):
         return not named or 2 * len(named & everyone) >= len(everyone)
+    if cause.variant == "equally slow":  # neither alone gives anything back, so that either or both will do
+        return bool(named) and named <= set(cause.ranks)
     return named == set(cause.ranks)
 
 

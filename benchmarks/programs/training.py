@@ -159,7 +159,11 @@ class _RankCode:
             0.0 if "noise" in self.free else max([program.noise, *(c.amount for c in self.now["jitter"] if c.variant == "kernels")])
         )
         self.work = {}
+        self.repeats = self.due = 0.0
         for cause in self.now["imbalance"]:
+            if cause.variant == "launches":
+                self.repeats += cause.amount - 1
+                continue
             if cause.variant == "rotating":
                 turn = program.grid.place(cause.ranks[step % len(cause.ranks)])[2]
                 if self.data != turn:
@@ -220,9 +224,15 @@ class _RankCode:
         duration = max(1_000, int(base_ns * work * self.slow * next(self.z)))
         if self.collected is not None and stream == COMPUTE:
             self.collected.append((kernel, duration, work))
-            return
-        gap = int(self.gap * next(self.host))
-        self.out.append((KERNEL, stream, kernel, duration, gap, self._call(), work))
+            return  # a graph has the same kernels on all ranks
+        again = 1
+        if part:
+            self.due += self.repeats
+            again += int(self.due)
+            self.due %= 1
+        for _ in range(again):
+            gap = int(self.gap * next(self.host))
+            self.out.append((KERNEL, stream, kernel, duration, gap, self._call(), work))
 
     def _call(self) -> int:
         return 0 if "host" in self.free else self.program.call_ns
@@ -350,7 +360,8 @@ class _RankCode:
                 workers, depth, took = 0, 0, cause.amount / program.micro
             else:
                 took = max(took, cause.amount / program.micro * workers)
-        self.out.append((LOAD, workers, depth, int(took * next(self.host)), program.view.data_text or "", program.view.osrt))
+        took *= 1 + 0.1 * (next(self.host) - 1)
+        self.out.append((LOAD, workers, depth, int(took), program.view.data_text or "", program.view.osrt))
         if program.input_stream:
             self._copy(INPUT, "HtoD", program.input_bytes)
             self._wait(COMPUTE, self._recorded(INPUT))
@@ -412,7 +423,7 @@ class _RankCode:
                 self._reduce_shards()
             elif last and (done % every == 0 or layer == 0) and "dp" in self.roles and not program.mpi:
                 size = program.parameter_bytes * (done - every * (done // every) or every)
-                size = int(size * program.first_bucket) if done == every else size
+                size = int(size * program.first_bucket) // 4 * 4 if done == every else size
                 if exposed or not program.overlap:
                     late.append(size)
                 else:
@@ -544,9 +555,11 @@ class _RankCode:
         for _ in range(program.buckets):
             size = program.parameter_bytes * program.layers // program.buckets
             self._sync()
-            self._copy(COMPUTE, "DtoH", size, blocks=True)
+            if program.staged:
+                self._copy(COMPUTE, "DtoH", size, blocks=True)
             number = self.sequence[index]
             self.sequence[index] += 1
             transfer = self.low.transfer_ns(index, number, "AllReduce", size)
             self.out.append((MPI, "MPI_Allreduce", transfer, index, number, size))
-            self._copy(COMPUTE, "HtoD", size)
+            if program.staged:
+                self._copy(COMPUTE, "HtoD", size)
