@@ -283,7 +283,9 @@ class _Builder:
         usual = min(int(np.quantile(latency[known], 0.001)), _LATE_START_NS) if known.any() else 0
         end_before = np.where(self._first, UNKNOWN, self._end[self._before]) if count else self._end
         pause = np.where(self._first | self._within, 0, w.start - np.where(self._first, w.start, end_before))
-        by_launch = known & (w.launch + usual > end_before) & (latency <= usual + _LATE_START_NS)
+        # a call that copies from pageable memory has much to do before the device begins
+        in_time = (latency <= usual + _LATE_START_NS) | (w.start <= w.launched + usual + _LATE_START_NS)
+        by_launch = known & (w.launch + usual > end_before) & in_time
         late = ~by_launch & (self._first | (pause > _DEVICE_GAP_NS)) & ~(self._first & ~known)
         binding = self._ended_just_before(late, end_before)
         told = self._told(binding)

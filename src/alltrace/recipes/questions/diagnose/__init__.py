@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
+from alltrace.recipes.questions.diagnose.kernel_work import LAUNCH
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ DETECTORS = (
     "alltrace.recipes.questions.diagnose.host",
     "alltrace.recipes.questions.diagnose.copies",
     "alltrace.recipes.questions.diagnose.absent_ranks",
+    "alltrace.recipes.questions.diagnose.opportunities",
 )
 """The modules that look for what costs time."""
 
@@ -38,13 +40,14 @@ class Diagnose(Recipe):
     meanwhile), communication, copies. What differs between ranks names culprits; time that a rank waits for a later one belongs to
     that rank. Warm-up and checkpoint steps are left out. `lost_ns` is the wall time that the job would get back, of which
     `evidence` says in `basis` whether a replay or a ceiling tells it. Losses are exclusive: what a larger one takes of the time of
-    a class is not lost again, so they sum to the judged time at most. Rows come by severity, then by loss.
+    a class is not lost again, so they sum to the judged time at most. Rows come by severity, then by loss. Opportunities come last:
+    no fault, but kernels of other formats, shapes or sizes would be faster, by `opportunity_share` at most.
     """
 
     name = "diagnose"
     aligned = True
     tables: ClassVar = {
-        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation", "process"),
+        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation", "process", *LAUNCH),
         "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation", "process"),
         "graphs": ("start", "end", "device", "stream", "correlation", "process"),
         "api": ("start", "end", "process", "thread", "name", "correlation"),
@@ -61,6 +64,9 @@ class Diagnose(Recipe):
         AnswerColumn("lost_share", None, "lost_ns of the judged time, 0 to 1; all rows together at most 1"),
         AnswerColumn("loss_note", None, "why the loss is null, or what it leaves out; else null"),
         AnswerColumn("classes", None, "the classes of time that the loss is made of"),
+        AnswerColumn(
+            "opportunity_share", None, "of an opportunity the most of the judged time that a change can give back, 0 to 1"
+        ),
         AnswerColumn("ranks", None, "the culprits"),
         AnswerColumn("hosts", None, "hosts all of whose ranks are culprits"),
         AnswerColumn("where", None, "the kernel, range, communicator or call"),
@@ -98,7 +104,7 @@ class Diagnose(Recipe):
         """The findings of all detectors, ranked."""
         import pyarrow as pa
 
-        from alltrace.recipes.analysis.run_replay import replay_of
+        from alltrace.recipes.analysis.run_replay import peers_in, replay_of
         from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
@@ -112,7 +118,9 @@ class Diagnose(Recipe):
                 ("nothing ran on a device for any time, so nothing could be judged",) if parts else (),
             )
         hosts = {r.rank: r.host for r in run.ranks}
-        all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run))
+        all_ranks = AllRankFacts(
+            given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run), lambda replay: peers_in(replay, run)
+        )
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
@@ -129,13 +137,14 @@ class Diagnose(Recipe):
             "lost_ns": pa.int64(),
             "lost_ns_per_step": pa.int64(),
             "lost_share": pa.float64(),
+            "opportunity_share": pa.float64(),
             "classes": pa.list_(pa.string()),
             "ranks": pa.list_(pa.int32()),
             "hosts": pa.list_(pa.string()),
             "evidence": pa.struct([("basis", pa.string()), *((name, pa.float64()) for name in EVIDENCE)]),
             "confidence": pa.float64(),
         }
-        shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}}
+        shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}, "opportunity_share": {"decimals": "4"}}
         return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
 
 
@@ -149,6 +158,7 @@ def _row(ranked: Ranked, all_ranks: AllRankFacts) -> dict[str, Any]:
         "lost_share": ranked.share,
         "loss_note": finding.loss.unknown,
         "classes": list(finding.loss.classes),
+        "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),
         "hosts": list(finding.hosts),
         "where": finding.where,

@@ -1,112 +1,338 @@
-"""Ranks that compute longer than others: slow devices, slow hosts, and uneven work."""
+"""Ranks that compute longer than others: slow devices, slow hosts, uneven work, and what varies at random.
+
+`same_work` splits a rank's compute time into what the same work takes longer than elsewhere, and what it has more work. `variation`
+says of each whether it belongs to ranks, rotates, or is random.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
+from alltrace.recipes.questions.diagnose.same_work import breadth, most_added, most_delayed, same_work
+from alltrace.recipes.questions.diagnose.variation import variation
+from alltrace.run.store import number_ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+    from alltrace.recipes.questions.diagnose.same_work import SameWork
+    from alltrace.recipes.questions.diagnose.variation import Variation
+    from alltrace.trace.arrays import Int64
 
-_LEAST_EXCESS = 0.03
-"""A rank's step stands out when its compute time exceeds the others' by this share of the step."""
+    Float = NDArray[np.float64]
+
+_Key = TypeVar("_Key", int, str)
+
+_CLASSES = ("compute",)
+"""Whose time these findings lose."""
+
+_ALIKE = 0.1
+"""Ranks are slow alike where their slowdowns differ by this share or less."""
+
+_OF_HOST = 0.75
+"""A host is slow where all of its ranks are, and so many of them alike."""
+
+_DEVICE = 0.5
+"""A device is slow where kernels of a family with this share of the family's time take longer."""
 
 _CLEAR = 1.1
 """Ranks that are slower by this factor are told even where something else, such as slow launches, hides it for now."""
 
+_STEADY = 3
+"""From so many steps on, what is always so is told from chance."""
+
+_CULPRIT = 0.5
+"""Ranks with this share of the largest excess of work have too much of it."""
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """One cause; `rows` are places of ranks, `lost` (ranks, steps) is its compute time in ns."""
+
+    kind: str
+    rows: Int64
+    lost: Float
+    advice: str
+    where: str
+    evidence: dict[str, float]
+    confidence: float
+    hosts: tuple[str, ...] = ()
+
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
-    """`straggler`, `slow-host` or `imbalance`: compute that exceeds the lower quartile of all ranks."""
+    """`straggler`, `slow-host`, `imbalance` and `jitter`: one finding for each cause."""
     if len(all_ranks.ranks) < 2 or not len(all_ranks.steps):
         return []
-    compute = all_ranks.of("compute")
-    lengths = np.nan_to_num(all_ranks.times.sum(axis=2))
-    excess = all_ranks.excess(compute)
-    excess[excess < _LEAST_EXCESS * np.median(lengths)] = 0
-    if not excess.any():
+    work = same_work(all_ranks)
+    length = float(np.median(np.nan_to_num(all_ranks.times.sum(axis=2)).sum(axis=1)) / len(all_ranks.steps))
+    compute = float(np.median(all_ranks.of("compute")))
+    if not compute:
         return []
-    slow, more = _factors(all_ranks)
-    uneven = (more - 1) > (slow - 1)
-    found = []
-    for kind, chosen in (("slow", ~uneven), ("uneven", uneven)):
-        lost = excess * chosen[:, None]
-        ranks = all_ranks.ranks[all_ranks.culprits(lost) & chosen]
-        if not len(ranks):
+    # what costs less of a step than is told of anything
+    least = LEAST_SHARE * length / compute
+    slow = variation(work.ratio, least)
+    uneven = variation(work.own, least, spread=False)
+    causes = [*_slow_devices(all_ranks, work, slow), *_uneven_work(all_ranks, work, uneven), *_random(all_ranks, work, slow)]
+    return _findings(all_ranks, causes)
+
+
+def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:
+    """Ranks whose device takes longer for the same work: one cause for hosts that are slow alike, then for ranks that are."""
+    values = slow.values
+    chosen = slow.persistent | slow.sometimes
+    excess = np.where(slow.persistent, slow.level - 1, 0.0)
+    for row in np.flatnonzero(slow.sometimes).tolist():
+        beyond = values[row] - 1
+        excess[row] = float(np.median(beyond[beyond > slow.least])) if (beyond > slow.least).any() else 0.0
+    broad = np.array([chosen[row] and breadth(all_ranks, work, row) >= _DEVICE for row in range(len(chosen))])
+    causes = []
+    tolerance = 3 * np.nan_to_num(slow.noise) / np.sqrt(max(values.shape[1], 1))
+    left = chosen & broad
+    host_excess, rows_of = _slow_hosts(all_ranks, excess, left, tolerance)
+    for hosts in _alike(host_excess, tolerance):
+        rows = np.sort(np.concatenate([rows_of[h] for h in hosts]))
+        left[rows] = False
+        causes.append(_slow_cause("slow-host", all_ranks, work, slow, rows, excess, tuple(sorted(hosts))))
+    ranks = {row: float(excess[row]) for row in np.flatnonzero(left).tolist()}
+    causes += [
+        _slow_cause("straggler", all_ranks, work, slow, np.array(sorted(group)), excess) for group in _alike(ranks, tolerance)
+    ]
+    # the same kernels on the same grids, but some of a family only: more data, not a slower device
+    some = np.flatnonzero(chosen & ~broad)
+    if len(some):
+        causes.append(_partly_slow(all_ranks, work, slow, some, excess))
+    return causes
+
+
+def _slow_hosts(
+    all_ranks: AllRankFacts, excess: Float, slow: NDArray[np.bool_], tolerance: float
+) -> tuple[dict[str, float], dict[str, Int64]]:
+    """The excess of slow hosts, and the places of their ranks that have it."""
+    places: dict[str, list[int]] = {}
+    for row, rank in enumerate(all_ranks.ranks.tolist()):
+        places.setdefault(all_ranks.hosts.get(rank, ""), []).append(row)
+    found, rows_of = {}, {}
+    for host, rows in places.items():
+        if len(rows) < 2 or len(places) < 2 or not slow[rows].all():
             continue
-        lost = lost * np.isin(all_ranks.ranks, ranks)[:, None]
-        hosts = all_ranks.hosts_of(ranks.tolist())
-        whole = sum(1 for r in all_ranks.hosts if all_ranks.hosts[r] in hosts)
-        by_host = (
-            kind == "slow" and bool(hosts) and whole == len(ranks) and whole > len(hosts) and len(set(all_ranks.hosts.values())) > 1
+        middle = float(np.median(excess[rows]))
+        alike = np.abs(excess[rows] - middle) <= _ALIKE * middle + tolerance
+        if alike.mean() >= _OF_HOST:
+            found[host] = middle
+            rows_of[host] = np.array(rows)[alike]
+    return found, rows_of
+
+
+def _alike(excess: Mapping[_Key, float], tolerance: float) -> list[list[_Key]]:
+    """Those of equal excess together, the largest first."""
+    groups: list[list[_Key]] = []
+    for key in sorted(excess, key=lambda k: -excess[k]):
+        if groups and excess[groups[-1][0]] - excess[key] <= _ALIKE * excess[groups[-1][0]] + tolerance:
+            groups[-1].append(key)
+        else:
+            groups.append([key])
+    return groups
+
+
+def _slow_cause(
+    kind: str, all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Float, hosts: tuple[str, ...] = ()
+) -> _Cause:
+    ranks = all_ranks.ranks[rows].tolist()
+    named = _named(ranks)
+    advice = {
+        "straggler": f"The same kernels with the same launch configuration take longer on {named} than elsewhere; look at the "
+        "clocks, power and temperature of that GPU, and drain it if it stays slow.",
+        "slow-host": f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's "
+        "cooling, power limits and other jobs.",
+    }[kind]
+    lost, affected = _lost_to_slowness(all_ranks, work, slow, rows)
+    evidence = {
+        "slowdown": 1 + float(np.median(excess[rows])),
+        "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
+        **_variation_evidence(slow),
+        **_excess_evidence(all_ranks, lost, rows, affected),
+    }
+    where = most_delayed(all_ranks, work, rows)
+    return _Cause(kind, rows, lost, advice, where, evidence, _surety(slow, excess[rows], affected, len(all_ranks.steps)), hosts)
+
+
+def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Float) -> _Cause:
+    ranks = all_ranks.ranks[rows].tolist()
+    advice = (
+        f"Some kernels take longer on {_named(ranks)}, and others of their kind do not, so their data differ rather than the "
+        "device; spread tokens, experts or sequence lengths evenly."
+    )
+    lost, affected = _lost_to_slowness(all_ranks, work, slow, rows)
+    evidence = {
+        "slowdown": 1 + float(np.median(excess[rows])),
+        "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
+        **_variation_evidence(slow),
+        **_excess_evidence(all_ranks, lost, rows, affected),
+    }
+    return _Cause("imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, 0.6)
+
+
+def _lost_to_slowness(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64) -> tuple[Float, Int64]:
+    """Compute time beyond the peers' pace, ns, and in how many steps each of the ranks has it.
+
+    A rank that is always slow is so by its level; a step that is off it by more than noise counts by itself.
+    """
+    values = slow.values[rows]
+    noise = 4 * np.nan_to_num(slow.noise)
+    level = slow.level[rows][:, None]
+    pace = np.where(slow.persistent[rows][:, None] & (np.abs(values - level) <= noise), level, values)
+    beyond = np.nan_to_num(pace) - 1 > max(slow.least, noise if slow.sometimes[rows].any() else 0.0)
+    share = np.where(beyond, 1 - 1 / np.where(beyond, pace, 1.0), 0.0)
+    lost = np.zeros(work.ratio.shape)
+    lost[rows] = share * all_ranks.of("compute")[rows]
+    return lost, beyond.sum(axis=1)
+
+
+def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> list[_Cause]:
+    """Ranks with more work: always the same ranks, and others in each step."""
+    values = uneven.values
+    own = np.nan_to_num(work.own)
+    beyond = np.nan_to_num(own - own / np.where(values > 0, values, np.nan))
+    beyond = np.maximum(beyond, 0)
+    causes = []
+    always = uneven.persistent | uneven.sometimes
+    if always.any():
+        total = np.where(always, beyond.sum(axis=1), 0)
+        rows = np.flatnonzero(always & (total >= _CULPRIT * total.max()))
+        lost = np.zeros_like(beyond)
+        lost[rows] = beyond[rows]
+        advice = (
+            f"{_named(all_ranks.ranks[rows].tolist(), start=True)} has more work than others, which wait: more kernels, larger "
+            "grids or other kernels; spread layers, tokens or experts evenly."
         )
-        name = "imbalance" if kind == "uneven" else "slow-host" if by_host else "straggler"
-        found.append(_finding(all_ranks, name, lost, ranks, hosts, slow, more))
+        causes.append(_uneven_cause(all_ranks, uneven, values, rows, lost, advice, 0.85))
+    lost = np.where(always[:, None], 0.0, beyond)
+    if uneven.slow.any():
+        lost = np.where(uneven.slow, lost, 0.0)
+    else:
+        middle = np.nanmedian(np.where(always[:, None], np.nan, own), axis=0) if not always.all() else own.max(axis=0)
+        lost = np.where(always[:, None], 0.0, np.maximum(own - middle, 0))
+    total = lost.sum(axis=1)
+    if total.any():
+        rows = np.flatnonzero(total >= _CULPRIT * total.max())
+        advice = (
+            f"Another rank has the most work in each step ({_named(all_ranks.ranks[rows].tolist())}); "
+            "balance tokens or sequence lengths over the ranks of a step."
+        )
+        causes.append(_uneven_cause(all_ranks, uneven, values, rows, lost, advice, 0.7))
+    return causes
+
+
+def _uneven_cause(
+    all_ranks: AllRankFacts, uneven: Variation, values: Float, rows: Int64, lost: Float, advice: str, confidence: float
+) -> _Cause:
+    more = values[rows][lost[rows] > 0]
+    evidence = {
+        "work_ratio": float(np.nanmedian(more)) if len(more) else 1.0,
+        **_variation_evidence(uneven),
+        **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
+    }
+    return _Cause("imbalance", rows, lost, advice, most_added(all_ranks, rows), evidence, confidence)
+
+
+def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:
+    """What is left of the time for the same work: another rank is slow in each step, or all vary at random."""
+    values = slow.values
+    if np.isnan(values).all():
+        return []
+    mine = slow.persistent | slow.sometimes
+    compute = all_ranks.of("compute")
+    causes = []
+    if slow.rotates:
+        rows = np.flatnonzero(slow.slow.any(axis=1))
+        lost = np.where(slow.slow, compute * (1 - 1 / np.where(slow.slow, values, 1.0)), 0.0)
+        advice = (
+            f"Another rank takes longer in each step ({_named(all_ranks.ranks[rows].tolist())}), for kernels that are launched "
+            "alike, so no device is slow; look for data that make work uneven, such as sequence lengths or routed tokens."
+        )
+        evidence = {
+            "slowdown": float(np.median(values[slow.slow])),
+            **_variation_evidence(slow),
+            **_excess_evidence(all_ranks, lost, rows, slow.slow[rows].sum(axis=1)),
+        }
+        causes.append(_Cause("imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, 0.75))
+    plain = np.where(mine[:, None] | (slow.slow & slow.rotates), np.nan, values)
+    if not np.isnan(plain).all():
+        middle = float(np.nanmedian(plain))
+        share = np.where(plain > middle, 1 - middle / np.where(plain > middle, plain, 1.0), 0.0)
+        lost = share * compute
+        rows = np.flatnonzero(~mine)
+        advice = (
+            "The same kernels vary at random between ranks and steps, and each step waits for the slowest; look for other jobs, "
+            "changing clocks (power limits) and shared memory bandwidth, or synchronize less often."
+        )
+        evidence = {**_variation_evidence(slow), **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1))}
+        surety = 0.5 + 0.4 * (1 - slow.between)
+        causes.append(_Cause("jitter", rows[:0], lost, advice, most_delayed(all_ranks, work, rows), evidence, surety))
+    return causes
+
+
+def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding]:
+    """The findings. One that a larger one hides is told where it would cost time without that."""
+    whole = np.minimum(sum((c.lost for c in causes), np.zeros_like(all_ranks.own)), all_ranks.own)
+    least = max(LEAST_SHARE * all_ranks.span_ns, 1)
+    steps = None if all_ranks.whole_run else all_ranks.steps.tolist()
+    compute = all_ranks.of("compute")
+    found = []
+    for cause in causes:
+        ranks = all_ranks.ranks[cause.rows].tolist()
+        mixed = any(len(np.intersect1d(cause.rows, c.rows)) for c in causes if c is not cause)
+        if ranks and not mixed:
+            loss = all_ranks.loss(_CLASSES, cause.lost, partial(_at_peers_pace, ranks))
+        else:  # of several causes of one rank each has its share of the time
+            share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
+            loss = all_ranks.loss(_CLASSES, cause.lost, lambda run, share=share: run.less_compute(all_ranks.ranks, steps, share))
+        hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
+        clear = cause.kind in ("straggler", "slow-host") and cause.evidence["slowdown"] >= _CLEAR
+        evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
+        hosts = cause.hosts or all_ranks.hosts_of(ranks)
+        told = clear or (cause.kind != "jitter" and hidden >= least)
+        found.append(
+            Finding(
+                cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, round(cause.confidence, 3), hosts, told=told
+            )
+        )
     return found
 
 
-def _finding(
-    all_ranks: AllRankFacts,
-    kind: str,
-    lost: NDArray[np.float64],
-    ranks: NDArray[np.int64],
-    hosts: tuple[str, ...],
-    slow: NDArray[np.float64],
-    more: NDArray[np.float64],
-) -> Finding:
-    mine = np.isin(all_ranks.ranks, ranks)
-    affected = (lost[mine] > 0).sum(axis=1)
-    evidence = {
-        "slowdown": round(float(np.median(slow[mine])), 3),
-        "work_ratio": round(float(np.median(more[mine])), 3),
-        "excess_ns_per_step": float(np.round(lost[mine].sum() / max(len(all_ranks.steps), 1) / len(ranks))),
-        "steps_affected": int(affected.max()),
+def _at_peers_pace(ranks: Sequence[int], run: RecoveredTime) -> Int64:
+    return run.at_peers_pace(ranks)
+
+
+def _surety(slow: Variation, excess: Float, affected: Int64, steps: int) -> float:
+    """How sure a slow device is: how far it is above what chance explains, and in how many steps."""
+    margin = max(float(np.median(excess)) / slow.least - 1, 0.0) if slow.least > 0 else 1.0
+    known = 1.0 if steps >= _STEADY else 0.8
+    return float((0.55 + 0.4 * (1 - np.exp(-margin)) * min(affected.mean() / max(steps, 1), 1.0)) * known)
+
+
+def _variation_evidence(found: Variation) -> dict[str, float]:
+    evidence = {"persistence": found.between}
+    return evidence if np.isnan(found.noise) else {**evidence, "noise": found.noise}
+
+
+def _excess_evidence(all_ranks: AllRankFacts, lost: Float, rows: Int64, affected: Int64) -> dict[str, float]:
+    return {
+        "excess_ns_per_step": float(np.round(lost[rows].sum() / max(len(all_ranks.steps), 1) / max(len(rows), 1))),
+        "steps_affected": int(affected.max(initial=0)),
         "steps": len(all_ranks.steps),
     }
-    named = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8].tolist()))}"
-    advice = {
-        "straggler": f"The kernels of {named} take longer than the same ones elsewhere; look at that GPU's clocks and "
-        "temperature, and drain it if it stays slow.",
-        "slow-host": f"All ranks of {', '.join(hosts)} compute more slowly than others; check its cooling and other jobs.",
-        "imbalance": f"{named[0].upper()}{named[1:]} runs more kernels than others, which wait; spread the work evenly.",
-    }[kind]
-    compute = all_ranks.of("compute")
-    share = np.divide(lost, compute, out=np.zeros_like(lost), where=compute > 0)
-    steps = None if all_ranks.whole_run else all_ranks.steps.tolist()
-    loss = all_ranks.loss(("compute",), lost, lambda run: run.less_compute(all_ranks.ranks, steps, share))
-    where = _where(all_ranks, mine)
-    clear = evidence["slowdown"] >= _CLEAR and affected.max() >= 0.5 * len(all_ranks.steps)
-    culprits = tuple(ranks.tolist())
-    return Finding(kind, loss, culprits, where, advice, evidence, 0.9, hosts, told=clear)
 
 
-def _factors(all_ranks: AllRankFacts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of each rank how much longer its kernels take than the same elsewhere, and how much more of them it has."""
-    means: dict[int, list[float]] = {}
-    for facts in all_ranks.facts.values():
-        for ident, count, total in zip(
-            facts.kernel_names.tolist(), facts.kernel_counts.tolist(), facts.kernel_ns.tolist(), strict=True
-        ):
-            means.setdefault(ident, []).append(total / count)
-    typical = {ident: float(np.percentile(values, 25, method="lower")) for ident, values in means.items()}
-    slow, expected = np.ones(len(all_ranks.ranks)), np.zeros(len(all_ranks.ranks))
-    for row, facts in enumerate(all_ranks.facts.values()):
-        usual = float(sum(c * typical[i] for i, c in zip(facts.kernel_names.tolist(), facts.kernel_counts.tolist(), strict=True)))
-        slow[row] = facts.kernel_ns.sum() / usual if usual else 1.0
-        expected[row] = usual / max(len(facts.steps), 1)
-    base = float(np.percentile(expected, 25, method="lower"))
-    return slow, expected / base if base else np.ones(len(all_ranks.ranks))
-
-
-def _where(all_ranks: AllRankFacts, mine: NDArray[np.bool_]) -> str:
-    """The kernel that the culprits spend most time in."""
-    totals: dict[int, int] = {}
-    for chosen, facts in zip(mine, all_ranks.facts.values(), strict=True):
-        if chosen:
-            for ident, total in zip(facts.kernel_names.tolist(), facts.kernel_ns.tolist(), strict=True):
-                totals[ident] = totals.get(ident, 0) + total
-    return all_ranks.name(max(totals, key=lambda i: (totals[i], -i))) if totals else ""
+def _named(ranks: Sequence[int], *, start: bool = False) -> str:
+    text = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {number_ranges(ranks)}"
+    return text[0].upper() + text[1:] if start else text

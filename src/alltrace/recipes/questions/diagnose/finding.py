@@ -9,6 +9,7 @@ KINDS = (
     "slow-communicator",
     "slow-host",
     "imbalance",
+    "jitter",
     "exposed-communication",
     "serialized-communication",
     "launch-bound",
@@ -26,12 +27,21 @@ KINDS = (
     "missing-rank",
     "unexplained",
     "capture-fault",
+    "precision",
+    "attention",
+    "fusion",
+    "shapes",
+    "small-kernels",
 )
 """All kinds of findings."""
 
 EVIDENCE = {
     "slowdown": "how many times as long as the same elsewhere",
     "work_ratio": "how many times as much work as the others, by what the same kernels take elsewhere",
+    "breadth": "share of the kernels of a family, by time, that take longer, 0 to 1",
+    "persistence": "share of the variance between ranks and steps that is between ranks (intraclass correlation), 0 to 1",
+    "affected_share": "share of the time in kernels that an opportunity is about, 0 to 1",
+    "noise": "deviation of a rank's ratio to its peers from step to step",
     "excess_ns_per_step": "compute beyond the others', per step",
     "late_ns_per_step": "time of its own beyond the others', per step",
     "last_share": "share of the operations with waits at which it arrived last, 0 to 1",
@@ -124,6 +134,7 @@ class Finding:
         hosts: Hosts all of whose ranks are culprits.
         severity: Of a finding that costs no time; else it follows from the share.
         told: Whether it is told even where its loss is small, because something else hides it for now.
+        opportunity: Of an opportunity the share of the judged time that a change can give back at most; None for what is lost.
     """
 
     kind: str
@@ -136,3 +147,4 @@ class Finding:
     hosts: tuple[str, ...] = ()
     severity: str | None = None
     told: bool = False
+    opportunity: float | None = None

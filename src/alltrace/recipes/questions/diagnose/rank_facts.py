@@ -14,6 +14,8 @@ from alltrace.recipes.questions.diagnose.gaps import (
     regions_of,
 )
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
+from alltrace.recipes.questions.diagnose.kernel_work import KernelWork, kernel_work
+from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of
 from alltrace.trace.intervals import Merged, intersection
 from alltrace.trace.kernel_rules import COMMUNICATION
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.gaps import HostSets
     from alltrace.trace.arrays import Int64
 
-_MOST_NAMES = 200
 _LEAST_COPY_BYTES = 256 << 10
 
 
@@ -40,9 +41,8 @@ class RankFacts:
         regions: Their start and end on the device, aligned, (n, 2).
         times: How their time divides into `CLASSES`, (n, len(CLASSES)).
         waits: Intervals in which a device waits for communication, (w, 2).
-        kernel_names: Ids of the names of compute kernels, the longest in sum, k.
-        kernel_counts: How many of each in the judged steps, k.
-        kernel_ns: Their summed durations, k.
+        work: What its compute kernels did in each step.
+        potentials: What other kernels could save, by kind of opportunity.
         copy_kinds: Direction and memory of copies, such as `HtoD pageable`.
         copy_bytes: Bytes of large copies of each, in the judged steps.
         copy_ns: Their summed durations.
@@ -63,9 +63,8 @@ class RankFacts:
     regions: Int64
     times: Int64
     waits: Int64
-    kernel_names: Int64
-    kernel_counts: Int64
-    kernel_ns: Int64
+    work: KernelWork
+    potentials: dict[str, Potential]
     copy_kinds: list[str]
     copy_bytes: Int64
     copy_ns: Int64
@@ -105,16 +104,16 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     times, waits = classify(work, host, regions)
     judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
     paused = intersection(host.sets["host-pause"], judged).total_ns
-    names, counts, sums, kernels, total = _kernels(rank, regions)
+    counted = _step_of_kernels(rank, regions)
+    work_done = kernel_work(rank, counted >= 0, counted[counted >= 0], len(regions))
     kinds, copied, took = _copies(rank, regions)
     facts = RankFacts(
         steps=numbered,
         regions=regions,
         times=times,
         waits=np.stack((waits.starts, waits.ends), axis=1),
-        kernel_names=names,
-        kernel_counts=counts,
-        kernel_ns=sums,
+        work=work_done,
+        potentials=potentials(rank, counted, work),
         copy_kinds=kinds,
         copy_bytes=copied,
         copy_ns=took,
@@ -122,8 +121,8 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         call_counts=dict(host.calls),
         paused_ns=paused,
         launch_ns=int(np.median(np.diff(np.sort(work.launch_start)))) if len(work.launch_start) > 1 else 0,
-        kernels=kernels,
-        kernel_total_ns=total,
+        kernels=int((counted >= 0).sum()),
+        kernel_total_ns=int(work_done.total_ns.sum()),
         graphs=rank.table("graphs", ("start",)).num_rows,
         ranges=rank.has("ranges"),
         whole_run=whole_run,
@@ -138,21 +137,18 @@ def _device(rank: RankTables) -> str:
     return next((n for n in names if n), "")
 
 
-def _inside(starts: Int64, regions: Int64) -> NDArray[np.bool_]:
+def _step_of(starts: Int64, regions: Int64) -> Int64:
+    """The place of the region in which each moment is; -1 for none."""
     at = np.searchsorted(regions[:, 0], starts, "right") - 1
-    found: NDArray[np.bool_] = (at >= 0) & (starts < regions[np.maximum(at, 0), 1])
+    found: Int64 = np.where((at >= 0) & (starts < regions[np.maximum(at, 0), 1]), at, -1)
     return found
 
 
-def _kernels(rank: RankTables, regions: Int64) -> tuple[Int64, Int64, Int64, int, int]:
-    table = rank.table("kernels", ("start", "end", "name", "kind"))
-    mine = _inside(integers(table.column("start")), regions) & ~is_one_of(table.column("kind"), COMMUNICATION)
-    length = (integers(table.column("end")) - integers(table.column("start")))[mine]
-    ids, at = np.unique(integers(table.column("name"))[mine], return_inverse=True)
-    counts = np.bincount(at, minlength=len(ids)).astype(np.int64)
-    sums = _sums(at, length, len(ids))
-    top = np.sort(np.argsort(-sums, kind="stable")[:_MOST_NAMES])
-    return ids[top], counts[top], sums[top], int(mine.sum()), int(length.sum())
+def _step_of_kernels(rank: RankTables, regions: Int64) -> Int64:
+    """The place of the step of each row of `kernels`; -1 for communication and what is in no step."""
+    table = rank.table("kernels", ("start", "kind"))
+    found: Int64 = np.where(is_one_of(table.column("kind"), COMMUNICATION), -1, _step_of(integers(table.column("start")), regions))
+    return found
 
 
 def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
@@ -167,7 +163,7 @@ def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64]:
     kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)
     size = integers(table.column("bytes"))
-    large = _inside(integers(table.column("start")), regions) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
+    large = (_step_of(integers(table.column("start")), regions) >= 0) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
     large &= ~is_one_of(table.column("kind"), ("memset",))
     key = 2 * kind[large] + pageable[large]
     found, at = np.unique(key, return_inverse=True)

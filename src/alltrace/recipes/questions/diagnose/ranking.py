@@ -53,7 +53,7 @@ class Ranked:
 
 
 def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
-    """What costs enough to be reported, by severity, then by loss; of equal ones the surer first.
+    """What costs enough to be reported, by severity, then by loss; of equal ones the surer first; opportunities last.
 
     Losses are exclusive. Each finding, the largest first, claims at most the bound of its classes, less what others claim that have
     one of them too: those before it what they got, those after it what their own classes hold. And it claims at most what is left
@@ -75,7 +75,13 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
         claims.append(Ranked(finding, claim, span_ns))
     least = max(LEAST_SHARE * span_ns, 1)
     reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least]
-    return sorted(reported, key=lambda c: (_SEVERITIES.index(c.severity), -c.claim_ns))
+    return sorted(reported, key=_place)
+
+
+def _place(claim: Ranked) -> tuple[bool, int, float]:
+    """Losses first, then opportunities; by severity, then by what is given back."""
+    opportunity = claim.finding.opportunity
+    return opportunity is not None, _SEVERITIES.index(claim.severity), -claim.claim_ns if opportunity is None else -opportunity
 
 
 def _most(finding: Finding) -> int:

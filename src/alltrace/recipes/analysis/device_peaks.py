@@ -1,0 +1,60 @@
+"""How fast a device multiplies matrices in each format, from its data sheet.
+
+Rates are of dense arithmetic at the boost clock, in 10^12 operations a second. Sources: NVIDIA's data sheets of V100, T4, A100,
+A30, A10, A40, L4, L40S, H100, H200, Blackwell (HGX B200 and B300, where sparse rates are halved) and the whitepapers of the GeForce
+architectures (fp16 with sums in fp32); AMD's data sheets of MI210, MI250X, MI300X, MI325X. `half` is fp16 or bf16, whichever the
+device has; None is a format that it does not multiply.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from alltrace.recipes.analysis.kernel_families import FP32, HALF, TF32, TF32X3
+
+
+class Peaks(NamedTuple):
+    """Rates of matrix products, 10^12 operations a second.
+
+    Attributes:
+        fp32: With fp32 units, or matrix units that keep fp32.
+        tf32: TF32.
+        half: fp16 or bf16 with sums in fp32.
+    """
+
+    fp32: float
+    tf32: float | None
+    half: float
+
+    def rate(self, precision: str | None) -> float | None:
+        """The rate in one of the formats of `kernel_families`; None where it has none."""
+        if precision == TF32X3:
+            return None if self.tf32 is None else self.tf32 / 3
+        return {FP32: self.fp32, TF32: self.tf32, HALF: self.half}.get(precision or "")
+
+
+_PEAKS = (
+    (r"V100|Titan V\b|GV100", Peaks(15.7, None, 125.0)),
+    (r"\bT4\b", Peaks(8.1, None, 65.0)),
+    (r"A100|A800", Peaks(19.5, 156.0, 312.0)),
+    (r"\bA30\b", Peaks(10.3, 82.0, 165.0)),
+    (r"\bA10G?\b", Peaks(31.2, 62.5, 125.0)),
+    (r"\bA40\b|RTX A6000", Peaks(37.4, 74.8, 149.7)),
+    (r"H100.*PCIe", Peaks(51.2, 378.0, 756.0)),
+    (r"H100|H200|H800|GH200", Peaks(66.9, 494.7, 989.4)),
+    (r"L40S", Peaks(91.6, 183.0, 362.0)),
+    (r"\bL4\b", Peaks(30.3, 60.0, 121.0)),
+    (r"B200|B300", Peaks(75.0, 1100.0, 2250.0)),
+    (r"RTX 30[89]0", Peaks(35.6, 35.6, 71.0)),
+    (r"RTX 4090", Peaks(82.6, 82.6, 165.2)),
+    (r"RTX 5090", Peaks(104.8, 104.8, 209.5)),
+    (r"MI210", Peaks(45.3, None, 181.0)),
+    (r"MI250", Peaks(95.7, None, 383.0)),
+    (r"MI300X|MI325X", Peaks(163.4, 653.7, 1307.4)),
+)
+
+
+def peaks_of(device: str | None) -> Peaks | None:
+    """The peaks of a device by its name, such as `NVIDIA A100-SXM4-80GB`; None where it is not in the table."""
+    return next((peaks for pattern, peaks in _PEAKS if device and re.search(pattern, device)), None)

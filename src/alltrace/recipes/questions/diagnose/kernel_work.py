@@ -1,0 +1,82 @@
+"""What a rank's compute kernels did in each step: launches that are alike are one work, so that ranks can be compared on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
+
+LAUNCH = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "dynamic_shared_memory")
+"""What launches of one kernel must have in common to be the same work."""
+
+_MOST_WORKS = 64
+"""Works kept of a rank, the longest in sum; what the others take is `rest_ns`."""
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """Works of a rank; n steps, k works.
+
+    Attributes:
+        works: Name id and the values of `LAUNCH` of each, (k, 8); a null is 0.
+        counts: Launches of each in each step, (n, k).
+        sums_ns: Their summed durations, (n, k).
+        rest_ns: Of each step the time in all other works, n.
+    """
+
+    works: Int64
+    counts: NDArray[np.int32]
+    sums_ns: Int64
+    rest_ns: Int64
+
+    @property
+    def names(self) -> Int64:
+        """Name ids, k."""
+        found: Int64 = self.works[:, 0]
+        return found
+
+    @property
+    def total_ns(self) -> Int64:
+        """Time in kernels in each step, n."""
+        found: Int64 = self.sums_ns.sum(axis=1) + self.rest_ns
+        return found
+
+
+def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: int) -> KernelWork:
+    """The works of a rank.
+
+    Args:
+        rank: Its tables.
+        mine: Which rows of `kernels` count.
+        step: The place of each of these rows' step.
+        steps: How many steps there are.
+    """
+    table = rank.table("kernels", ("start", "end", "name", *LAUNCH))
+    length = (integers(table.column("end")) - integers(table.column("start")))[mine]
+    columns = [integers(table.column(c))[mine] for c in ("name", *LAUNCH)]
+    code = np.zeros(len(length), np.int64)
+    for column in columns:
+        values, at = distinct(column)
+        # codes stay below the number of rows, so that their products do not wrap
+        code = distinct(code * len(values) + at)[1]
+    count = int(code.max()) + 1 if len(code) else 0
+    cell = step * count + code
+    counts = np.bincount(cell, minlength=steps * count).astype(np.int32).reshape(steps, count)
+    sums = np.zeros(steps * count, np.int64)
+    np.add.at(sums, cell, length)
+    sums = sums.reshape(steps, count)
+    first = np.zeros(count, np.int64)
+    first[code] = np.arange(len(code))
+    works = np.stack([column[first] for column in columns], axis=1)
+    top = np.sort(np.argsort(-sums.sum(axis=0), kind="stable")[:_MOST_WORKS])
+    return KernelWork(works[top], counts[:, top], sums[:, top], sums.sum(axis=1) - sums[:, top].sum(axis=1))

@@ -1,0 +1,318 @@
+"""What could be saved in a rank's compute kernels, by kind: the most that it can be.
+
+* `precision`: of matrix products, convolutions and attention in fp32 or TF32, what fp16 or bf16 takes less by the data sheet; of
+  products with a vector, which only read, half.
+* `attention`: all that stands between the two products of an attention that is no fused kernel, which keeps the scores on the chip.
+* `fusion`: of kernels in a row that read and write each element once or so, all but the longest: a fused kernel does so once.
+* `shapes`: of matrix products and convolutions, the part of the multiprocessors that stands empty in the last wave of blocks.
+* `small-kernels`: the idle time, of 10 microseconds at most, before kernels below 10 microseconds that are queued: those of a graph
+  follow one another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.recipes.analysis.device_peaks import peaks_of
+from alltrace.recipes.analysis.kernel_families import (
+    BANDWIDTH_FAMILIES,
+    CONVOLUTION,
+    GEMM,
+    HALF,
+    MATRIX_FAMILIES,
+    SOFTMAX,
+    family_of,
+)
+from alltrace.recipes.questions.occupancy import Limits, blocks_at_once, occupancy
+from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct
+from alltrace.trace.intervals import overlap_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.analysis.kernel_families import KernelFamily
+    from alltrace.recipes.base import RankTables
+    from alltrace.recipes.questions.diagnose.gaps import Activity
+    from alltrace.trace.arrays import Int64
+
+SMALL_NS = 10_000
+"""A kernel below this is a small one; launching it takes as long."""
+
+_VECTOR_GAIN = 0.5
+"""Elements of half the size are read in half the time."""
+
+_LAUNCH = (
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "registers",
+    "static_shared_memory",
+    "dynamic_shared_memory",
+)
+_LIMITS = (
+    "sm_count",
+    "compute_major",
+    "compute_minor",
+    "max_warps_per_sm",
+    "max_blocks_per_sm",
+    "max_registers_per_sm",
+    "max_shared_memory_per_sm",
+)
+_DEVICE = ("device", "name", *_LIMITS)
+
+
+@dataclass(frozen=True)
+class Potential:
+    """What one kind could save on a rank, in its judged steps.
+
+    Attributes:
+        saved_ns: The most, ns of kernels, or of idle time for `small-kernels`.
+        affected_ns: Time of the kernels that it is about.
+        kernels: How many these are.
+        name: Id of the name of the kernel that would save most.
+    """
+
+    saved_ns: int
+    affected_ns: int
+    kernels: int
+    name: int
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """Compute kernels in judged steps, by track and start; arrays of n, `device` and `family` by row."""
+
+    start: Int64
+    end: Int64
+    track: Int64
+    step: Int64
+    name: Int64
+    device: Int64
+    launch: Int64
+    in_graph: NDArray[np.bool_]
+    families: list[KernelFamily]
+    family: Int64
+
+    def has(self, wanted: frozenset[str]) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = np.array([f.family in wanted for f in self.families], np.bool_)[self.family]
+        return found
+
+    @property
+    def length(self) -> Int64:
+        found: Int64 = self.end - self.start
+        return found
+
+
+def potentials(rank: RankTables, step: Int64, work: Activity) -> dict[str, Potential]:
+    """What each kind could save on a rank.
+
+    Args:
+        rank: Its tables.
+        step: The place of the step of each row of `kernels`; -1 for what does not count.
+        work: What its devices did.
+    """
+    kernels, is_log = _kernels(rank, step)
+    if not len(kernels.start):
+        return {}
+    devices = {d["device"]: d for d in rank.table("devices", _DEVICE).to_pylist()}
+    inside = _attention(kernels, is_log)
+    saved = {
+        "precision": _precision(rank, kernels, devices),
+        "attention": np.where(inside, kernels.length, 0),
+        "fusion": _fusion(kernels, inside),
+        "shapes": _shapes(kernels, devices),
+        "small-kernels": _small(kernels, work),
+    }
+    return {kind: _summed(kernels, ns) for kind, ns in saved.items() if ns.any()}
+
+
+def _kernels(rank: RankTables, step: Int64) -> tuple[_Kernels, NDArray[np.bool_]]:
+    table = rank.table("kernels", ("start", "end", "process", "device", "stream", "name", "graph_node", *_LAUNCH))
+    rows = np.flatnonzero(step >= 0)
+    columns = {c: integers(table.column(c), -1)[rows] for c in ("start", "end", "process", "device", "stream", "name", *_LAUNCH)}
+    track = np.zeros(len(rows), np.int64)
+    for column in ("process", "device", "stream"):
+        values, at = distinct(columns[column])
+        track = distinct(track * len(values) + at)[1]
+    order = np.lexsort((columns["start"], track))
+    ids, family = distinct(columns["name"][order])
+    import pyarrow as pa
+
+    texts = [t or "" for t in rank.texts(pa.array(ids)).to_pylist()]
+    families = [family_of(t) for t in texts]
+    is_log = np.array([_is_log_softmax(t) for t in texts], np.bool_)[family] if len(ids) else np.empty(0, np.bool_)
+    in_graph = np.asarray(table.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_)[rows][order]
+    launch = np.stack([columns[c][order] for c in _LAUNCH], axis=1)
+    kept = (columns[c][order] for c in ("start", "end"))
+    found = _Kernels(
+        *kept, track[order], step[rows][order], columns["name"][order], columns["device"][order], launch, in_graph, families, family
+    )
+    return found, is_log
+
+
+def _is_log_softmax(name: str) -> bool:
+    """Whether a softmax is that of a loss: PyTorch's name says so, in a word or as the first truth value of its template."""
+    if "LogSoftMax" in name or "log_softmax" in name:
+        return True
+    arguments = (
+        name.partition("softmax_warp_")[2]
+        .partition("<")[2]
+        .partition("(T")[0]
+        .replace("(bool)1", "true")
+        .replace("(bool)0", "false")
+    )
+    truths = [a.strip(" >") for a in arguments.split(",") if a.strip(" >") in ("true", "false")]
+    return bool(truths) and truths[0] == "true"
+
+
+def _summed(kernels: _Kernels, saved: Int64) -> Potential:
+    mine = saved > 0
+    ids, at = distinct(kernels.name[mine])
+    by_name = np.zeros(len(ids), np.int64)
+    np.add.at(by_name, at, saved[mine])
+    return Potential(int(saved.sum()), int(kernels.length[mine].sum()), int(mine.sum()), int(ids[by_name.argmax()]))
+
+
+def _precision(rank: RankTables, kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
+    import pyarrow as pa
+
+    ids, at = distinct(kernels.name)
+    vectors = np.array(["gemv" in (t or "") or "gemmk1" in (t or "") for t in rank.texts(pa.array(ids)).to_pylist()], np.bool_)[at]
+    share = np.zeros(len(kernels.start))
+    for device in np.unique(kernels.device).tolist():
+        peaks = peaks_of(_device_name(rank, devices.get(device)))
+        if peaks is None:
+            continue
+        by_family = np.zeros(len(kernels.families))
+        for place, family in enumerate(kernels.families):
+            rate = peaks.rate(family.precision) if family.family in MATRIX_FAMILIES and family.precision != HALF else None
+            by_family[place] = max(1 - rate / peaks.half, 0.0) if rate is not None else 0.0
+        mine = kernels.device == device
+        share[mine] = by_family[kernels.family[mine]]
+    share[vectors] = np.minimum(share[vectors], _VECTOR_GAIN)
+    found: Int64 = np.rint(kernels.length * share).astype(np.int64)
+    return found
+
+
+def _device_name(rank: RankTables, device: Mapping[str, object] | None) -> str | None:
+    import pyarrow as pa
+
+    if device is None or device["name"] is None:
+        return None
+    found: str | None = rank.texts(pa.array([device["name"]], pa.int64()))[0].as_py()
+    return found
+
+
+def _follows(kernels: _Kernels) -> NDArray[np.bool_]:
+    """Whether each kernel is on the track and in the step of the one before it."""
+    same = np.zeros(len(kernels.start), np.bool_)
+    same[1:] = (kernels.track[1:] == kernels.track[:-1]) & (kernels.step[1:] == kernels.step[:-1])
+    return same
+
+
+def _rows_of(chosen: NDArray[np.bool_], follows: NDArray[np.bool_]) -> Int64:
+    """The number of the row of chosen kernels that follow one another, which each is in; -1 for others."""
+    begins = chosen & ~(follows & np.concatenate(([False], chosen[:-1])))
+    found: Int64 = np.where(chosen, np.cumsum(begins) - 1, -1)
+    return found
+
+
+def _attention(kernels: _Kernels, is_log: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """What stands between the two matrix products of attention: a row with a softmax, directly after one and before another."""
+    follows = _follows(kernels)
+    row = _rows_of(kernels.has(BANDWIDTH_FAMILIES), follows)
+    count = int(row.max(initial=-1)) + 1
+    if not count:
+        return np.zeros(len(row), np.bool_)
+    members = np.flatnonzero(row >= 0)
+    first, last = np.full(count, len(row)), np.full(count, -1)
+    np.minimum.at(first, row[members], members)
+    np.maximum.at(last, row[members], members)
+    softmax = np.bincount(row[members], (kernels.has(frozenset({SOFTMAX})) & ~is_log)[members], minlength=count) > 0
+    product = kernels.has(frozenset({GEMM}))
+    after = np.minimum(last + 1, len(row) - 1)
+    between = follows[first] & product[np.maximum(first - 1, 0)] & (last + 1 < len(row)) & follows[after] & product[after]
+    found: NDArray[np.bool_] = (row >= 0) & (softmax & between)[np.maximum(row, 0)]
+    return found
+
+
+def _fusion(kernels: _Kernels, others: NDArray[np.bool_]) -> Int64:
+    """All of a row of kernels but its longest."""
+    row = _rows_of(kernels.has(BANDWIDTH_FAMILIES) & ~others, _follows(kernels))
+    mine = np.flatnonzero(row >= 0)
+    saved = np.zeros(len(row), np.int64)
+    if not len(mine):
+        return saved
+    # of each row the longest kernel comes last
+    order = mine[np.lexsort((kernels.length[mine], row[mine]))]
+    longest = np.append(np.diff(row[order]) != 0, True)
+    saved[order] = np.where(longest, 0, kernels.length[order])
+    return saved
+
+
+def _shapes(kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
+    """The part of each matrix product in which the multiprocessors of its last wave stand empty."""
+    saved = np.zeros(len(kernels.start), np.int64)
+    mine = np.flatnonzero(kernels.has(frozenset({GEMM, CONVOLUTION})) & (kernels.launch[:, 0] > 0))
+    if not len(mine):
+        return saved
+    keys, at = np.unique(np.column_stack((kernels.device[mine], kernels.launch[mine])), axis=0, return_inverse=True)
+    empty = np.array([_empty_share(devices.get(key[0]), key[1:]) for key in keys.tolist()])
+    saved[mine] = np.rint(kernels.length[mine] * empty[at.reshape(-1)]).astype(np.int64)
+    return saved
+
+
+def _empty_share(device: Mapping[str, object] | None, launch: list[int]) -> float:
+    """The share of all waves' room for blocks that a launch leaves empty; 0 where it is not known."""
+    if device is None:
+        return 0.0
+    has = {c: v for c in _LIMITS if isinstance(v := device[c], int)}
+    most = has.get("max_blocks_per_sm") or blocks_at_once(has.get("compute_major"), has.get("compute_minor"))
+    known = ("sm_count", "compute_major", "max_warps_per_sm", "max_registers_per_sm", "max_shared_memory_per_sm")
+    threads = prod(launch[3:6])
+    if most is None or threads < 1 or any(c not in has for c in known):
+        return 0.0
+    limits = Limits(
+        has["max_warps_per_sm"], most, has["max_registers_per_sm"], has["max_shared_memory_per_sm"], has["compute_major"]
+    )
+    fit = occupancy(threads, max(launch[6], 0), max(launch[7], 0) + max(launch[8], 0), limits)
+    room = fit.blocks * has["sm_count"]
+    blocks = prod(launch[:3])
+    return 0.0 if room < 1 or blocks < 1 else 1 - blocks / (-(-blocks // room) * room)
+
+
+def _small(kernels: _Kernels, work: Activity) -> Int64:
+    """The idle time before each small kernel that had been launched when the device became idle; none in a graph."""
+    saved = np.zeros(len(kernels.start), np.int64)
+    if not len(work.compute.starts):
+        return saved
+    at = np.searchsorted(work.compute.starts, kernels.start)
+    at = np.minimum(at, len(work.compute.starts) - 1)
+    # a kernel that begins as the device's compute does, after an interval of it
+    mine = (work.compute.starts[at] == kernels.start) & (at > 0)
+    before = work.compute.ends[np.maximum(at - 1, 0)]
+    row = np.minimum(np.searchsorted(work.starts, kernels.start), len(work.starts) - 1)
+    queued = (work.launch_end[row] <= before) & (work.launch_end[row] < kernels.start)
+    idle = kernels.start - before
+    mine &= queued & (idle > 0) & (idle <= SMALL_NS) & (kernels.length < SMALL_NS) & ~kernels.in_graph
+    busy = overlap_ns(before[mine], kernels.start[mine], work.communication) + overlap_ns(
+        before[mine], kernels.start[mine], work.copies
+    )
+    saved[mine] = np.maximum(idle[mine] - busy, 0)
+    # two kernels that begin together share the time before them
+    chosen = np.flatnonzero(saved)
+    _, first = np.unique(kernels.start[chosen], return_index=True)
+    again = np.ones(len(chosen), np.bool_)
+    again[first] = False
+    saved[chosen[again]] = 0
+    return saved

@@ -1,0 +1,138 @@
+"""How long each rank takes for the same work as its peers, and how much work it has, in each step.
+
+Launches of one kernel with one launch configuration are the same work. What a work takes elsewhere is the lower quartile over the
+ranks of their mean durations, which more than half of the ranks may exceed. A rank's ratio in a step is the time of its works by
+what these take elsewhere: above 1 where its device is slower. What remains of its compute time without that is its own work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.recipes.analysis.kernel_families import family_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.trace.arrays import Int64
+
+    Float = NDArray[np.float64]
+
+_LEAST_COVERED = 0.5
+"""A ratio is known where works that other ranks have too take this share of the time in kernels."""
+
+
+@dataclass(frozen=True)
+class SameWork:
+    """Ranks and steps in the order of `AllRankFacts`.
+
+    Attributes:
+        ratio: Time for the same work by what it takes elsewhere, (ranks, steps); NaN where that is not known.
+        own: Compute time at the peers' pace, ns, (ranks, steps); NaN where a rank lacks a step.
+        typical_ns: By rank, what each of its works takes elsewhere; NaN where no other rank has it.
+    """
+
+    ratio: Float
+    own: Float
+    typical_ns: tuple[Float, ...]
+
+
+def same_work(all_ranks: AllRankFacts) -> SameWork:
+    """The ratio and the own work of each rank in each step."""
+    shape = (len(all_ranks.ranks), len(all_ranks.steps))
+    typical = _typical(all_ranks)
+    ratio, own = np.full(shape, np.nan), np.full(shape, np.nan)
+    compute = all_ranks.of("compute")
+    for row, (facts, usual) in enumerate(zip(all_ranks.facts.values(), typical, strict=True)):
+        rows, steps = _known_steps(all_ranks, facts.steps)
+        own[row, steps] = compute[row, steps]
+        known = ~np.isnan(usual)
+        took = facts.work.sums_ns[rows][:, known].sum(axis=1)
+        expected = facts.work.counts[rows][:, known] @ usual[known]
+        enough = (took >= _LEAST_COVERED * facts.work.total_ns[rows]) & (expected > 0)
+        ratio[row, steps[enough]] = took[enough] / expected[enough]
+        own[row, steps[enough]] /= ratio[row, steps[enough]]
+    return SameWork(ratio, own, typical)
+
+
+def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:
+    """The share of like kernels, by time, that take longer on a rank, where some do.
+
+    A slower device runs all matrix products, or all that moves memory, longer. Where some of a family take longer and others do
+    not, their data differ: persistent kernels, for instance, have one grid for any number of tokens.
+    """
+    facts = list(all_ranks.facts.values())[row]
+    usual = work.typical_ns[row]
+    counts, sums = facts.work.counts.sum(axis=0), facts.work.sums_ns.sum(axis=0)
+    known = ~np.isnan(usual) & (counts > 0)
+    if not known.any():
+        return 1.0
+    expected, took = counts[known] * usual[known], sums[known]
+    longer = np.maximum(took - expected, 0)
+    ratio = took / np.maximum(expected, 1)
+    least = 1 + 0.5 * max(took.sum() / max(expected.sum(), 1) - 1, 0)
+    families = [family_of(all_ranks.name(n)).family for n in facts.work.names[known].tolist()]
+    share = 0.0
+    for family in sorted(set(families)):
+        mine = np.array([f == family for f in families])
+        affected = expected[mine][ratio[mine] >= least].sum() / max(expected[mine].sum(), 1)
+        share += affected * longer[mine].sum()
+    return float(share / longer.sum()) if longer.sum() else 1.0
+
+
+def most_delayed(all_ranks: AllRankFacts, work: SameWork, rows: Int64) -> str:
+    """The kernel that takes most time beyond what it takes elsewhere, on the ranks of these rows."""
+    totals: dict[int, float] = {}
+    facts = list(all_ranks.facts.values())
+    for row in rows.tolist():
+        sums, counts = facts[row].work.sums_ns.sum(axis=0), facts[row].work.counts.sum(axis=0)
+        beyond = np.nan_to_num(sums - counts * work.typical_ns[row])
+        for ident, total in zip(facts[row].work.names.tolist(), beyond.tolist(), strict=True):
+            totals[ident] = totals.get(ident, 0.0) + total
+    return all_ranks.name(max(totals, key=lambda i: (totals[i], -i))) if totals else ""
+
+
+def most_added(all_ranks: AllRankFacts, rows: Int64) -> str:
+    """The kernel that takes most time beyond the lower quartile of all ranks, on the ranks of these rows."""
+    of_rank: list[dict[int, int]] = []
+    for facts in all_ranks.facts.values():
+        totals: dict[int, int] = {}
+        for ident, total in zip(facts.work.names.tolist(), facts.work.sums_ns.sum(axis=0).tolist(), strict=True):
+            totals[ident] = totals.get(ident, 0) + total
+        of_rank.append(totals)
+    mine: dict[int, int] = {}
+    for row in rows.tolist():
+        for ident, total in of_rank[row].items():
+            mine[ident] = mine.get(ident, 0) + total
+    usual = {i: float(np.percentile([t.get(i, 0) for t in of_rank], 25, method="lower")) * len(rows) for i in mine}
+    return all_ranks.name(max(mine, key=lambda i: (mine[i] - usual[i], -i))) if mine else ""
+
+
+def _typical(all_ranks: AllRankFacts) -> tuple[Float, ...]:
+    """By rank, what each of its works takes elsewhere; NaN for a work that one rank alone has."""
+    given = list(all_ranks.facts.values())
+    sizes = [len(f.work.works) for f in given]
+    if not sum(sizes):
+        return tuple(np.empty(0) for _ in sizes)
+    works = np.concatenate([f.work.works for f in given])
+    counts = np.concatenate([f.work.counts.sum(axis=0, dtype=np.int64) for f in given])
+    mean = np.concatenate([f.work.sums_ns.sum(axis=0) for f in given]) / np.maximum(counts, 1)
+    _, code = np.unique(works, axis=0, return_inverse=True)
+    code = code.reshape(-1)
+    order = np.lexsort((mean, code))
+    begins = np.flatnonzero(np.concatenate(([True], np.diff(code[order]) != 0)))
+    having = np.diff(np.append(begins, len(order)))
+    quartile = mean[order][begins + (having - 1) // 4]
+    typical = np.where(having > 1, quartile, np.nan)[code]
+    return tuple(np.split(typical, np.cumsum(sizes)[:-1]))
+
+
+def _known_steps(all_ranks: AllRankFacts, steps: Int64) -> tuple[Int64, Int64]:
+    """Which of a rank's steps are judged, and their places among the judged steps."""
+    at = np.searchsorted(all_ranks.steps, steps)
+    known = np.flatnonzero(np.isin(steps, all_ranks.steps))
+    return known, at[known]

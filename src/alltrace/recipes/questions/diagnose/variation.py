@@ -1,0 +1,199 @@
+"""How values of ranks and steps vary: with the rank, with another rank in each step, or at random.
+
+Values are ratios, (ranks, steps), each by what is usual in its step, so that a step which is longer for all counts as any other. A
+rank's level is the median over steps, so that single steps do not make it. A rank is persistently above the others where its level
+exceeds the lower quartile of all levels in most steps, and by more than chance and the usual differences between ranks explain: the
+standard error of a median, by the pooled deviation within ranks (MAD), and the spread of the levels below their median. For normal
+values the largest of n lies at about sqrt(2 ln n) deviations, so the bound grows with the number of ranks.
+
+What is left is split in two by Otsu's method (the split with the largest variance between the parts). Parts that are far apart
+(Ashman, Bird and Zepf 1994: D = sqrt(2) |m1 - m2| / sqrt(s1^2 + s2^2); a normal distribution has 2.7 to 4.5, by the place of the
+split) are ordinary and slow steps. Slow steps that mostly belong to few ranks are those ranks'; of ever other ranks they rotate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Float = NDArray[np.float64]
+
+_NORMAL = 1.4826
+"""A normal distribution's deviation by its median absolute deviation."""
+
+_MEDIAN_ERROR = 1.2533
+"""The standard error of a median of normal values by that of their mean, sqrt(pi / 2)."""
+
+_MOSTLY = 0.7
+"""A persistent rank has more than half of its excess in this share of the steps."""
+
+_MANY = 8
+"""From so many ranks on, a few that differ from step to step make neither what is usual nor the deviation within ranks."""
+
+_FAR = 5.0
+"""Ashman's D from which two parts are apart."""
+
+_MOST_SLOW = 0.5
+"""Slow steps are at most this share of all."""
+
+_OWNED = 0.75
+"""Slow steps belong to the ranks that have this share of them, if these are few."""
+
+_FEW = 0.25
+_LEAST_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How values vary.
+
+    Attributes:
+        values: The values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps).
+        level: Of each rank its median over steps; NaN where nothing is known.
+        least: What exceeds 1 by less may be chance.
+        noise: Deviation within ranks from step to step; NaN where there is one step only.
+        persistent: Which ranks exceed the others in most steps.
+        sometimes: Which ranks exceed them in some steps, where others do not.
+        slow: Which values of other ranks are far above the rest, (ranks, steps).
+        between: Share of the variance that is between ranks (intraclass correlation), 0 to 1.
+    """
+
+    values: Float
+    level: Float
+    least: float
+    noise: float
+    persistent: NDArray[np.bool_]
+    sometimes: NDArray[np.bool_]
+    slow: NDArray[np.bool_]
+    between: float
+
+    @property
+    def rotates(self) -> bool:
+        """Whether another rank is slow in each step, in half of the steps at least."""
+        return bool(self.slow.any() and self.slow.any(axis=0).mean() >= _MOST_SLOW)
+
+
+def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
+    """How ratios vary.
+
+    Args:
+        ratios: Values that are proportional to what is compared, (ranks, steps); NaN where not known.
+        least: What exceeds the usual by less is none.
+        spread: Whether the usual differences between ranks count as chance.
+    """
+    values = _by_step(ratios)
+    known = ~np.isnan(values)
+    some = known.any(axis=1)
+    level = np.full(len(values), np.nan)
+    none = np.zeros(len(values), np.bool_)
+    if some.sum() < 2:
+        return Variation(values, level, np.inf, np.nan, none, none, np.zeros(values.shape, np.bool_), 0.0)
+    level[some] = np.nanmedian(values[some], axis=1)
+    usual = np.percentile(level[some], 25, method="lower")
+    values, level = values / usual, level / usual
+    noise = _noise(values - level[:, None], known)
+    bound = _bound(int(some.sum()))
+    count = np.maximum(known.sum(axis=1), 1)
+    chance = bound * _MEDIAN_ERROR * np.nan_to_num(noise) / np.sqrt(count)
+    if spread:
+        chance = np.maximum(chance, bound * _spread(level[some]))
+    needed = np.maximum(chance, least)
+    excess = np.nan_to_num(level - 1, nan=-1.0)
+    often = (values - 1 > excess[:, None] / 2).sum(axis=1) >= _MOSTLY * count
+    persistent = (excess > needed) & often
+    slow = _apart(np.where(persistent[:, None], np.nan, values), least)
+    sometimes = _owners(slow) if persistent.sum() + 1 < some.sum() else none
+    slow = slow & ~sometimes[:, None]
+    return Variation(values, level, float(np.median(needed)), noise, persistent, sometimes, slow, _between(values))
+
+
+def _by_step(values: Float) -> Float:
+    """The values by what is usual in the same step: the lower quartile of the ranks, of few ranks their mean.
+
+    Of few ranks one would be the quartile itself, and vary in no step.
+    """
+    there = ~np.isnan(values).all(axis=0)
+    found = np.full(values.shape, np.nan)
+    if there.any():
+        given = values[:, there]
+        usual = np.nanpercentile(given, 25, axis=0, method="lower") if len(values) >= _MANY else np.nanmean(given, axis=0)
+        found[:, there] = given / np.where(usual > 0, usual, np.nan)
+    return found
+
+
+def _bound(ranks: int) -> float:
+    """Deviations above the lower quartile that the largest of so many normal values stays below, as a rule."""
+    return 2.7 + float(np.sqrt(2 * np.log(max(ranks, 2))))
+
+
+def _noise(deviations: Float, known: NDArray[np.bool_]) -> float:
+    """The pooled deviation within ranks; a rank's own median takes one degree of freedom."""
+    counts = known.sum(axis=1)
+    if counts.max(initial=0) < 2:
+        return float("nan")
+    steps = float(np.mean(counts[counts > 1]))
+    given = deviations[(counts > 1)[:, None] & known]
+    deviation = _NORMAL * np.median(np.abs(given)) if len(counts) >= _MANY else np.sqrt(np.mean(given**2))
+    return float(deviation * np.sqrt(steps / (steps - 1)))
+
+
+def _spread(levels: Float) -> float:
+    """The deviation of levels, from those below their median: half of the ranks may be slow."""
+    middle = np.percentile(levels, 50, method="lower")
+    return float(_NORMAL * np.median(middle - levels[levels <= middle]))
+
+
+def _apart(values: Float, least: float) -> NDArray[np.bool_]:
+    """Which values are far above the others; none where they are not in two parts."""
+    there = np.flatnonzero(~np.isnan(values))
+    found = np.zeros(values.size, np.bool_)
+    given = values.ravel()[there]
+    if len(given) < 4:
+        return found.reshape(values.shape)
+    order = np.argsort(given, kind="stable")
+    ordered = given[order] - 1
+    low = np.arange(1, len(ordered))
+    total, squares = np.cumsum(ordered), np.cumsum(ordered**2)
+    high = len(ordered) - low
+    below, above = total[:-1] / low, (total[-1] - total[:-1]) / high
+    between = low * high * (above - below) ** 2
+    at = int(between.argmax())
+    spread = (squares[at] / low[at] - below[at] ** 2) + ((squares[-1] - squares[at]) / high[at] - above[at] ** 2)
+    distance = above[at] - below[at]
+    far = distance > least and np.sqrt(2) * distance >= _FAR * np.sqrt(max(spread, 0.0))
+    if far and high[at] <= _MOST_SLOW * len(ordered):
+        found[there[order[at + 1 :]]] = True
+    return found.reshape(values.shape)
+
+
+def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The few ranks that nearly all slow steps belong to; none where they are many."""
+    counts = slow.sum(axis=1)
+    order = np.argsort(-counts, kind="stable")
+    held = np.cumsum(counts[order])
+    none = np.zeros(len(counts), np.bool_)
+    if not held[-1]:
+        return none
+    few = int(np.searchsorted(held, _OWNED * held[-1])) + 1
+    # ranks with as many slow steps as the last of them belong to them too
+    mine: NDArray[np.bool_] = counts >= max(counts[order[few - 1]], _LEAST_STEPS)
+    return mine if mine.any() and mine.sum() <= max(_FEW * len(counts), 1) else none
+
+
+def _between(values: Float) -> float:
+    """The intraclass correlation (Shrout and Fleiss 1979, ICC(1)) of ranks with at least two steps."""
+    given = values[(~np.isnan(values)).sum(axis=1) > 1]
+    if len(given) < 2:
+        return 0.0
+    counts = (~np.isnan(given)).sum(axis=1)
+    steps = float(counts.mean())
+    means = np.nanmean(given, axis=1)
+    between = steps * float(np.var(means, ddof=1))
+    within = float(np.nansum((given - means[:, None]) ** 2) / (counts - 1).sum())
+    whole = between + (steps - 1) * within
+    return float(np.clip((between - within) / whole, 0, 1)) if whole else 0.0

@@ -1,0 +1,155 @@
+"""Slow devices, slow hosts, uneven work and random variation: runs made by hand, in which one thing is known to be so."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.making import collective, kernel, make_run
+
+US = 1000
+GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
+EXPERT = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_kernel__5x_cublas"
+ADD = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>>(int, T2, T3)"
+KERNELS = ((GEMM, 400, 128), (EXPERT, 300, 64), (ADD, 100, 4096), (GEMM, 200, 96), (ADD, 50, 2048))
+"""Name, time in us and blocks of the kernels of a step."""
+
+
+def run_of(folder, ranks, steps, duration, *, grid=None, more=None, per_host=4):
+    """Steps of `KERNELS`, all launched before the first begins, and an all-reduce that ends when the last rank has arrived.
+
+    `duration(rank, step, place)` stretches a kernel; `grid` its grid likewise; `more` says how many kernels are run twice.
+    """
+    tables = {r: {"kernels": [], "api": [], "ranges": []} for r in range(ranks)}
+    begin = steps * US
+    for step in range(steps):
+        host, arrivals = step * US, {}
+        for rank, made in tables.items():
+            at, listed = begin, [*KERNELS, *KERNELS[: more(rank, step) if more else 0]]
+            for place, (name, took, blocks) in enumerate(listed):
+                length = int(took * US * duration(rank, step, place))
+                number = len(made["api"]) + 1
+                wide = int(blocks * (grid(rank, step, place) if grid else 1))
+                made["kernels"].append(
+                    kernel(at, at + length, name, correlation=number, grid_x=wide, grid_y=1, grid_z=1, block_x=256)
+                )
+                made["api"].append(
+                    {"start": host + place * 10, "end": host + place * 10 + 9, "name": "cudaLaunchKernel", "correlation": number}
+                )
+                at += length
+            arrivals[rank] = at
+        end = max(arrivals.values()) + 50 * US
+        for rank, made in tables.items():
+            number = len(made["api"]) + 1
+            made["kernels"].append(collective(arrivals[rank], end, correlation=number))
+            made["api"].append({"start": host + 90, "end": host + 99, "name": "cudaLaunchKernel", "correlation": number})
+            made["ranges"].append({"start": host, "end": host + 900, "name": f"step {step}"})
+        begin = end
+    return make_run(folder, tables, hosts={r: f"host{r // per_host}" for r in range(ranks)})
+
+
+def found_in(run):
+    """Kind and ranks of what costs compute time, in the order found."""
+    rows = run.recipe("diagnose").to_pylist()
+    return [r for r in rows if r["kind"] in ("straggler", "slow-host", "imbalance", "jitter")]
+
+
+def kinds(run):
+    return [(r["kind"], r["ranks"]) for r in found_in(run)]
+
+
+def test_a_healthy_run_has_none(tmp_path):
+    assert kinds(run_of(tmp_path, 8, 6, lambda *_: 1.0)) == []
+
+
+def test_the_same_work_that_takes_longer_on_one_rank_step_after_step_is_a_straggler(tmp_path):
+    draw = random.Random(1)
+    found = found_in(run_of(tmp_path, 8, 6, lambda r, *_: (1.2 if r == 5 else 1.0) * draw.uniform(0.99, 1.01)))
+    assert [(r["kind"], r["ranks"]) for r in found] == [("straggler", [5])]
+    assert found[0]["evidence"]["slowdown"] == pytest.approx(1.2, abs=0.02)
+    assert found[0]["evidence"]["persistence"] > 0.9
+    assert "drain" in found[0]["advice"]
+
+
+def test_larger_grids_are_uneven_work_and_no_straggler(tmp_path):
+    def hot(rank, _step, place):
+        return 1.8 if rank == 2 and place == 1 else 1.0
+
+    found = found_in(run_of(tmp_path, 8, 6, hot, grid=hot))
+    assert [(r["kind"], r["ranks"]) for r in found] == [("imbalance", [2])]
+    assert found[0]["where"] == EXPERT
+    assert "drain" not in found[0]["advice"]
+    assert found[0]["evidence"]["work_ratio"] == pytest.approx(1 + 0.8 * 300 / 1050, abs=0.01)
+
+
+def test_a_kernel_of_one_grid_that_takes_longer_while_others_of_its_family_do_not_is_uneven_work(tmp_path):
+    found = found_in(run_of(tmp_path, 8, 6, lambda r, _s, place: 1.8 if r == 2 and place == 1 else 1.0))
+    assert [(r["kind"], r["ranks"]) for r in found] == [("imbalance", [2])]
+    assert found[0]["evidence"]["breadth"] < 0.5
+
+
+def test_more_launches_are_uneven_work(tmp_path):
+    found = kinds(run_of(tmp_path, 8, 6, lambda *_: 1.0, more=lambda r, _s: 2 if r == 3 else 0))
+    assert found == [("imbalance", [3])]
+
+
+@pytest.mark.parametrize("by_grid", [True, False])
+@pytest.mark.parametrize("ranks", [2, 4, 16])
+def test_another_rank_in_each_step_is_uneven_work(tmp_path, ranks, by_grid):
+    def turn(rank, step, _place):
+        return 1.3 if step % ranks == rank else 1.0
+
+    found = found_in(run_of(tmp_path, ranks, 17, turn, grid=turn if by_grid else None))
+    assert [r["kind"] for r in found] == ["imbalance"]
+    assert set(found[0]["ranks"]) == set(range(ranks))
+    assert found[0]["evidence"]["persistence"] < 0.3
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 16])
+def test_noise_names_no_rank(tmp_path, ranks):
+    draw = random.Random(ranks)
+    noise = {(r, s): draw.uniform(0.88, 1.12) for r in range(ranks) for s in range(12)}
+    found = found_in(run_of(tmp_path, ranks, 12, lambda r, s, _p: noise[r, s]))
+    assert [(r["kind"], r["ranks"]) for r in found] == [("jitter", [])]
+
+
+def test_a_rank_that_is_slow_in_a_few_steps_is_a_straggler(tmp_path):
+    found = found_in(run_of(tmp_path, 8, 20, lambda r, s, _p: 1.4 if r == 6 and s % 5 == 2 else 1.0))
+    assert [(r["kind"], r["ranks"], r["evidence"]["steps_affected"]) for r in found] == [("straggler", [6], 4)]
+
+
+def test_a_rank_that_becomes_ever_slower_is_a_straggler(tmp_path):
+    found = kinds(run_of(tmp_path, 8, 20, lambda r, s, _p: 1 + 0.02 * s if r == 6 else 1.0))
+    assert found == [("straggler", [6])]
+
+
+def test_a_slow_host_and_a_slower_rank_are_two_findings_the_largest_first(tmp_path):
+    found = found_in(run_of(tmp_path, 16, 6, lambda r, *_: 1.15 if r == 13 else 1.08 if r // 4 == 1 else 1.0))
+    assert [(r["kind"], r["ranks"], r["hosts"]) for r in found] == [("straggler", [13], []), ("slow-host", [4, 5, 6, 7], ["host1"])]
+    assert [r["evidence"]["slowdown"] for r in found] == [1.15, 1.08]
+
+
+def test_a_slower_rank_of_a_slow_host_is_one_more_finding(tmp_path):
+    found = found_in(run_of(tmp_path, 16, 6, lambda r, *_: 1.3 if r == 6 else 1.1 if r // 4 == 1 else 1.0))
+    assert [(r["kind"], r["ranks"]) for r in found] == [("straggler", [6]), ("slow-host", [4, 5, 7])]
+
+
+def test_ranks_that_are_slow_alike_are_one_finding_and_others_are_not(tmp_path):
+    slow = {1: 1.3, 9: 1.3, 14: 1.1}
+    found = kinds(run_of(tmp_path, 16, 6, lambda r, *_: slow.get(r, 1.0)))
+    assert found == [("straggler", [1, 9]), ("straggler", [14])]
+
+
+def test_advice_names_all_ranks_in_ranges(tmp_path):
+    slow = {*range(12, 20), 61}
+    found = found_in(run_of(tmp_path, 64, 3, lambda r, *_: 1.2 if r in slow else 1.0, per_host=16))
+    assert [r["ranks"] for r in found] == [sorted(slow)]
+    assert "ranks 12-19, 61" in found[0]["advice"]
+
+
+def test_a_straggler_shows_through_noise(tmp_path):
+    draw = random.Random(3)
+    noise = {(r, s): draw.uniform(0.97, 1.03) for r in range(8) for s in range(20)}
+    found = kinds(run_of(tmp_path, 8, 20, lambda r, s, _p: noise[r, s] * (1.15 if r == 1 else 1)))
+    assert found[0] == ("straggler", [1])
+    assert all(kind in ("straggler", "jitter") for kind, _ in found)
