@@ -128,7 +128,7 @@ def _by_step(values: Float) -> Float:
 
 def _bound(ranks: int) -> float:
     """Deviations above the lower quartile that the largest of so many normal values stays below, as a rule."""
-    return 2.7 + float(np.sqrt(2 * np.log(max(ranks, 2))))
+    return 3.2 + float(np.sqrt(2 * np.log(max(ranks, 2))))
 
 
 def _noise(deviations: Float, known: NDArray[np.bool_]) -> float:
