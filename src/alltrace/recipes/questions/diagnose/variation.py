@@ -132,13 +132,17 @@ def _bound(ranks: int) -> float:
 
 
 def _noise(deviations: Float, known: NDArray[np.bool_]) -> float:
-    """The pooled deviation within ranks; a rank's own median takes one degree of freedom."""
+    """The pooled deviation within ranks; a rank's median takes one degree of freedom, and so does the mean of few ranks."""
     counts = known.sum(axis=1)
     if counts.max(initial=0) < 2:
         return float("nan")
     steps = float(np.mean(counts[counts > 1]))
     given = deviations[(counts > 1)[:, None] & known]
-    deviation = _NORMAL * np.median(np.abs(given)) if len(counts) >= _MANY else np.sqrt(np.mean(given**2))
+    if len(counts) >= _MANY:
+        deviation = _NORMAL * np.median(np.abs(given))
+    else:
+        ranks = int((counts > 1).sum())
+        deviation = np.sqrt(np.mean(given**2) * ranks / max(ranks - 1, 1))
     return float(deviation * np.sqrt(steps / (steps - 1)))
 
 
