@@ -331,7 +331,7 @@ def test_what_is_told_of_a_thousand_ranks_looks_at_each_operation_a_few_times():
     begin = process_time()
     timing = SimpleNamespace(end=end, component=np.zeros(len(rank), np.int64))
     lacking = matching._lacking(operations, timing, (rank == 3) & (end < 500))
-    groups = matching._groups(operations, np.arange(ranks // 8))
+    groups = matching._groups(operations, np.arange(ranks // 8), np.zeros(len(rank), np.bool_), np.ones(len(rank)))
     assert process_time() - begin < 4
     assert lacking == {**dict.fromkeys(range(ranks), 0.0), 3: 0.5}
     assert [g.ranks for g in groups] == [tuple(range(first, first + 8)) for first in range(0, ranks, 8)]

@@ -45,6 +45,9 @@ def test_the_slow_rank_causes_the_waits(slow):
     assert (first["rank"], first["cause"], first["pattern"]) == (SLOW, "compute", "recurring")
     assert first["compute_excess_ns"] > 20 * abs(first["host_excess_ns"])
     assert max(rows, key=lambda r: r["path_blame_ns"])["rank"] == SLOW
+    # its mates in other groups arrive last too, but only it would have to change
+    assert first["root_share"] > 0.95
+    assert {r["root_rank"] for r in rows if r["caused_percent"] > 5} == {SLOW}
     assert min(rows, key=lambda r: r["waited_ns"])["rank"] == SLOW
     assert first["waited_ns"] <= 0.001 * first["caused_ns"]
 
@@ -54,6 +57,7 @@ def test_what_is_waited_is_what_is_caused(slow):
     rows = run.recipe("stragglers").to_pylist()
     assert sum(r["waited_ns"] for r in rows) == sum(r["caused_ns"] for r in rows) > 0
     assert sum(r["caused_percent"] for r in rows) == pytest.approx(100)
+    assert 0.99 <= sum(r["root_share"] for r in rows) <= 1 + 1e-9  # the rest is of transfers
     assert all(0 <= r["exposed_wait_ns"] <= r["waited_ns"] for r in rows)
 
 

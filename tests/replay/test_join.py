@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alltrace.replay.join import _members, _steps
+from alltrace.replay.join import Replay, _members, _steps
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -40,3 +40,19 @@ def test_members_and_steps_are_those_of_the_nodes_rank(seed):
         for launch, step in zip(part.launched.tolist(), own.tolist(), strict=True):
             assert [step] == ([s["step"] for s in its if s["start"] <= launch < s["end"]] or [-1])
     assert [s.tolist() for s in _steps(parts, None)] == [[-1] * 30] * 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nodes_of_collectives_are_found_rank_by_rank(seed):
+    draw = np.random.default_rng(seed)
+    parts = []
+    for rank in (0, 1, 3):
+        rows = draw.permutation(20)[:12] if rank else np.empty(0, np.int64)
+        parts.append(SimpleNamespace(rank=rank, member_row=rows, member_end=rows * 2, member_arrival=rows * 2 + 1))
+    replay = SimpleNamespace(parts=parts, base=np.array([1, 101, 201]))
+    rank, row = draw.integers(0, 4, 50), draw.integers(0, 20, 50)
+    of = {p.rank: (b, set(p.member_row.tolist())) for p, b in zip(parts, (1, 101, 201), strict=True)}
+    ends = [of[r][0] + 2 * n if r in of and n in of[r][1] else -1 for r, n in zip(rank.tolist(), row.tolist(), strict=True)]
+    found = Replay.nodes(replay, rank, row)
+    assert found[0].tolist() == ends
+    assert found[1].tolist() == [e + 1 if e >= 0 else -1 for e in ends]

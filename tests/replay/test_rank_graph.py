@@ -143,7 +143,7 @@ def test_a_change_gives_the_time_of_the_job_that_was_so(job, data):
     rank = data.draw(st.integers(0, len(job.compute_ns[0]) - 1))
     replay, members = job.replay()
     peers = peers_of(replay, members)
-    change = Change(ranks=frozenset([rank]), names=frozenset(peers.names.tolist()), scale=0.5)
+    change = Change(ranks=frozenset([rank]), names=frozenset(peers.pace.names.tolist()), scale=0.5)
     found, _ = replayed(replay, changed_weights(replay, peers, change))
     job.compute_ns[:, rank] //= 2
     # what a launch takes at least, and a call that need not wait, is not seen where others were in the way

@@ -25,6 +25,9 @@ class Aligned:
 
     `run` is the run with the alignment's clocks: its tables are aligned, `collectives` among them. `notes` is what a reader must
     know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that found no partner.
+    `matching_score` says how sure it is who meets whom, from 0 to 1: the share of operations that are explained, each weighed by
+    how sure its match is; None where there is no communication. `matching_reason` is one sentence where the score is too low to
+    compute a loss or a wait from, else None.
     """
 
     def __init__(self, run: Run, notes: Sequence[str] = ()) -> None:
@@ -33,8 +36,10 @@ class Aligned:
         self.notes: tuple[str, ...] = (*notes, *facts.get("notes", ()))
         self.steps_notes: tuple[str, ...] = tuple(facts.get("steps_notes", ()))
         self.groups: tuple[Group, ...] = tuple(
-            Group(g["number"], g["name"], tuple(g["ranks"]), g["size"]) for g in facts.get("groups", ())
+            Group(g["number"], g["name"], tuple(g["ranks"]), g["size"], g["found_by"], g["score"]) for g in facts.get("groups", ())
         )
+        self.matching_score: float | None = facts.get("matching_score")
+        self.matching_reason: str | None = facts.get("matching_reason")
         self.unmatched: dict[int, int] = {int(r): int(n) for r, n in facts.get("unmatched", {}).items()}
         self._components = {int(r): int(n) for r, n in facts.get("components", {}).items()}
         self._residuals = {int(r): n for r, n in facts.get("residuals_ns", {}).items()}

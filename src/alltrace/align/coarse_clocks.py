@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.align.host_offsets import HostOffset, host_offsets
 from alltrace.align.pairwise_clock_fit import ClockLine, Ends, ends_of, relate
+from alltrace.align.shared_ends import relate_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,17 +54,21 @@ class Timing:
     certainty: dict[int, float]
 
 
-def common_time(operations: Operations, *, stamped: bool) -> Timing:
+def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, str] | None = None) -> Timing:
     """Relate the ranks.
 
     Args:
         operations: The operations of all ranks.
         stamped: Whether the shifts are roughly right; else any offset is possible.
+        hosts: The host of each rank: between hosts stamps can be off by any time. None where all are of one clock.
     """
     ranks = np.unique(operations.rank).tolist()
     zero = float(operations.shifted_end.min() if len(operations) else 0) - _MARGIN_NS
     start, end = (t.astype(np.float64) - zero for t in (operations.shifted_start, operations.shifted_end))
     window = _WINDOW_NS if stamped else None
+    sure = dict.fromkeys(ranks, 1.0)
+    if stamped and hosts is not None:
+        sure = _with_hosts_together(operations, ranks, hosts, start, end)
     parent: Relations = {}
     component = np.arange(ranks[-1] + 1 if ranks else 0)  # of each rank; to begin with each is alone
 
@@ -88,32 +94,59 @@ def common_time(operations: Operations, *, stamped: bool) -> Timing:
             ends = _ends(operations, end, ranks, chosen, of)
             for first, second in _pairs(operations.communicator[chosen], operations.rank[chosen]):
                 connect(first, second, (ends[first], ends[second]))
-    chosen = operations.synchronising & ~known
+    chosen = (operations.synchronising | operations.exchanging) & ~known
     if chosen.any() and len(parent) < len(ranks) - 1:
-        strands = strands_of(operations, end, chosen)
-        _connect_strands(strands, window, component, parent)
-    return _placed(operations, start, end, ranks, component, parent)
+        ends = _ends(operations, end, ranks, chosen, operations.token)
+        _connect_parts(ends, hosts or {}, window, component, parent)
+    timing = _placed(operations, start, end, ranks, component, parent)
+    timing.certainty = {r: min(c, sure[r]) for r, c in timing.certainty.items()}
+    return timing
 
 
-def _connect_strands(
-    strands: Mapping[int, list[Strand]],
-    window: float | None,
-    component: NDArray[np.int64],
-    parent: dict[int, tuple[int, ClockLine]],
+def _with_hosts_together(
+    operations: Operations, ranks: list[int], hosts: Mapping[int, str], start: NDArray[np.float64], end: NDArray[np.float64]
+) -> dict[int, float]:
+    """Shift the times of each host to those of the first, in place; returns how sure the shift of each rank is."""
+    if len({hosts[r] for r in ranks}) < 2:
+        return dict.fromkeys(ranks, 1.0)
+    known = operations.communicator >= 0
+    apart = pair_keys(operations)
+    chosen = operations.synchronising | operations.exchanging | (apart >= 0)
+    key = np.where(apart >= 0, -1 - apart, np.where(known, operations.communicator + 1, 0) * 8191 + operations.token)
+    codes = np.unique(key, return_inverse=True)[1].reshape(-1)
+    ends = _ends(operations, end, ranks, chosen, codes)
+    pairs = np.unique(np.stack((operations.rank[known], operations.communicator[known])), axis=1)
+    sharing: dict[int, set[int]] = {}
+    for rank, communicator in pairs.T.tolist():
+        sharing.setdefault(rank, set()).add(communicator)
+    found = host_offsets(ends, hosts, sharing, _WINDOW_NS)
+    by_rank = {r: found.get(hosts[r], HostOffset(0.0, 0.0)) for r in ranks}
+    bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
+    for rank, low, high in zip(ranks, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        start[low:high] += by_rank[rank].shift_ns
+        end[low:high] += by_rank[rank].shift_ns
+    lowest = end.min() - _MARGIN_NS
+    start -= lowest
+    end -= lowest
+    return {r: o.certainty for r, o in by_rank.items()}
+
+
+def _connect_parts(
+    ends: Mapping[int, Ends], hosts: Mapping[int, str], window: float | None, component: NDArray[np.int64], parent: Relations
 ) -> None:
-    """Relate ranks by strands that may or may not be of one communicator: sharp relations at once, others in order of scatter."""
+    """Relate ranks that may share some of their operations: sharp relations at once, others in order of scatter."""
     doubtful: list[tuple[float, int, int, ClockLine]] = []
-    for first, second in _guesses(sorted(strands)):
-        for one, other in _alike(strands[first], strands[second]):
-            if component[first] == component[second]:
-                break
-            line = relate(one.ends, other.ends, window)
-            if line is None or line.scale_ns > _WIDEST_GUESSED_NS:
-                continue
-            if line.scale_ns <= _SHARP_NS and line.certainty >= _CERTAIN:
-                _connect(first, second, line, component, parent)
-            else:
-                doubtful.append((line.scale_ns / max(line.certainty, 0.1), first, second, line))
+    for first, second in _guesses([r for r in sorted(ends) if len(ends[r].time)]):
+        if component[first] == component[second]:
+            continue
+        one_clock = first in hosts and hosts[first] == hosts[second]
+        line = relate_part(ends[first], ends[second], window, rate=not one_clock)
+        if line is None or line.scale_ns > _WIDEST_GUESSED_NS:
+            continue
+        if line.scale_ns <= _SHARP_NS and line.certainty >= _CERTAIN:
+            _connect(first, second, line, component, parent)
+        else:
+            doubtful.append((line.scale_ns / max(line.certainty, 0.1), first, second, line))
     for _, first, second, line in sorted(doubtful, key=lambda d: d[:3]):
         if component[first] != component[second]:
             _connect(first, second, line, component, parent)
@@ -145,51 +178,6 @@ def _ends(
     return found
 
 
-@dataclass(frozen=True)
-class Strand:
-    """Operations of one rank, lane and token whose communicator is not known.
-
-    Attributes:
-        rank: Their rank.
-        lane: Their lane; `stream` its stream.
-        token: Their token.
-        rows: Their places among all operations, by end.
-        ends: Their ends.
-    """
-
-    rank: int
-    lane: int
-    stream: int
-    token: int
-    rows: NDArray[np.int64]
-    ends: Ends
-
-
-def strands_of(operations: Operations, end: NDArray[np.float64], chosen: NDArray[np.bool_]) -> dict[int, list[Strand]]:
-    """The strands of each rank, the longest first."""
-    rows = np.flatnonzero(chosen)
-    rows = rows[np.lexsort((end[rows], operations.token[rows], operations.lane[rows]))]
-    lane, token = operations.lane[rows], operations.token[rows]
-    cuts = np.flatnonzero((lane[1:] != lane[:-1]) | (token[1:] != token[:-1])) + 1
-    strands: dict[int, list[Strand]] = {}
-    for part in np.split(rows, cuts):
-        head = int(part[0])
-        rank = int(operations.rank[head])
-        ends = ends_of(end[part], np.zeros(len(part), np.int64))
-        place = (rank, int(operations.lane[head]), int(operations.stream[head]), int(operations.token[head]))
-        strands.setdefault(rank, []).append(Strand(*place, part, ends))
-    for mine in strands.values():
-        mine.sort(key=lambda s: -len(s.rows))
-    return strands
-
-
-def _alike(first: list[Strand], second: list[Strand]) -> list[tuple[Strand, Strand]]:
-    """Pairs of strands that could be of one communicator: of equal stream where they have such, the longest first."""
-    pairs = [(one, other) for one in first for other in second if one.token == other.token]
-    pairs.sort(key=lambda p: (p[0].stream != p[1].stream, -min(len(p[0].rows), len(p[1].rows))))
-    return pairs[:_TRIES]
-
-
 def _pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Pairs of ranks that share a communicator, those of the communicators with most operations first."""
     pairs, counts = np.unique(np.stack((communicators, of_rank)), axis=1, return_counts=True)
@@ -205,11 +193,14 @@ def _pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64]) -> Iter
 
 
 def _guesses(ranks: list[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of ranks that may share a communicator: each with the one before, those a power of two before, and the first."""
+    """Pairs of ranks that may share a communicator: each with the one before, those at a stride of a grid before, and the first."""
+    strides = sorted({1 << k for k in range(12)} | {t for t in range(1, len(ranks)) if len(ranks) % t == 0})
     for place, rank in enumerate(ranks):
-        near = {place - (1 << k) for k in range(12) if place >= 1 << k} | ({0} if place else set())
-        for other in sorted(near, reverse=True):
-            yield ranks[other], rank
+        for stride in strides:
+            if stride <= place:
+                yield ranks[place - stride], rank
+        if place and place not in strides:
+            yield ranks[0], rank
 
 
 def _connect(first: int, second: int, line: ClockLine, component: NDArray[np.int64], parent: Relations) -> None:

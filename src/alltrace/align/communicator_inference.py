@@ -1,166 +1,402 @@
-"""Communicators that nothing names, inferred: strands of different ranks whose operations keep ending together are of one."""
+"""Communicators that nothing names, inferred from structure: which sets of ranks end operations together, again and again.
+
+All members of a collective end it together, to within microseconds, and so do the two ends of a message. A stream may carry
+operations of several communicators, and groups that work in step end nearly together, so no single operation tells its members.
+Candidates are the sets that are seen to end together, and the regular ones: ranks at a constant stride, as grids of tensor, data,
+pipeline, context and expert parallel groups have them. Each operation has a likelihood ratio for each candidate: for a mate whose
+nearest end is d away, ``log(e + (1 - e) w / 2b exp(-|d| / b))``, with b the usual scatter of ends, w the width in which ends of
+others fall, and e the share of ends that are recorded wrongly. Candidates are taken while they explain operations that no other
+explains, and more of them than when the mates' clocks are wrong by some scatters, which is what chance explains.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.coarse_clocks import Strand, Timing, strands_of
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from alltrace.align.coarse_clocks import Timing
     from alltrace.align.operations import Operations
 
-_SAMPLE = 128
-_LEAST_EVENTS = 3
-_LEAST_SHARE = 0.6
-_WIDEST_NS = 50_000.0
-_TIMES_THE_FLOOR = 2.5
-_FLOOR_NS = 400.0
+    Floats = NDArray[np.float64]
+    Members = tuple[int, ...]
 
-_Edges = list[tuple[float, int, int]]
+_WRONG = 0.02
+_AROUND_NS = 60_000.0
+_LEAST_SCATTER_NS, _MOST_SCATTER_NS = 300.0, 8_000.0
+_SAMPLE = 320
+"""Operations of a rank that candidates are judged by."""
+_WINDOWS = 8
+_MOST_MATES = 12
+_MOST_ANCHORS = 64
+"""Ranks whose operations judge the regular candidates; of more ranks some stand for all."""
+_MOST_SEEN = 48
+_MOST_CROSSED = 12
+_MOST_TAKEN = 8
+_SHIFTS = (-10.0, -5.0, 5.0, 10.0)
+_LEAST_EXPLAINED = 3
+_DIFFERENT = 1.63
+_LEAST_SPREAD = 0.1
+_LEAST_RATIO = 2.0
+_SURE_RATIO = 4.0
 
 
-def inferred(operations: Operations, timing: Timing) -> tuple[NDArray[np.int64], int]:
-    """The number of the inferred communicator of each operation, -1 where there is none, and how many there are.
+@dataclass(frozen=True)
+class Inferred:
+    """Communicators found.
 
-    Two groups that synchronise in step end at nearly the same times, but a group's own members end together more sharply; so
-    strands are joined in order of the scatter between them, and only while it is near the least that each has with any.
+    Attributes:
+        number: For each operation the number of its communicator, -1 where none was found.
+        count: How many there are.
+        score: For each communicator how clearly it was told from others, from 0 to 1.
+    """
+
+    number: NDArray[np.int64]
+    count: int
+    score: list[float]
+
+
+@dataclass
+class _Pool:
+    """Operations that may be of one communicator: of one component and token, and stream where streams tell.
+
+    Attributes:
+        ends: For each rank its ends, ascending; likewise `starts` of the same operations.
+        rows: For each rank the places of these among all operations.
+        scatter: The usual distance of the ends of an instance, ns.
+        width: The width in which ends of others fall, ns.
+    """
+
+    ends: dict[int, Floats]
+    starts: dict[int, Floats]
+    rows: dict[int, NDArray[np.int64]]
+    scatter: float
+    width: float
+    pairs_only: bool
+    taken: dict[int, list[Members]] = field(default_factory=dict)
+    clear: dict[Members, list[float]] = field(default_factory=dict)
+
+
+def inferred(operations: Operations, timing: Timing) -> Inferred:
+    """The communicators of operations that nothing names.
 
     Args:
         operations: The operations of all ranks.
         timing: Their times on one clock.
     """
     result = np.full(len(operations), -1, np.int64)
-    chosen = operations.synchronising & (operations.communicator < 0)
-    if not chosen.any():
-        return result, 0
-    strands = [s for mine in strands_of(operations, timing.end, chosen).values() for s in mine]
-    component = [int(timing.component[s.rows[0]]) for s in strands]
-    roles = _roles(strands, component)
-    edges = [_edges(strands, role) for role in roles]
-    found = [_joined(strands, role, near) for role, near in zip(roles, edges, strict=True)]
-    group = []
-    for role, near, groups in zip(roles, edges, found, strict=True):
-        tiles = _tiles(strands, role, roles, found, edges)
-        group += groups if tiles is None else _across(strands, role, near, groups, tiles)
-    numbers: dict[tuple[int, ...], int] = {}
-    for members in group:
-        if len(members) > 1:
-            # operations of other kinds of the same ranks and lanes are of the same communicator
-            number = numbers.setdefault(tuple(sorted(strands[i].lane for i in members)), len(numbers))
-            for i in members:
-                result[strands[i].rows] = number
-    return result, len(numbers)
+    chosen = (operations.synchronising | operations.exchanging) & (operations.communicator < 0)
+    numbers: dict[tuple[int, Members], int] = {}
+    clear: list[list[float]] = []
+    for stream, pool in _pools(operations, timing, chosen):
+        _take(pool)
+        for rank, sets in pool.taken.items():
+            label = _labels(pool, rank, sets)
+            for at, members in enumerate(sets):
+                number = numbers.setdefault((stream, members), len(numbers))
+                if number == len(clear):
+                    clear.append([])
+                clear[number] += pool.clear.get(members, [])
+                result[pool.rows[rank][label == at]] = number
+    return Inferred(result, len(numbers), [float(np.mean(c)) if c else 0.0 for c in clear])
 
 
-def _roles(strands: list[Strand], component: list[int]) -> list[list[int]]:
-    """The strands that could be of one communicator: of equal component and token, and of equal stream where streams tell."""
-    same: dict[tuple[int, int], list[int]] = {}
-    for i, strand in enumerate(strands):
-        same.setdefault((component[i], strand.token), []).append(i)
-    roles: dict[tuple[int, int, int], list[int]] = {}
-    for (of, token), mine in same.items():
-        tell = _same_streams([strands[i] for i in mine])
-        for i in mine:
-            roles.setdefault((of, token, strands[i].stream if tell else -1), []).append(i)
-    return list(roles.values())
-
-
-def _edges(strands: list[Strand], role: list[int]) -> _Edges:
-    """The scatter between strands of a role, the least first."""
-    pairs = ((i, j) for place, i in enumerate(role) for j in role[place + 1 :] if strands[i].rank != strands[j].rank)
-    scattered = ((_scatter(strands[i], strands[j]), i, j) for i, j in pairs)
-    edges = [(scatter, i, j) for scatter, i, j in scattered if scatter is not None]
-    edges.sort()
-    return edges
-
-
-def _same_streams(strands: list[Strand]) -> bool:
-    """Whether all ranks have the same streams, so that a stream's number means the same on each."""
-    of: dict[int, set[int]] = {}
-    for strand in strands:
-        of.setdefault(strand.rank, set()).add(strand.stream)
-    return len({frozenset(s) for s in of.values()}) == 1
-
-
-def _scatter(one: Strand, other: Strand) -> float | None:
-    """The robust standard deviation between the ends of two strands, or None where too few are near, ns."""
-    first, second = one.ends.time, other.ends.time
-    if len(first) < len(second):
-        first, second = second, first
-    mine = second[slice(*np.searchsorted(second, (first[0] - _WIDEST_NS, first[-1] + _WIDEST_NS)).tolist())]
-    if len(mine) < _LEAST_EVENTS:
-        return None
-    mine = mine[np.linspace(0, len(mine) - 1, min(len(mine), _SAMPLE)).astype(np.int64)]
-    at = np.searchsorted(first, mine)
-    before, after = first[np.maximum(at - 1, 0)] - mine, first[np.minimum(at, len(first) - 1)] - mine
-    rest = np.where(np.abs(before) < np.abs(after), before, after)
-    rest = rest[np.abs(rest) <= 2 * _WIDEST_NS]
-    if len(rest) < max(_LEAST_EVENTS, _LEAST_SHARE * len(mine)):
-        return None
-    rest = np.abs(rest - np.median(rest))
-    spread = 1.4826 * float(np.median(rest)) + _FLOOR_NS / 4
-    # the deviation of what is no outlier is sharper than the median's
-    scatter = float(np.sqrt(np.mean(rest[rest <= 4 * spread] ** 2))) + _FLOOR_NS
-    return scatter if scatter <= _WIDEST_NS else None
-
-
-def _joined(strands: list[Strand], role: list[int], edges: _Edges) -> list[list[int]]:
-    """Groups of a role's strands, joined by their edges in order; no group has two strands of a rank."""
-    floor = dict.fromkeys(role, np.inf)
-    for scatter, i, j in edges:
-        floor[i], floor[j] = min(floor[i], scatter), min(floor[j], scatter)
-    group = {i: i for i in role}
-    members = {i: [i] for i in role}
-    for scatter, i, j in edges:
-        a, b = group[i], group[j]
-        if a == b or scatter > _TIMES_THE_FLOOR * max(floor[i], floor[j]):
+def _pools(operations: Operations, timing: Timing, chosen: NDArray[np.bool_]) -> list[tuple[int, _Pool]]:
+    """The pools with the stream that they are of, -1 where streams do not tell."""
+    rows = np.flatnonzero(chosen)
+    if not len(rows):
+        return []
+    stream = _telling(operations, rows)
+    keys = (timing.end[rows], operations.rank[rows], stream, operations.token[rows], timing.component[rows])
+    order = np.lexsort(keys)
+    rows, stream = rows[order], stream[order]
+    of = np.stack((timing.component[rows], operations.token[rows], stream))
+    pools = []
+    for part in np.split(np.arange(len(rows)), np.flatnonzero((of[:, 1:] != of[:, :-1]).any(axis=0)) + 1):
+        mine = rows[part]
+        rank = operations.rank[mine]
+        by_rank = np.split(mine, np.flatnonzero(rank[1:] != rank[:-1]) + 1)
+        if len(by_rank) < 2:
             continue
-        if {strands[k].rank for k in members[a]} & {strands[k].rank for k in members[b]}:
+        its = {int(operations.rank[r[0]]): r for r in by_rank}
+        ends = {r: timing.end[i] for r, i in its.items()}
+        scatter = _scatter(ends, [timing.scale_ns[r] for r in ends])
+        gaps = [np.median(np.diff(e)) for e in ends.values() if len(e) > 1]
+        width = float(np.clip(min(gaps, default=np.inf) / 2, 4 * scatter, _AROUND_NS))
+        starts = {r: timing.start[i] for r, i in its.items()}
+        pools.append((int(stream[part[0]]), _Pool(ends, starts, its, scatter, width, bool(operations.exchanging[mine[0]]))))
+    return pools
+
+
+def _telling(operations: Operations, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The stream of each operation where all ranks have the same streams for a token, so that its number tells; -1 elsewhere."""
+    found = np.full(len(rows), -1, np.int64)
+    token, rank, stream = operations.token[rows], operations.rank[rows], operations.stream[rows]
+    for one in np.unique(token).tolist():
+        mine = np.flatnonzero(token == one)
+        pairs = np.unique(np.stack((rank[mine], stream[mine])), axis=1)
+        streams, many = np.unique(pairs[1], return_counts=True)
+        if len(streams) > 1 and (many == len(np.unique(pairs[0]))).all():
+            found[mine] = stream[mine]
+    return found
+
+
+def _scatter(ends: dict[int, Floats], scales: Sequence[float]) -> float:
+    """The usual distance between the ends of an instance: that of the clocks' fit, or more where nothing ends as near."""
+    anchors = _anchors(list(ends))[:16]
+    least = []
+    for rank in anchors:
+        own = ends[rank][np.linspace(0, len(ends[rank]) - 1, min(len(ends[rank]), 64)).astype(np.int64)]
+        others = (np.abs(_distance(own, e)) for r, e in ends.items() if r != rank)
+        near = np.full(len(own), np.inf)
+        for distance in others:
+            near = np.minimum(near, distance)
+        least.append(near)
+    typical = float(np.median(np.concatenate(least)))
+    return float(np.clip(max(np.median(scales), typical), _LEAST_SCATTER_NS, _MOST_SCATTER_NS))
+
+
+def _anchors(ranks: list[int]) -> list[int]:
+    """At most so many of the ranks, evenly spaced."""
+    at = np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _MOST_ANCHORS)).astype(np.int64))
+    return [ranks[i] for i in at.tolist()]
+
+
+def _distance(own: Floats, other: Floats) -> Floats:
+    """From each end to the nearest of another rank's, ns."""
+    at = np.searchsorted(other, own)
+    before, after = other[np.maximum(at - 1, 0)] - own, other[np.minimum(at, len(other) - 1)] - own
+    return np.where(np.abs(before) < np.abs(after), before, after)
+
+
+def _take(pool: _Pool) -> None:
+    """Find the sets of ranks that explain the operations of each rank."""
+    ranks = sorted(pool.ends)
+    sample = _sampled(pool)
+    families = _families(ranks, pairs=pool.pairs_only)
+    seen = _seen(pool, sample)
+    votes: Counter[Members] = Counter()
+    asked: Counter[Members] = Counter()
+    anchors = _anchors(ranks)
+    for rank in anchors:
+        candidates = list(dict.fromkeys(m for m in (*(s for f in families for s in f.get(rank, ())), *seen) if rank in m))
+        for members in candidates:
+            asked[members] += 1
+        for members, clear in _explaining(pool, rank, sample[rank], candidates):
+            votes[members] += 1
+            pool.clear.setdefault(members, []).append(clear)
+    good = {m for m, n in votes.items() if 2 * n >= asked[m]}
+    if len(anchors) < len(ranks):  # what holds for the groups that were asked holds for all of their kind
+        for family in families:
+            its = {m for sets in family.values() for m in sets}
+            if 2 * len(its & good) >= len([m for m in its if asked[m]]) > 0:
+                for members in its - set(asked):
+                    good.add(members)
+                    pool.clear[members] = [float(np.mean([c for m in its & good for c in pool.clear.get(m, [0.0])]))]
+    for members in sorted(good, key=lambda m: (-len(m), m)):
+        for rank in members:
+            pool.taken.setdefault(rank, []).append(members)
+
+
+def _sampled(pool: _Pool) -> dict[int, NDArray[np.int64]]:
+    """The places of some operations of each rank: all of some spans of time that are the same for all ranks."""
+    longest = max(pool.ends.values(), key=len)
+    if len(longest) <= _SAMPLE:
+        return {r: np.arange(len(e)) for r, e in pool.ends.items()}
+    each = _SAMPLE // _WINDOWS
+    begins = np.linspace(0, len(longest) - each - 1, _WINDOWS).astype(np.int64)
+    spans = [(longest[b], longest[b + each]) for b in begins.tolist()]
+    found = {}
+    for rank, ends in pool.ends.items():
+        places = [np.searchsorted(ends, span).tolist() for span in spans]
+        found[rank] = np.concatenate([np.arange(low, high) for low, high in places])
+    return found
+
+
+def _families(ranks: list[int], *, pairs: bool) -> list[dict[int, list[Members]]]:
+    """Regular partitions of the ranks: groups of equal size at a constant stride, and for messages pairs at each stride."""
+    there = set(ranks)
+    count = max(ranks) + 1
+    found = []
+    strides = [t for t in range(1, count) if count % t == 0]
+    for stride in strides:
+        for size in [s for s in range(2, count // stride + 1) if count % (stride * s) == 0]:
+            family: dict[int, list[Members]] = {}
+            for first in range(count):
+                if first // stride % size == 0:
+                    members = tuple(r for r in range(first, first + size * stride, stride) if r in there)
+                    for r in members if len(members) > 1 else ():
+                        family.setdefault(r, []).append(members)
+            found.append(family)
+        if pairs:
+            couples: dict[int, list[Members]] = {}
+            for r in ranks:
+                if r + stride in there:
+                    couples.setdefault(r, []).append((r, r + stride))
+                    couples.setdefault(r + stride, []).append((r, r + stride))
+            found.append(couples)
+    return [f for f in found if f]
+
+
+def _seen(pool: _Pool, sample: dict[int, NDArray[np.int64]]) -> list[Members]:
+    """Sets of ranks that end together often, and what such sets have in common."""
+    rank = np.repeat(np.array(list(sample), np.int64), [len(e) for e in sample.values()])
+    end = np.concatenate([pool.ends[r][at] for r, at in sample.items()])
+    order = np.argsort(end, kind="stable")
+    rank, end = rank[order], end[order]
+    bursts = np.split(rank, np.flatnonzero(np.diff(end) > 3 * pool.scatter) + 1)
+    count = Counter(tuple(sorted(b)) for b in (set(b.tolist()) for b in bursts) if len(b) > 1)
+    often = [m for m, n in count.most_common(_MOST_SEEN) if n >= _LEAST_EXPLAINED]
+    crossed = {tuple(sorted(set(a) & set(b))) for i, a in enumerate(often[:_MOST_CROSSED]) for b in often[:i]}
+    return [*often, *sorted(m for m in crossed if len(m) > 1 and m not in often)]
+
+
+def _explaining(pool: _Pool, rank: int, at: NDArray[np.int64], candidates: list[Members]) -> list[tuple[Members, float]]:
+    """The candidates that explain a rank's operations, and how clearly each is told from the others."""
+    own = pool.ends[rank][at]
+    if not len(own) or not candidates:
+        return []
+    mates = {m: _mates(m, rank) for m in candidates}
+    distances = {j: _distance(own, pool.ends[j]) for j in {j for js in mates.values() for j in js}}
+    there = {j: (own >= pool.ends[j][0] - pool.width) & (own <= pool.ends[j][-1] + pool.width) for j in distances}
+    likely = {j: np.where(there[j], _ratio(d, pool), 0.0) for j, d in distances.items()}
+    by_chance = [{j: np.where(there[j], _ratio(d + s * pool.scatter, pool), 0.0) for j, d in distances.items()} for s in _SHIFTS]
+    ratio = {m: _summed(likely, mates[m], m) for m in candidates}
+    taken: list[Members] = []
+    explained, owner = np.full(len(own), _LEAST_RATIO), np.full(len(own), -1)
+    rest = dict(ratio)
+    while rest and len(taken) < _MOST_TAKEN:
+        gains = {m: float(np.maximum(r - explained, 0.0).sum()) for m, r in rest.items()}
+        best = max(gains, key=lambda m: (gains[m], -len(m)))
+        if gains[best] <= 0.0:
+            break
+        more = rest.pop(best) > explained
+        usual = 0
+        for wrong in by_chance:
+            # mates that explain an operation already do so by no chance
+            mixed = {
+                j: np.where(np.isin(owner, [i for i, m in enumerate(taken) if j in m]), likely[j], wrong[j]) for j in mates[best]
+            }
+            usual = max(usual, int((_summed(mixed, mates[best], best) > explained).sum()))
+        if more.sum() - usual >= max(_LEAST_EXPLAINED - 0.5, 3 * np.sqrt(usual)):
+            owner[more] = len(taken)
+            explained = np.maximum(explained, ratio[best])
+            taken.append(best)
+    taken = _distinct(pool, rank, at, taken, ratio)
+    stack = np.stack([ratio[m] for m in taken]) if taken else np.zeros((0, len(own)))
+    found = []
+    for place, members in enumerate(taken):
+        mine = (stack.argmax(axis=0) == place) & (stack[place] > _LEAST_RATIO)
+        if mine.sum() < _LEAST_EXPLAINED:
             continue
-        for k in members[b]:
-            group[k] = a
-        members[a] += members.pop(b)
-    return list(members.values())
+        # sets that hold all its members, or of which it holds all, are no rivals where they were not taken
+        rivals = [ratio[m] for m in candidates if m != members and (m in taken or not set(m) <= set(members))]
+        second = np.maximum.reduce(rivals)[mine] if rivals else np.zeros(int(mine.sum()))
+        margin = stack[place][mine] - np.maximum(second, 0.0)
+        found.append((members, float(np.clip(margin / _SURE_RATIO, 0.0, 1.0).mean())))
+    return found
 
 
-def _tiles(
-    strands: list[Strand], role: list[int], roles: list[list[int]], found: list[list[list[int]]], edges: list[_Edges]
-) -> dict[int, int] | None:
-    """Each rank's place in its group, from another role whose groups of equal size cover the ranks of this one; or None."""
-    ranks = {strands[i].rank for i in role}
-    for other, groups, near in zip(roles, found, edges, strict=True):
-        sizes = {len(g) for g in groups}
-        if other is role or len(groups) < 2 or len(sizes) > 1 or min(sizes) < 2 or not ranks <= {strands[i].rank for i in other}:
-            continue
-        of = {i: g for g, members in enumerate(groups) for i in members}
-        within = max((s for s, i, j in near if of[i] == of[j]), default=np.inf)
-        if all(of[i] == of[j] or s > _TIMES_THE_FLOOR * within for s, i, j in near):
-            return {strands[i].rank: p for g in groups for p, i in enumerate(sorted(g, key=lambda i: strands[i].rank))}
-    return None
+def _distinct(pool: _Pool, rank: int, at: NDArray[np.int64], taken: list[Members], ratio: dict[Members, Floats]) -> list[Members]:
+    """The sets that were taken, but of a set and a part of it one alone where their operations do not differ.
 
-
-def _across(
-    strands: list[Strand], role: list[int], edges: _Edges, groups: list[list[int]], place: dict[int, int]
-) -> list[list[int]]:
-    """The groups of a role, cut by the places of its ranks in the groups of another, unless all places end alike.
-
-    Where tensor parallel groups cover the ranks, the data parallel groups of their first, second, ... members start together, right
-    after a tensor parallel operation, and so end almost together: few pairs of ranks tell them apart, but all pairs do. In doubt
-    they are kept apart, which splits an instance but joins none that are different.
+    A set that is no communicator can be seen where groups of one that work in step end together by chance, and a part of one where
+    an end was recorded late. Then the operations take as long after the last arrival as those of the communicator do.
     """
-    same = [e for e in edges if place[strands[e[1]].rank] == place[strands[e[2]].rank]]
-    other = [e for e in edges if place[strands[e[1]].rank] != place[strands[e[2]].rank]]
-    if not same or not other or not _less([e[0] for e in same], [e[0] for e in other]):
-        return groups
-    return _joined(strands, role, same)
+    left = list(taken)
+    for whole in sorted(taken, key=len, reverse=True):
+        for part in [m for m in taken if m != whole and set(m) < set(whole)]:
+            if whole not in left or part not in left:
+                continue
+            stack = np.stack([ratio[m] for m in left])
+            best = np.where(stack.max(axis=0) > _LEAST_RATIO, stack.argmax(axis=0), -1)
+            of_whole, of_part = at[best == left.index(whole)], at[best == left.index(part)]
+            if not _differ(*(_transfer(pool, rank, rows, part) for rows in (of_whole, of_part))):
+                left.remove(whole if len(of_whole) <= len(of_part) else part)
+    return left
 
 
-def _less(first: list[float], second: list[float]) -> bool:
-    """Whether the first are, or could well be, smaller on average: Welch's t above 1."""
-    a, b = np.array(first), np.array(second)
-    error = sum(float(v.var(ddof=1)) / len(v) for v in (a, b) if len(v) > 1) ** 0.5
-    return bool(b.mean() - a.mean() > error)
+def _transfer(pool: _Pool, rank: int, at: NDArray[np.int64], members: Members) -> Floats:
+    """How long some operations of a rank go on after the last of the members has arrived, ns."""
+    end, last = pool.ends[rank][at], pool.starts[rank][at]
+    for mate in _mates(members, rank):
+        near = np.searchsorted(pool.ends[mate], end)
+        before, after = np.maximum(near - 1, 0), np.minimum(near, len(pool.ends[mate]) - 1)
+        place = np.where(np.abs(pool.ends[mate][before] - end) < np.abs(pool.ends[mate][after] - end), before, after)
+        last = np.maximum(last, pool.starts[mate][place])
+    return end - last
+
+
+def _differ(first: Floats, second: Floats) -> bool:
+    """Whether two samples are of different distributions: the test of Kolmogorov and Smirnov, at one in a hundred."""
+    if not (len(first) and len(second)):
+        return True
+    every = np.concatenate((first, second))
+    below = [np.searchsorted(np.sort(s), every, "right") / len(s) for s in (first, second)]
+    distance = float(np.abs(below[0] - below[1]).max())
+    return distance * float(np.sqrt(len(first) * len(second) / len(every))) > _DIFFERENT
+
+
+def _mates(members: Members, rank: int) -> list[int]:
+    """The other members, or some that stand for them."""
+    others = [m for m in members if m != rank]
+    if len(others) <= _MOST_MATES:
+        return others
+    return [others[i] for i in np.linspace(0, len(others) - 1, _MOST_MATES).astype(np.int64).tolist()]
+
+
+def _ratio(distance: Floats, pool: _Pool) -> Floats:
+    """The logarithm of how much likelier each distance is for a mate than for another."""
+    b = pool.scatter
+    return np.log(_WRONG + (1.0 - _WRONG) * pool.width / b * np.exp(-np.abs(distance) / b))
+
+
+def _summed(of: dict[int, Floats], mates: list[int], members: Members) -> Floats:
+    """The sum over a set's mates, as if all had been looked at."""
+    total: Floats = np.sum([of[j] for j in mates], axis=0) * ((len(members) - 1) / len(mates))
+    return total
+
+
+def _labels(pool: _Pool, rank: int, sets: list[Members]) -> NDArray[np.int64]:
+    """For each operation of a rank which of its sets it is of; what none explains is of the one with most."""
+    own = pool.ends[rank]
+    if len(sets) == 1:
+        return np.zeros(len(own), np.int64)
+    ratio = []
+    for members in sets:
+        mates = _mates(members, rank)
+        likely = {}
+        for j in mates:
+            there = (own >= pool.ends[j][0] - pool.width) & (own <= pool.ends[j][-1] + pool.width)
+            likely[j] = np.where(there, _ratio(_distance(own, pool.ends[j]), pool), 0.0)
+        ratio.append(_summed(likely, mates, members))
+    stack = np.stack(ratio)
+    best = stack.argmax(axis=0)
+    told = stack.max(axis=0) > 0.0
+    for whole, members in enumerate(sets):
+        for part, fewer in enumerate(sets):
+            mine = np.flatnonzero(told & (best == whole))
+            its = np.flatnonzero(told & (best == part))
+            if set(fewer) < set(members) and len(mine) and len(its):
+                surest = mine[np.argsort(-stack[whole][mine], kind="stable")[: (len(mine) + 1) // 2]]
+                off = _unusual(*(_transfer(pool, rank, rows, members) for rows in (mine, surest)))
+                fits = _unusual(*(_transfer(pool, rank, rows, fewer) for rows in (mine, its)))
+                best[mine[fits + 1.0 < off]] = part
+    usual = int(np.bincount(best[told], minlength=1).argmax()) if told.any() else 0
+    return np.where(told, best, usual)
+
+
+def _unusual(transfer: Floats, usual: Floats) -> Floats:
+    """How many spreads each transfer time is off the usual ones."""
+    own, logs = (np.log(np.maximum(t, 1_000.0)) for t in (transfer, usual))
+    middle = np.median(logs)
+    spread = 1.4826 * float(np.median(np.abs(logs - middle))) + _LEAST_SPREAD
+    found: Floats = np.abs(own - middle) / spread
+    return found

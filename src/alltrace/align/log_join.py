@@ -271,7 +271,7 @@ def _name_groups(joined: Joined, members: Any) -> None:
             continue
         taken.add(name)
         sizes = [_size_of(joined.tables[r], best[0][0]) for r in group.ranks]
-        renamed.append(replace(group, name=name, size=max(group.size, *sizes)))
+        renamed.append(replace(group, name=name, size=max(group.size, *sizes), found_by="logs"))
     joined.groups = tuple(renamed)
 
 

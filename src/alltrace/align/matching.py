@@ -16,6 +16,7 @@ import numpy as np
 from alltrace.align.coarse_clocks import Timing, common_time, pair_keys
 from alltrace.align.communicator_inference import inferred
 from alltrace.align.instances import clusters, filled, pair
+from alltrace.align.matching_score import explained, reason_of, related
 from alltrace.align.operations import Operations, flatten
 from alltrace.align.schema import Group
 from alltrace.run.overlay import MEMBERS
@@ -43,25 +44,32 @@ class Matching:
         members: A `pyarrow.Table` of `MEMBERS`.
         unmatched: For each rank the number of operations that found no partner.
         notes: What a reader must know, each one sentence.
+        score: How sure it is who meets whom, from 0 to 1; None where there is no communication.
+        reason: One sentence why the score is too low to rely on; None where it is not.
     """
 
     groups: tuple[Group, ...]
     members: Any
     unmatched: dict[int, int]
     notes: tuple[str, ...]
+    score: float | None = None
+    reason: str | None = None
 
 
 def match(
     tables: Mapping[int, Any],
     texts: Callable[[Any], Any],
     shifts_ns: Mapping[int, int] | None = None,
+    hosts: Mapping[int, str] | None = None,
 ) -> Matching:
     """Match the operations of all ranks.
 
     Args:
         tables: Each rank's `collectives`, in any time of its own.
         texts: The strings of an Arrow array of name ids.
-        shifts_ns: What brings each rank's times roughly together (to a second), such as its UTC stamp; None where nothing does.
+        shifts_ns: What brings the times of a host's ranks roughly together (to a second), such as their UTC stamps; None where
+            nothing does.
+        hosts: The host of each rank; between hosts the shifts may be off by any time. None where all ranks are of one.
 
     Returns:
         The matching. An instance has at least two members, of different ranks, each rank once.
@@ -70,28 +78,31 @@ def match(
     unmatched = dict.fromkeys(sorted(tables), 0)
     if operations is None or not len(operations):
         return Matching((), MEMBERS.arrow_schema().empty_table(), unmatched, _notes(operations))
-    operations, timing, guessed = _timed(operations, stamped=shifts_ns is not None)
+    operations, timing, told = _timed(operations, hosts, stamped=shifts_ns is not None)
     number = np.full(len(operations), -1, np.int64)
     confidence = np.zeros(len(operations))
     by_sequence(operations, number, confidence)
     by_time(operations, timing, number, confidence)
     by_pairs(operations, timing, number, confidence)
     by_order(operations, number, confidence)
-    confidence[guessed] *= _GUESSED
-    return _result(operations, timing, number, confidence, unmatched, len(np.unique(operations.communicator[guessed])))
+    confidence *= told
+    return _result(operations, timing, number, confidence, unmatched, told < 1.0)
 
 
-def _timed(operations: Operations, *, stamped: bool) -> tuple[Operations, Timing, NDArray[np.bool_]]:
-    """The operations with inferred communicators, their common time, and which communicators were inferred."""
-    timing = common_time(operations, stamped=stamped)
-    number, count = inferred(operations, timing)
-    guessed = number >= 0
-    if count:
+def _timed(
+    operations: Operations, hosts: Mapping[int, str] | None, *, stamped: bool
+) -> tuple[Operations, Timing, NDArray[np.float64]]:
+    """The operations with inferred communicators, their common time, and how sure their communicators are."""
+    timing = common_time(operations, stamped=stamped, hosts=hosts)
+    found = inferred(operations, timing)
+    told = np.ones(len(operations))
+    guessed = found.number >= 0
+    if found.count:
         first = len(operations.names)
-        names = [*operations.names, *(f"inferred {i}" for i in range(count))]
-        operations = replace(operations, communicator=np.where(guessed, first + number, operations.communicator), names=names)
-        timing = common_time(operations, stamped=stamped)
-    return operations, timing, guessed
+        names = [*operations.names, *(f"inferred {i}" for i in range(found.count))]
+        operations = replace(operations, communicator=np.where(guessed, first + found.number, operations.communicator), names=names)
+        told[guessed] = _GUESSED * np.array(found.score)[found.number[guessed]]
+    return operations, timing, told
 
 
 def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
@@ -129,7 +140,8 @@ def by_time(operations: Operations, timing: Timing, number: NDArray[np.int64], c
         return
     group = pair(operations.communicator[rows], timing.component[rows])
     token, rank = operations.token[rows], operations.rank[rows]
-    start, end, synchronising = timing.start[rows], timing.end[rows], operations.synchronising[rows]
+    start, end = timing.start[rows], timing.end[rows]
+    synchronising = operations.synchronising[rows] | operations.exchanging[rows]
     ranks = np.array(sorted(timing.scale_ns))
     scale = np.array([timing.scale_ns[r] for r in ranks.tolist()])
     gap = np.clip(12 * scale[np.searchsorted(ranks, rank)], _TIGHTEST_NS, _LOOSEST_NS)
@@ -229,7 +241,7 @@ def _result(
     number: NDArray[np.int64],
     confidence: NDArray[np.float64],
     unmatched: dict[int, int],
-    guessed: int,
+    guessed: NDArray[np.bool_],
 ) -> Matching:
     """The members table, communicators and what is left over."""
     import pyarrow as pa
@@ -270,10 +282,21 @@ def _result(
     )
     for rank, many in zip(*np.unique(operations.rank[~matched], return_counts=True), strict=True):
         unmatched[int(rank)] = int(many)
-    return Matching(_groups(operations, used), members, unmatched, _notes(operations, timing, ~matched, guessed))
+    value, counts = explained(operations, timing, number, confidence)
+    if guessed.any():  # what nothing relates may belong together all the same
+        value *= related(timing, operations.rank)
+    score = round(float(value[counts].mean()), 3) if counts.any() else None
+    unnamed = float((operations.communicator[counts] < 0).mean()) if counts.any() else 0.0
+    reason = reason_of(score, unnamed, len(np.unique(timing.component)))
+    groups = _groups(operations, used, guessed, np.where(counts, value, np.nan))
+    inferred_groups = len(np.unique(operations.communicator[guessed]))
+    return Matching(groups, members, unmatched, _notes(operations, timing, ~matched, inferred_groups), score, reason)
 
 
-def _groups(operations: Operations, used: NDArray[np.int64]) -> tuple[Group, ...]:
+def _groups(
+    operations: Operations, used: NDArray[np.int64], guessed: NDArray[np.bool_], value: NDArray[np.float64]
+) -> tuple[Group, ...]:
+    """The communicators; `value` is how well each operation is explained, NaN where that does not count."""
     groups = []
     order = np.argsort(operations.communicator, kind="stable")
     bounds = [np.searchsorted(operations.communicator[order], used, side).tolist() for side in ("left", "right")]
@@ -281,7 +304,10 @@ def _groups(operations: Operations, used: NDArray[np.int64]) -> tuple[Group, ...
         mine = order[low:high]
         ranks = tuple(np.unique(operations.rank[mine]).tolist())
         size = max(int(operations.group_size[mine].max()), len(ranks))
-        groups.append(Group(place, operations.names[communicator], ranks, size))
+        told = value[mine][~np.isnan(value[mine])]
+        score = round(float(told.mean()), 3) if len(told) else 1.0
+        found_by = "structure" if guessed[mine].any() else "ids"
+        groups.append(Group(place, operations.names[communicator], ranks, size, found_by, score))
     return tuple(groups)
 
 

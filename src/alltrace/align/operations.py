@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.align.nccl_names import RECV, SEND, SYNCHRONISING
+from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import coded, integers
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Operations:
         token: Number of (operation, bytes, type).
         synchronising: Whether no member can leave before the last has arrived, bool.
         paired: 1 for a send, -1 for a receive, 0 else.
+        exchanging: Whether it is a kernel of sends and receives of which only the kernel is known, bool.
         sequence: The profiler's sequence number where it has one.
         lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.
         stream: CUDA stream; likewise `size` (bytes).
@@ -57,6 +58,7 @@ class Operations:
     token: NDArray[np.int64]
     synchronising: NDArray[np.bool_]
     paired: NDArray[np.int64]
+    exchanging: NDArray[np.bool_]
     sequence: NDArray[np.int64]
     lane: NDArray[np.int64]
     stream: NDArray[np.int64]
@@ -128,6 +130,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         token=token[keep],
         synchronising=synchronising[keep],
         paired=direction[keep],
+        exchanging=np.array([*(o == SEND_RECV for o in ops), False])[op][keep],
         sequence=sequence[keep],
         lane=lane[keep],
         stream=stream[keep],

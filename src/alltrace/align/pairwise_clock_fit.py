@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ _MOST_STRONG = 256
 _STRONG = 0.7  # of the most votes
 _MOST_VOTES = 2_000_000
 _MOST_BINS = 1 << 20
+_MOST_RATES = 40
 _TRUST = 3
 _PLENTY = 12
 _SCALE_FLOOR_NS = 200.0
@@ -147,8 +148,40 @@ def _worth(line: ClockLine) -> float:
     return line.count * float(np.log(_WIDEST_NS / max(line.scale_ns, _SCALE_FLOOR_NS)))
 
 
+class Vote(NamedTuple):
+    """An offset that ends of a clump of the second rank vote for.
+
+    Attributes:
+        offset_ns: The offset.
+        worth: What its coincidences are worth.
+        begin_ns: First time of the clump; likewise `end_ns` its last.
+        differences: The differences around the offset, ascending.
+    """
+
+    offset_ns: float
+    worth: float
+    begin_ns: float
+    end_ns: float
+    differences: NDArray[np.float64]
+
+
 def _candidates(first: Ends, second: Ends, window_ns: float | None, place: float) -> list[tuple[float, float, float]]:
     """Offsets that many ends of a clump of the second rank vote for, best first: offset, first and last time of the clump."""
+    found = offset_votes(first, second, window_ns, place)
+    found.sort(key=lambda f: (-f.worth, abs(f.offset_ns)))
+    return [(f.offset_ns, f.begin_ns, f.end_ns) for f in found if f.worth >= 0.6 * found[0].worth]
+
+
+def offset_votes(first: Ends, second: Ends, window_ns: float | None, place: float, rate: float = 0.0) -> list[Vote]:
+    """Offsets that ends of a clump of the second rank vote for.
+
+    Args:
+        first: Ends of the first rank.
+        second: Ends of the second.
+        window_ns: How far the offset can be from 0; None for any.
+        place: Where in the second rank's events the clump is, from 0 to 1.
+        rate: By how much the clocks' rates may differ; 0 where the clump is too short to show it.
+    """
     window = np.inf if window_ns is None else window_ns
     low, high = first.time[0] - window, first.time[-1] + window
     i, j = np.searchsorted(second.time, (low, high))
@@ -160,11 +193,21 @@ def _candidates(first: Ends, second: Ends, window_ns: float | None, place: float
     begin = int(np.clip(i + (j - i) * place - CLUMP / 2, i, max(i, j - CLUMP)))
     rows = np.arange(begin, min(begin + CLUMP, j))
     times = second.time[rows]
-    lows, highs = (np.searchsorted(first.packed, _packed(second.key[rows], times + w)) for w in (-window, window))
+    middle = float(times[0] + times[-1]) / 2
+    steps = min(int(rate * float(times[-1] - times[0]) / _BIN_NS), _MOST_RATES)
+    found: list[Vote] = []
+    for slope in (np.arange(-steps, steps + 1) * (rate / max(steps, 1))).tolist():
+        found += _votes(first, second.key[rows], times + slope * (times - middle), window)
+    return found
+
+
+def _votes(first: Ends, key: NDArray[np.int64], times: NDArray[np.float64], window: float) -> list[Vote]:
+    rows = np.arange(len(times))
+    lows, highs = (np.searchsorted(first.packed, _packed(key, times + w)) for w in (-window, window))
     votes = highs - lows
-    while votes.sum() > _MOST_VOTES and len(rows) > 8:
-        rows, times, lows, highs = rows[::2], times[::2], lows[::2], highs[::2]
-        votes = highs - lows
+    while votes[rows].sum() > _MOST_VOTES and len(rows) > 8:
+        rows = rows[::2]
+    times, lows, highs, votes = times[rows], lows[rows], highs[rows], votes[rows]
     if not votes.any():
         return []
     some = votes > 0
@@ -181,9 +224,9 @@ def _candidates(first: Ends, second: Ends, window_ns: float | None, place: float
     core.densest_windows(differences, heads, votes_of[top], _WIDTHS_NS, np.log(gap / _WIDTHS_NS), reach, worth, middle)
     places = np.empty(len(top), np.int64)
     places = places[: core.pick_apart(middle, float(_BIN_NS), places)]
-    found = list(zip(worth[places].tolist(), middle[places].tolist(), strict=True))
-    found.sort(key=lambda f: (-f[0], abs(f[1])))
-    return [(offset, float(times[0]), float(times[-1])) for worth, offset in found if worth >= 0.6 * found[0][0]]
+    begin, end = float(times[0]), float(times[-1])
+    ends = heads + votes_of[top]
+    return [Vote(float(middle[p]), float(worth[p]), begin, end, differences[int(heads[p]) : int(ends[p])]) for p in places.tolist()]
 
 
 def _most(values: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -265,7 +308,7 @@ def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float
         rows = slice(*np.searchsorted(second.time, (middle - reach, middle + reach + 1)).tolist())
         times = second.time[rows]
         predicted = times + offset + slope * (times - middle)
-        nearest = _nearest(first, second.key[rows], predicted)
+        nearest = nearest_ends(first, second.key[rows], predicted)
         rest = nearest - predicted
         # a rate may be off by some ppm when the range doubles
         near = np.abs(rest) <= (_BIN_NS if first_pass else min(max(8 * scale, 4_000.0) + 1e-5 * reach, _WIDEST_NS))
@@ -282,7 +325,7 @@ def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float
     return ClockLine(offset, slope, middle, scale, count, count / max(chance, count, 1), 1.0) if count else None
 
 
-def _nearest(first: Ends, keys: NDArray[np.int64], times: NDArray[np.float64]) -> NDArray[np.float64]:
+def nearest_ends(first: Ends, keys: NDArray[np.int64], times: NDArray[np.float64]) -> NDArray[np.float64]:
     """The time of the first rank's event of the same key that is nearest to each time; far away where there is none."""
     wanted = _packed(keys, times)
     at = np.searchsorted(first.packed, wanted)

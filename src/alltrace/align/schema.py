@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 SOURCES = ("kernels", "api", "ranges", "marks", "collectives", "mpi")
 """The event tables that an alignment is made from."""
 
-
 NEARLY_ALL = 0.98
+LEAST_MATCHING_SCORE = 0.5
+"""Below it nothing should be computed from who meets whom."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,16 @@ class Group:
         name: What the profiler calls it (a hash, a handle), or how it was inferred.
         ranks: Its member ranks, ascending, as far as reports are there.
         size: Its size as the profiler tells, or the number of members seen.
+        found_by: `ids` where the profiler names it, `logs` where NCCL's logs do, `structure` where it was inferred.
+        score: How well it explains its operations, from 0 to 1.
     """
 
     number: int
     name: str
     ranks: tuple[int, ...]
     size: int
+    found_by: str = "ids"
+    score: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Alignment:
         rows: For each rank the rows of its `collectives`.
         steps_notes: What a reader of the steps must know.
         log_matches: How NCCL's logs fit each rank.
+        matching_score: How sure it is who meets whom, from 0 to 1; None where there is no communication.
+        matching_reason: One sentence why it is not sure; None where it is.
     """
 
     signature: str
@@ -64,6 +71,8 @@ class Alignment:
     rows: dict[int, int] = field(default_factory=dict)
     steps_notes: tuple[str, ...] = ()
     log_matches: tuple[LogMatch, ...] = ()
+    matching_score: float | None = None
+    matching_reason: str | None = None
 
 
 @dataclass

@@ -161,7 +161,8 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
     tables, names, notes = _collect_all(run, draft, jobs, progress)
     ranks = place_ranks(run.manifest)
     shifts = {p.rank: p.shift_ns for p in ranks}
-    matching = match(tables, names.texts, shifts)
+    hosts = {p.rank: p.host for p in ranks}
+    matching = match(tables, names.texts, shifts, hosts)
     evidence = evidence_of(matching.members, tables, names.texts)
     solution = solve(evidence, ranks)
     found = {p.rank: p.shift_ns - solution.ahead_ns[p.rank] for p in ranks}
@@ -174,7 +175,8 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
     if joined.complete:  # logs tell communicators, which without them are inferred
         again = match(joined.tables, names.texts, found)
         if again.members.num_rows >= NEARLY_ALL * matching.members.num_rows:
-            matching = again
+            named = tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in again.groups)
+            matching = replace(again, groups=named)
             solution = solve(evidence_of(matching.members, joined.tables, names.texts), ranks)
     if joined.matches:
         from alltrace.align.log_join import finish
@@ -200,6 +202,8 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
         residuals_ns=solution.residuals_ns,
         rows={r: t.num_rows for r, t in tables.items()},
         log_matches=tuple(joined.matches),
+        matching_score=matching.score,
+        matching_reason=matching.reason,
     )
     # steps may be found by collectives, so they see the run as aligned as it is by now
     write_json(draft / FACTS, plain(alignment))

@@ -7,6 +7,6 @@ it, so that replaying is finding longest paths, and the longest of all is the cr
 * `graph.py`: the graph, times of its nodes, longest paths;
 * `rank_graph.py`: one rank's nodes and arcs from its tables, reduced to what lies between synchronisation points;
 * `join.py`: the ranks' graphs joined by matched collectives;
-* `peers.py`: the durations that the peers have;
+* `pace.py`, `peers.py`: the durations that the peers have, of device work, and of hosts and transfers;
 * `path.py`: shares of the critical path, and blame along it.
 """

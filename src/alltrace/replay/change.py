@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.replay.graph import times
-from alltrace.replay.peers import work_factors
+from alltrace.replay.pace import work_factors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.replay.join import Replay
+    from alltrace.replay.pace import Pace
     from alltrace.replay.peers import Peers
     from alltrace.trace.arrays import Int64
 
@@ -31,12 +32,14 @@ class Change:
     Attributes:
         ranks: The ranks whose device work and host change; None for none.
         names: The names of device work that change, on `ranks` or on all ranks; None for all names.
+        kinds: The classes of device work that change (`COMPUTE`, `COPY`, ...), and not the host; None for all of them and the host.
         instances: The collectives whose transfers change, as a boolean array by instance; None for none.
         scale: The factor; None for the peers' median.
     """
 
     ranks: frozenset[int] | None = None
     names: frozenset[int] | None = None
+    kinds: frozenset[int] | None = None
     instances: NDArray[np.bool_] | None = None
     scale: float | None = None
 
@@ -46,23 +49,17 @@ def changed_weights(replay: Replay, peers: Peers, change: Change) -> Int64:
     weights = replay.weights
     transfer = replay.instance >= 0
     if change.ranks is not None or change.names is not None:
-        chosen = np.ones(len(peers.names), np.bool_)
-        if change.names is not None:
-            chosen = np.isin(peers.names, np.array(sorted(change.names), np.int64))
-
-        def factor(rank: int) -> Floats | None:
-            if change.ranks is not None and rank not in change.ranks:
-                return None
-            own = peers.name_factor[int(np.searchsorted(peers.ranks, rank))]
-            return np.where(chosen, own if change.scale is None else change.scale, 1.0)
-
+        factors = _factors(peers.pace, change)
         of_ranks = np.ones(len(transfer), np.bool_)
         if change.ranks is not None:
             of_ranks = np.isin(replay.rank, np.array(sorted(change.ranks), np.int64))[replay.graph.target]
-        arcs = np.flatnonzero(of_ranks & ~transfer)
+        changed = of_ranks & ~transfer
+        if change.kinds is not None:
+            changed &= np.isin(replay.kind, np.array(sorted(change.kinds), np.int8))[replay.graph.target]
+        arcs = np.flatnonzero(changed)
         before = replay.work_ns[arcs]
-        weights[arcs] += _rounded(before * work_factors(replay, factor)[replay.graph.target[arcs]]) - before
-        if change.ranks is not None and change.names is None:
+        weights[arcs] += _rounded(before * work_factors(replay, peers.pace, factors)[replay.graph.target[arcs]]) - before
+        if change.ranks is not None and change.names is None and change.kinds is None:
             arcs = np.flatnonzero(of_ranks)
             before = replay.host_ns[arcs]
             weights[arcs] += (peers.host_ns[arcs] if change.scale is None else _rounded(before * change.scale)) - before
@@ -74,6 +71,20 @@ def changed_weights(replay: Replay, peers: Peers, change: Change) -> Int64:
         before = replay.work_ns[arcs]
         weights[arcs] += (peers.transfer_ns[arcs] if change.scale is None else _rounded(before * change.scale)) - before
     return weights
+
+
+def _factors(pace: Pace, change: Change) -> Floats:
+    """The factor of each row of `pace`."""
+    ranks = pace.ranks.tolist() if change.ranks is None else change.ranks
+    if change.scale is None:
+        factors = pace.of_unchanged(ranks)
+    else:
+        rows = np.isin(pace.ranks, np.array(sorted(ranks), np.int64))
+        factors = np.where(np.repeat(rows, np.diff(pace.first)), change.scale, 1.0)
+    if change.names is not None:
+        place = np.flatnonzero(np.isin(pace.names, np.array(sorted(change.names), np.int64)))
+        factors = np.where(np.isin(pace.key % max(len(pace.names), 1), place), factors, 1.0)
+    return factors
 
 
 def _rounded(values: NDArray[np.floating[Any]]) -> Int64:

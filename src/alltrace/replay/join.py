@@ -95,6 +95,26 @@ class Replay:
         of_steps = self.when[self.step >= 0]
         return int(of_steps.min() - self.when[0]) if len(of_steps) else 0
 
+    def nodes(self, rank: Int64, row: Int64) -> tuple[Int64, Int64]:
+        """The nodes of the ends and of the arrivals of matched operations; -1 for those that have none.
+
+        Args:
+            rank: The rank of each.
+            row: Its row of the rank's `collectives`.
+        """
+        ends, arrivals = np.full(len(rank), -1), np.full(len(rank), -1)
+        rows = rows_by(rank)
+        for part, base in zip(self.parts, self.base.tolist(), strict=True):
+            mine = rows.get(part.rank)
+            if mine is None or not len(part.member_row):
+                continue
+            order = np.argsort(part.member_row, kind="stable")
+            at = order[np.minimum(np.searchsorted(part.member_row[order], row[mine]), len(order) - 1)]
+            known = part.member_row[at] == row[mine]
+            ends[mine[known]] = part.member_end[at[known]] + base
+            arrivals[mine[known]] = part.member_arrival[at[known]] + base
+        return ends, arrivals
+
     @cached_property
     def error(self) -> float:
         """How far the model is from the run, as a share of it: the larger of two differences.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.replay.graph import longest_path, slack_ns
-from alltrace.replay.peers import work_factors
+from alltrace.replay.pace import work_factors
 from alltrace.replay.rank_graph import COMPUTE, COPY, OTHER, TRANSFER
 from alltrace.trace.distinct import rows_by
 
@@ -95,23 +95,23 @@ def rank_slack_ns(replay: Replay) -> dict[int, int]:
     return found
 
 
+def excess_ns(replay: Replay, peers: Peers) -> NDArray[np.float64]:
+    """What each arc of the graph takes beyond what its peers take: float array of m, ns; below 0 where it was faster."""
+    by_work = work_factors(replay, peers.pace, peers.pace.of_peers)[replay.graph.target]
+    own = replay.work_ns * (1 - by_work) + replay.host_ns - peers.host_ns
+    found: NDArray[np.float64] = np.where(replay.instance >= 0, replay.work_ns - peers.transfer_ns, own)
+    return found
+
+
 def blame_ns(replay: Replay, peers: Peers) -> tuple[dict[int, float], float]:
     """What of the critical path goes beyond what the peers take: by rank for its device work and host, and of all transfers.
 
     Negative where the path goes through work that was faster than the peers'.
     """
     path = longest_path(replay.graph, *replay.recorded)
-    target = replay.graph.target[path]
-
-    def factor(rank: int) -> NDArray[np.float64]:
-        own: NDArray[np.float64] = peers.name_factor[int(np.searchsorted(peers.ranks, rank))]
-        return own
-
-    by_work = work_factors(replay, factor)[target]
-    transfer = replay.instance[path] >= 0
-    excess = np.where(transfer, 0.0, replay.work_ns[path] * (1 - by_work)) + replay.host_ns[path] - peers.host_ns[path]
+    excess, transfer = excess_ns(replay, peers)[path], replay.instance[path] >= 0
     found = {p.rank: 0.0 for p in replay.parts}
-    for rank, rows in rows_by(replay.rank[target]).items():
+    for rank, rows in rows_by(np.where(transfer, -1, replay.rank[replay.graph.target[path]])).items():
         if rank >= 0:
             found[rank] = float(excess[rows].sum())
-    return found, float((replay.work_ns[path] - peers.transfer_ns[path])[transfer].sum())
+    return found, float(excess[transfer].sum())

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.replay.pace import Pace, pace_of
 from alltrace.replay.rank_graph import HOST
 from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from alltrace.replay.join import Replay
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_ALIKE = 0.02
 _MANY_RANKS = 64
 
 _NEAR = 0.005
@@ -33,17 +31,13 @@ class Peers:
     """Factors from what was to what the peers' median is, for a `Replay` of n nodes and m arcs.
 
     Attributes:
-        ranks: The ranks, ascending.
-        names: The names of device work, as in `Work.name`, ascending.
-        name_factor: Float array (ranks, names): the peers' median of the mean duration over the rank's own; 1 without a peer.
+        pace: The device work of each rank in each step, and what its peers take for it.
         host_ns: For each arc the time of the host as the peers have it.
         transfer_ns: For each arc that is a transfer the median of its like, else 0.
         needless: For each arc whether it makes a host wait for a device where most of its peers' hosts do not.
     """
 
-    ranks: Int64
-    names: Int64
-    name_factor: Floats
+    pace: Pace
     host_ns: Int64
     transfer_ns: Int64
     needless: NDArray[np.bool_]
@@ -56,38 +50,9 @@ def peers_of(replay: Replay, members: Any) -> Peers:
         replay: The run.
         members: `Aligned.members`: what the instances are.
     """
-    ranks = np.array(sorted(p.rank for p in replay.parts), np.int64)
-    names, places = replay.names
-    spent, count = np.zeros((len(ranks), len(names))), np.zeros((len(ranks), len(names)))
-    for part, at in zip(replay.parts, places, strict=True):
-        row = int(np.searchsorted(ranks, part.rank))
-        for into, values in ((spent, part.cell_ns), (count, part.cell_count)):
-            into[row, at] = np.bincount(part.cell_name, values, len(at))
-    alike = _alike(count)
-    mean = np.divide(spent, count, out=np.full_like(spent, np.nan), where=count > 0)
-    # a rank that runs other kernels than anybody is compared by all of its time, not by that of one kernel
-    alone = np.bincount(alike)[alike] < 2 if len(alike) else np.zeros(0, np.bool_)
-    total = np.where(count > 0, spent, np.nan)
-    factors = np.where(alone[:, None], _factors(total, alike), _factors(mean, alike))
-    host, needless = _host(replay, ranks, alike), _needless(replay, ranks, alike)
-    return Peers(ranks, names, factors, host, _transfers(replay, members), needless)
-
-
-def _alike(count: Floats) -> Int64:
-    """Classes of ranks whose kernels are the same, and as many but for some hundredths."""
-    found, heads = np.empty(len(count), np.int64), np.empty(len(count), np.int64)
-    total, number = count.sum(axis=1), 0
-    for row in range(len(count)):
-        others = heads[:number]
-        most = _ALIKE * np.maximum(total[row], total[others])
-        near = np.flatnonzero(np.abs(total[row] - total[others]) <= most)  # what the sums do not tell apart
-        near = near[np.abs(count[row] - count[others[near]]).sum(axis=1) <= most[near]]
-        if len(near):
-            found[row] = near[0]
-        else:
-            found[row], heads[number] = number, row
-            number += 1
-    return found
+    pace = pace_of(replay)
+    host, needless = _host(replay, pace.ranks, pace.alike), _needless(replay, pace.ranks, pace.alike)
+    return Peers(pace, host, _transfers(replay, members), needless)
 
 
 def _factors(values: Floats, alike: Int64) -> Floats:
@@ -312,22 +277,3 @@ def likes(members: Any) -> Int64:
     codes = np.full(int(instance.max()) + 1, -1, np.int64)
     codes[instance[first]] = np.unique(table, axis=1, return_inverse=True)[1].reshape(-1)
     return codes
-
-
-def work_factors(replay: Replay, factor: Callable[[int], Floats | None]) -> Floats:
-    """For each node the factor of its device work, from factors of the names in it.
-
-    Args:
-        replay: The run.
-        factor: The factors of a rank's names, in the order of `Replay.names`; None where all are 1.
-    """
-    found = np.ones(len(replay.rank))
-    for part, base, places in zip(replay.parts, replay.base.tolist(), replay.names[1], strict=True):
-        by_name = factor(part.rank) if len(part.cell_node) else None
-        if by_name is None:
-            continue
-        ns = part.cell_ns * by_name[places][part.cell_name]
-        old, new = (np.bincount(part.cell_node, ns, len(part.when)) for ns in (part.cell_ns, ns))
-        some = np.flatnonzero(old > 0)
-        found[base + some] = new[some] / old[some]
-    return found

@@ -283,7 +283,9 @@ class _Builder:
         usual = min(int(np.quantile(latency[known], 0.001)), _LATE_START_NS) if known.any() else 0
         end_before = np.where(self._first, UNKNOWN, self._end[self._before]) if count else self._end
         pause = np.where(self._first | self._within, 0, w.start - np.where(self._first, w.start, end_before))
-        by_launch = known & (w.launch + usual > end_before) & (latency <= usual + _LATE_START_NS)
+        # a call that copies from pageable memory has much to do before the device begins
+        in_time = (latency <= usual + _LATE_START_NS) | (w.start <= w.launched + usual + _LATE_START_NS)
+        by_launch = known & (w.launch + usual > end_before) & in_time
         late = ~by_launch & (self._first | (pause > _DEVICE_GAP_NS)) & ~(self._first & ~known)
         binding = self._ended_just_before(late, end_before)
         told = self._told(binding)
@@ -291,15 +293,16 @@ class _Builder:
         held = by_launch & (told >= 0)
         held[held] = self._end[told[held]] > (np.where(known, w.launch, w.start) + usual)[held]
         binding, told, by_launch = np.where(held, told, binding), np.where(held, -1, told), by_launch & ~held
-        steady = ~by_launch & (binding < 0) & ~self._first
+        # what was launched on a stream that had nothing left waits for its launch, however long that takes to reach the device
+        alone = (self._first | (known & (w.launch >= end_before))) & ~by_launch & (binding < 0)
+        steady = ~by_launch & (binding < 0) & ~alone
         small = pause[steady & ~self._within & (pause <= _DEVICE_GAP_NS) & (pause >= 0)]
         gap = int(np.median(small)) if len(small) else 0
         self._pause = np.where(steady, pause, np.minimum(gap, np.maximum(pause, 0)))
         self._pause = np.where(~steady & (pause < 0), pause, self._pause)
         self._odd = np.where(steady & (pause > _DEVICE_GAP_NS), pause - _DEVICE_GAP_NS, 0)
-        alone = self._first & ~by_launch & (binding < 0)
         self._latency = np.where(by_launch | alone, latency, np.minimum(latency, usual))
-        self._odd_first = np.where(alone & known, np.maximum(latency - usual - _LATE_START_NS, 0), 0)
+        self._odd_alone = np.where(alone & known, np.maximum(latency - usual - _LATE_START_NS, 0), 0)
         self._known, self._binding, self._told_by = known, binding, told
 
     def _ended_just_before(self, rows: NDArray[np.bool_], end_before: Int64) -> Int64:
@@ -443,12 +446,11 @@ class _Builder:
         deciding = most[np.concatenate(([True], segment[most][1:] != segment[most][:-1]))]  # of equal ones the first
         chosen = np.unique(np.concatenate((first, last, deciding)))
         chosen = chosen[self._known[chosen]]
-        odd = np.where(self._first, self._odd_first, 0)
         self._arcs.add(
             self._anchors[chosen],
             enters[segment[chosen]],
-            fixed=(self._latency - odd + left_pause)[chosen],
-            idle=(left_odd + odd)[chosen],
+            fixed=(self._latency - self._odd_alone + left_pause)[chosen],
+            idle=(left_odd + self._odd_alone)[chosen],
             host=host[chosen],
             work=left_work[chosen],
         )

@@ -49,6 +49,7 @@ class Work:
         end: End, ns.
         track: Number of its (device, stream).
         launch: Start of the call that launched it, ns; `UNKNOWN` where there is none.
+        launched: End of that call, ns, likewise.
         kind: Its class.
         name: Id of the kernel's name; of a copy a negative number that stands for its kind.
         tracks: For each track its (device, stream).
@@ -59,6 +60,7 @@ class Work:
     end: Int64
     track: Int64
     launch: Int64
+    launched: Int64
     kind: Int64
     name: Int64
     tracks: list[tuple[int, int]]
@@ -111,7 +113,9 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
     joined["end"] = np.maximum(joined["start"], joined["end"])
     tracks, joined["track"] = _tracks(joined["device"], joined["stream"])
     joined["launch"] = _looked_up(calls["correlation"], calls["start"], joined["correlation"])
-    joined["launch"][joined["launch"] > joined["start"]] = UNKNOWN
+    joined["launched"] = _looked_up(calls["correlation"], calls["end"], joined["correlation"])
+    unknown = joined["launch"] > joined["start"]
+    joined["launch"][unknown] = joined["launched"][unknown] = UNKNOWN
     order = np.lexsort((joined["end"], joined["start"], joined["track"]))
     joined = {c: v[order] for c, v in joined.items()}
     work = _merged(rank, joined, tracks, matched)
@@ -212,7 +216,7 @@ def _merged(rank: RankTables, columns: dict[str, Int64], tracks: list[tuple[int,
         columns["kind"][first[found]] = TRANSFER
     keep[list(rows)] = True
     place = np.cumsum(keep) - 1
-    kept = {c: columns[c][keep] for c in ("start", "end", "track", "launch", "kind", "name")}
+    kept = {c: columns[c][keep] for c in ("start", "end", "track", "launch", "launched", "kind", "name")}
     return Work(**kept, tracks=tracks, rows={int(place[n]): r for n, r in rows.items()})
 
 

@@ -58,7 +58,7 @@ SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEP
 ALIGNED_TABLES = ("collectives", *SHARED_TABLES)
 """All tables that come from the alignment."""
 
-_VERSION = 1
+_VERSION = 2
 
 
 class Overlay(NamedTuple):

@@ -27,10 +27,19 @@ def question(seed):
         arrival = instance * 100 + draw.integers(0, 60, len(ranks))
         last = ranks[arrival.argmax()]
         rows += [
-            {"instance": instance, "rank": r, "row": instance, "last_rank": last, "wait_ns": arrival.max() - a, "arrival_ns": a}
+            {
+                "instance": instance,
+                "rank": r,
+                "row": instance,
+                "last_rank": last,
+                "wait_ns": arrival.max() - a,
+                "arrival_ns": a,
+                "last_arrival_ns": arrival.max(),
+            }
             for r, a in zip(ranks.tolist(), arrival.tolist(), strict=True)
         ]
     members = pa.table({c: [int(r[c]) for r in rows] for c in rows[0]})
+    members = members.append_column("communicator", pa.array(members.column("instance").to_numpy() % 3))
     members = members.append_column("confidence", pa.array(draw.random(len(rows))))
     members = members.append_column("fact", pa.array(draw.random(len(rows)) < 0.8))
     stepping = draw.permutation([(r, s) for r in (0, 2, 5, 6) for s in range(8)])
@@ -56,6 +65,7 @@ def test_every_rank_has_what_its_own_members_tell(monkeypatch, seed):
     monkeypatch.setattr(patterns, "own_excess", lambda *_: {})
     monkeypatch.setattr(patterns, "stages", lambda _: [])
     monkeypatch.setattr(stragglers._Question, "_name_ranges", lambda *_: None)
+    monkeypatch.setattr(stragglers._Question, "_roots", lambda *_: ({}, {}))
     rows, _ = asked.answer()
     w = asked._w
     blamed = np.isin(w.instance, w.instance[w.counts])

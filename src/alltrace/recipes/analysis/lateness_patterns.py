@@ -94,9 +94,10 @@ def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) 
 
 def own_excess(replay: Replay, peers: Peers) -> dict[int, float]:
     """For each rank the share of its device work that goes beyond what its peers take for the same; 0 at least."""
+    factors = peers.pace.of_peers
     found = {}
-    for part, places in zip(replay.parts, replay.names[1], strict=True):
-        factor = peers.name_factor[int(np.searchsorted(peers.ranks, part.rank)), places][part.cell_name]
+    for part, rows in zip(replay.parts, peers.pace.cells, strict=True):
+        factor = factors[rows]
         total = float(part.cell_ns.sum())
         found[part.rank] = max(float((part.cell_ns * (1 - factor)).sum()) / total, 0.0) if total else 0.0
     return found

@@ -28,9 +28,10 @@ class Stragglers(Recipe):
     """Which rank the others wait for at collectives, how much, and why it is late.
 
     A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all others, so
-    that `waited_ns` and `caused_ns` have the same sum. Waits shorter than three residuals of the clocks are not counted. Direct
-    blame is diluted where waits pass from group to group; `path_blame_ns` is not: what of the critical path goes beyond the peers'
-    median.
+    that `waited_ns` and `caused_ns` have the same sum. Waits shorter than three residuals of the clocks are not counted. A rank
+    that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So each wait is followed back
+    to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
+    `path_blame_ns` is what of the critical path goes beyond the peers' median.
     """
 
     name = "stragglers"
@@ -42,6 +43,10 @@ class Stragglers(Recipe):
         AnswerColumn("waited_ns", "ns", "time it waited for others at matched operations"),
         AnswerColumn("caused_ns", "ns", "time others waited for it, where it arrived last"),
         AnswerColumn("caused_percent", "%", "share of all waits"),
+        AnswerColumn(
+            "root_rank", None, "who would have to change for most of what it caused; null if it caused none, or transfers did"
+        ),
+        AnswerColumn("root_share", None, "share of all waits for which this rank would have to change, 0 to 1"),
         AnswerColumn("exposed_wait_ns", "ns", "part of its waits during which no compute kernel ran on its devices"),
         AnswerColumn("operations", None, "matched operations it took part in"),
         AnswerColumn("last_percent", "%", "share of them at which it arrived last and somebody's wait counts"),
@@ -69,12 +74,12 @@ class Stragglers(Recipe):
         return graph_of(rank), lateness(rank)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """One row per rank, the one that caused most first."""
+        """One row per rank, the one that is to blame for most first."""
         import pyarrow as pa
 
         members, steps = alignment_tables(run)
         rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
-        reals = dict.fromkeys(c.name for c in self.columns if c.unit == "%" or c.name == "confidence")
+        reals = dict.fromkeys(c.name for c in self.columns if c.unit == "%" or c.name in ("confidence", "root_share"))
         schema = answer_schema(self.columns, ("host", "cause", "range", "pattern"), reals)
         return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
 
@@ -88,7 +93,9 @@ class _Waits:
     row: Int64
     last: Int64
     wait_ns: Int64
+    communicator: Int64
     arrival: Int64
+    met: Int64
     confidence: NDArray[np.float64]
     counts: NDArray[np.bool_]
 
@@ -105,13 +112,13 @@ class _Question:
         self._late: dict[int, Lateness] = {p.rank: p.table[1] for p in parts}
         self._members, self._steps, self._run = members, steps, run
         self._ranks = np.array([p.rank for p in parts], np.int64)
-        names = ("instance", "rank", "row", "last_rank", "wait_ns", "arrival_ns")
+        names = ("instance", "rank", "row", "last_rank", "wait_ns", "communicator", "arrival_ns", "last_arrival_ns")
         columns = [members.column(c).to_numpy().astype(np.int64) for c in names]
         fact = members.column("fact").to_numpy().astype(bool)
         asked = np.isin(columns[1], self._ranks) & np.isin(columns[3], self._ranks)
-        instance, rank, row, last, wait, arrival = (c[asked] for c in columns)
+        instance, rank, row, last, wait, communicator, arrival, met = (c[asked] for c in columns)
         confidence = members.column("confidence").to_numpy().astype(float)[asked]
-        self._w = _Waits(instance, rank, row, last, wait, arrival, confidence, fact[asked] & (wait > 0))
+        self._w = _Waits(instance, rank, row, last, wait, communicator, arrival, met, confidence, fact[asked] & (wait > 0))
         self._rows = rows_by(rank)
 
     def answer(self) -> tuple[list[dict[str, Any]], list[str]]:
@@ -137,6 +144,7 @@ class _Question:
         why = causes(w.instance, w.rank, last, self._before())
         patterns = self._patterns(caused, counted, replay, peers)
         exposed = self._exposed(counted)
+        roots, shares = self._roots(counted, replay, peers)
         blamed_on = rows_by(last)
         rows: list[dict[str, Any]] = []
         for record in self._run.ranks:
@@ -156,6 +164,8 @@ class _Question:
                     "waited_ns": int(counted[own].sum()),
                     "caused_ns": caused[rank],
                     "caused_percent": 100 * caused[rank] / total if total else 0.0,
+                    "root_rank": roots.get(rank),
+                    "root_share": shares.get(rank, 0.0),
                     "exposed_wait_ns": exposed[rank],
                     "operations": operations,
                     "last_percent": 100 * times_last / operations if operations else 0.0,
@@ -171,7 +181,7 @@ class _Question:
                     "confidence": float(sure.mean()) if len(sure) else None,
                 }
             )
-        rows.sort(key=lambda r: (-r["caused_ns"], r["rank"]))
+        rows.sort(key=lambda r: (-r["root_share"], -r["caused_ns"], r["rank"]))
         self._name_ranges(rows, why)
         return rows, [*replay_notes(replay, self._members), *self._notes()]
 
@@ -203,6 +213,40 @@ class _Question:
             waits = merge(w.arrival[own], w.arrival[own] + counted[own])
             found[rank] = difference(waits, late.compute).total_ns
         return found
+
+    def _roots(self, counted: Int64, replay: Replay, peers: Peers) -> tuple[dict[int, int], dict[int, float]]:
+        """For each rank who is to blame for most of what it caused, and its own share of all waits as the one to blame."""
+        import numpy as np
+
+        from alltrace.replay.root_causes import NOBODY, root_causes
+        from alltrace.trace.distinct import rows_by
+
+        w = self._w
+        count = int(w.instance.max(initial=-1)) + 1
+        waited = np.bincount(w.instance, counted, count)
+        longest = np.zeros(count, np.int64)
+        np.maximum.at(longest, w.instance, counted)
+        # those who wait met the last one before at its previous operation of the same communicator
+        order = np.lexsort((w.arrival, w.communicator, w.rank))
+        again = (w.rank[order][1:] == w.rank[order][:-1]) & (w.communicator[order][1:] == w.communicator[order][:-1])
+        since = np.full(len(w.rank), np.iinfo(np.int64).min)
+        since[order[1:][again]] = w.met[order[:-1][again]]
+        lasts = np.flatnonzero((w.rank == w.last) & (waited[w.instance] > 0))
+        lasts = lasts[np.unique(w.instance[lasts], return_index=True)[1]]
+        instance = w.instance[lasts]
+        found = root_causes(replay, peers, replay.nodes(w.rank[lasts], w.row[lasts])[1], longest[instance], since[lasts])
+        wait, blamed, share = found
+        unexplained = np.setdiff1d(np.arange(len(lasts)), wait)
+        wait, blamed = np.concatenate((wait, unexplained)), np.concatenate((blamed, w.last[lasts[unexplained]]))
+        amount = np.concatenate((share, np.ones(len(unexplained)))) * waited[instance[wait]]
+        roots: dict[int, int] = {}
+        for last, rows in rows_by(w.last[lasts[wait]]).items():
+            sums = rows_by(blamed[rows])
+            most = max(sums, key=lambda r: (amount[rows[sums[r]]].sum(), -r))
+            if most != NOBODY:
+                roots[last] = most
+        total = float(waited.sum())
+        return roots, {r: float(amount[own].sum()) / total for r, own in rows_by(blamed).items() if r != NOBODY}
 
     def _patterns(self, caused: dict[int, int], counted: Int64, replay: Replay, peers: Peers) -> dict[int, str]:
         """How each rank's lateness behaves."""

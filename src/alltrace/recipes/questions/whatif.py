@@ -125,13 +125,13 @@ def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any
     ranks = names = instances = None
     if options["rank"] is not None:
         ranks = frozenset(_ranks(options["rank"]))
-        unknown = sorted(ranks - set(peers.ranks.tolist()))
+        unknown = sorted(ranks - set(peers.pace.ranks.tolist()))
         if unknown:
             raise UsageError(f"rank {unknown[0]} is not among those replayed; see `alltrace info`")
         labels.append("rank" if len(ranks) == 1 else f"ranks {options['rank']}")
     if options["kernel"] is not None:
-        texts = name_texts(run, peers.names)
-        names = frozenset(n for n, t in zip(peers.names.tolist(), texts, strict=True) if re.search(options["kernel"], t))
+        texts = name_texts(run, peers.pace.names)
+        names = frozenset(n for n, t in zip(peers.pace.names.tolist(), texts, strict=True) if re.search(options["kernel"], t))
         if not names:
             raise UsageError(f"no kernel's name contains {options['kernel']!r}; `alltrace kernels` lists them")
         labels.append(f"kernels {options['kernel']}")
@@ -189,11 +189,11 @@ def _all(
     from alltrace.replay.path import blame_ns
 
     scale = options["scale"]
-    ranks = peers.ranks.tolist()
+    ranks = peers.pace.ranks.tolist()
     if len(ranks) > _MOST_RANKS:
         blame, _ = blame_ns(replay, peers)
         ranks = sorted(sorted(ranks, key=lambda r: -blame[r])[:_MOST_RANKS])
-        notes.append(f"of {len(peers.ranks)} ranks the {_MOST_RANKS} with most blame on the critical path are tried")
+        notes.append(f"of {len(peers.pace.ranks)} ranks the {_MOST_RANKS} with most blame on the critical path are tried")
     changes = [("rank", Change(ranks=frozenset([r]), scale=scale)) for r in ranks]
     if members.num_rows:
         for op in sorted({o for o in members.column("op").unique().to_pylist() if o}):
@@ -216,7 +216,7 @@ def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
     from alltrace.replay.slowdown import share_recovered, slowdown, slowdown_by, worst
 
     everything = np.ones(int(replay.instance.max(initial=0)) + 1, np.bool_)
-    all_ranks = frozenset(peers.ranks.tolist())
+    all_ranks = frozenset(peers.pace.ranks.tolist())
     actual = replay.weights
     ideal = changed_weights(replay, peers, Change(ranks=all_ranks, instances=everything))
     transfers = changed_weights(replay, peers, Change(instances=everything))
@@ -229,7 +229,7 @@ def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
     transfer = replay.instance >= 0
     rows.append({"what": "transfers", "slowdown": evaluate(np.where(transfer, actual, ideal)) / best if best else 1.0})
     rows.append({"what": "computation, copies and host", "slowdown": evaluate(transfers) / best if best else 1.0})
-    if len(peers.ranks) <= 4 * _MOST_RANKS:
+    if len(peers.pace.ranks) <= 4 * _MOST_RANKS:
         rank = np.where(transfer, -1, replay.rank[replay.graph.target])
         by_rank = slowdown_by(evaluate, actual, ideal, rank)
         by_rank.pop(-1, None)

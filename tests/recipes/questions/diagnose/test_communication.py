@@ -10,7 +10,7 @@ import pytest
 from alltrace.recipes.questions.diagnose import communication
 from alltrace.recipes.questions.diagnose import late_ranks as late
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
-from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
 
 STEPS, STEP_NS = 3, 1_000
 
@@ -47,7 +47,7 @@ def made(seed):
     regions = np.stack((np.arange(STEPS), np.arange(1, STEPS + 1)), axis=1) * STEP_NS
     all_ranks = AllRankFacts.__new__(AllRankFacts)
     all_ranks.facts = {
-        r: SimpleNamespace(steps=np.arange(STEPS), regions=regions + r, times=np.ones((STEPS, 11))) for r in range(5)
+        r: SimpleNamespace(steps=np.arange(STEPS), regions=regions + r, times=np.ones((STEPS, len(CLASSES)))) for r in range(5)
     }
     all_ranks.ranks, all_ranks.steps, all_ranks.hosts = np.arange(5), np.arange(STEPS), {r: f"h{r // 2}" for r in range(5)}
     groups = [
@@ -56,7 +56,7 @@ def made(seed):
     all_ranks.alignment = SimpleNamespace(groups=groups)
     all_ranks.__dict__ |= {"members": members, "span_ns": STEPS * STEP_NS}
     all_ranks.__dict__ |= {"own": np.ones((5, STEPS)), "doubt": None, "_recovery": None, "clocks_unknown": False}
-    all_ranks.__dict__ |= {"times": np.ones((5, STEPS, 11)), "lengths": np.full(STEPS, float(STEP_NS))}
+    all_ranks.__dict__ |= {"times": np.ones((5, STEPS, len(CLASSES))), "lengths": np.full(STEPS, float(STEP_NS))}
     return all_ranks, members
 
 
@@ -101,20 +101,3 @@ def test_who_arrives_last_is_told_by_the_members_of_each_rank(seed, monkeypatch)
     shares = {f.ranks[0]: f.evidence["last_share"] for f in late.find(all_ranks, ())}
     wanted = {r: (last & (members.rank == r)).sum() / len(waited) for r in range(5)}
     assert shares == {r: round(float(s), 3) for r, s in wanted.items() if s}
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_nodes_of_collectives_are_found_rank_by_rank(seed):
-    draw = np.random.default_rng(seed)
-    parts = []
-    for rank in (0, 1, 3):
-        rows = draw.permutation(20)[:12] if rank else np.empty(0, np.int64)
-        parts.append(SimpleNamespace(rank=rank, member_row=rows, member_end=rows * 2, member_arrival=rows * 2 + 1))
-    recovery = RecoveredTime.__new__(RecoveredTime)
-    recovery.replay = SimpleNamespace(parts=parts, base=np.array([1, 101, 201]))
-    rank, row = draw.integers(0, 4, 50), draw.integers(0, 20, 50)
-    of = {p.rank: (b, set(p.member_row.tolist())) for p, b in zip(parts, (1, 101, 201), strict=True)}
-    ends = [of[r][0] + 2 * n if r in of and n in of[r][1] else -1 for r, n in zip(rank.tolist(), row.tolist(), strict=True)]
-    found = recovery._nodes(rank, row)
-    assert found[0].tolist() == ends
-    assert found[1].tolist() == [e + 1 if e >= 0 else -1 for e in ends]

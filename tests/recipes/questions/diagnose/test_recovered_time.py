@@ -10,6 +10,7 @@ from tests.replay.jobs import COMPUTE_STREAM, GAP_NS, TALK_STREAM, Job, Rank
 from alltrace.recipes.questions.diagnose.host_time import Contribution
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.replay.join import join
+from alltrace.replay.peers import peers_of
 from alltrace.replay.rank_graph import rank_graph
 
 MEMBER = pa.schema(
@@ -22,7 +23,7 @@ def recovery_of(ranks, members):
     rows = {r.rank: np.array([m["row"] for m in members if m["rank"] == r.rank], np.int64) for r in ranks}
     given = {r.rank: Contribution(None, rank_graph(r, rows[r.rank])) for r in ranks}
     table = pa.Table.from_pylist(sorted(members, key=lambda m: (m["instance"], m["rank"])), MEMBER)
-    return RecoveredTime(join([g.graph for g in given.values()], table), given, table, None)
+    return RecoveredTime(join([g.graph for g in given.values()], table), given, table, None, lambda replay: peers_of(replay, table))
 
 
 @pytest.mark.parametrize(("transfer", "saved"), [(20_000, 4 * (20_000 + GAP_NS)), (250_000, 4 * (100_000 + GAP_NS))])

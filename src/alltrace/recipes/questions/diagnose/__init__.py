@@ -27,6 +27,7 @@ DETECTORS = (
     "alltrace.recipes.questions.diagnose.communication",
     "alltrace.recipes.questions.diagnose.host",
     "alltrace.recipes.questions.diagnose.copies",
+    "alltrace.recipes.questions.diagnose.absent_ranks",
     "alltrace.recipes.questions.diagnose.opportunities",
 )
 """The modules that look for what costs time."""
@@ -50,8 +51,10 @@ class Diagnose(Recipe):
         "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation", "process"),
         "graphs": ("start", "end", "device", "stream", "correlation", "process"),
         "api": ("start", "end", "process", "thread", "name", "correlation"),
-        "ranges": ("start", "end", "name"),
-        "osrt": ("start", "end", "name"),
+        "ranges": ("start", "end", "name", "thread"),
+        "osrt": ("start", "end", "name", "thread"),
+        "frames": ("start", "end", "name", "thread"),
+        "overheads": ("start", "end", "name", "thread"),
     }
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("kind", None, "kind of the finding"),
@@ -101,7 +104,7 @@ class Diagnose(Recipe):
         """The findings of all detectors, ranked."""
         import pyarrow as pa
 
-        from alltrace.recipes.analysis.run_replay import replay_of
+        from alltrace.recipes.analysis.run_replay import peers_in, replay_of
         from alltrace.recipes.questions.diagnose import capture
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
@@ -115,7 +118,9 @@ class Diagnose(Recipe):
                 ("nothing ran on a device for any time, so nothing could be judged",) if parts else (),
             )
         hosts = {r.rank: r.host for r in run.ranks}
-        all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run))
+        all_ranks = AllRankFacts(
+            given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run), lambda replay: peers_in(replay, run)
+        )
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
         rows = [_row(r, all_ranks) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]

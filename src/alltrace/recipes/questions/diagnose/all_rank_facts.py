@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
     from alltrace.recipes.questions.diagnose.recovered_time import Altered
     from alltrace.replay.join import Replay
+    from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
 
     Float = NDArray[np.float64]
@@ -86,6 +87,7 @@ class AllRankFacts:
         alignment: The run's alignment (`alltrace.align.aligned.Aligned`).
         texts: The texts of ids of names.
         join: The graph of the run, from those of its ranks.
+        peers: What the peers of a graph take.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class AllRankFacts:
         alignment: Any,
         texts: Callable[[Any], Any],
         join: Callable[[Sequence[RankGraph]], Replay],
+        peers: Callable[[Replay], Peers],
     ) -> None:
         self._given = dict(sorted(given.items()))
         facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
@@ -107,7 +110,7 @@ class AllRankFacts:
         self.hosts = dict(hosts)
         self.alignment = alignment
         self.ranks = np.array(list(self.facts), np.int64)
-        self._texts, self._join = texts, join
+        self._texts, self._join, self._peers = texts, join, peers
         known = np.concatenate([f.steps for f in self.facts.values()] or [np.empty(0, np.int64)])
         steps, counts = np.unique(known, return_counts=True)
         self.steps = steps[counts >= max((len(self.facts) - len(self.stepless)) / 2, 1)]
@@ -223,7 +226,7 @@ class AllRankFacts:
         if not ready:
             return None
         replay = self._join([g.graph for g in self._given.values()])
-        return RecoveredTime(replay, self._given, self.alignment.members, None if self.whole_run else self.steps)
+        return RecoveredTime(replay, self._given, self.alignment.members, None if self.whole_run else self.steps, self._peers)
 
     @property
     def recovery(self) -> RecoveredTime | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.recipes.questions.diagnose.absent_ranks import awaited
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.trace.distinct import rows_by
 
@@ -37,9 +39,17 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     members = all_ranks.members
     if members is None or not len(members.rank):
         return []
+    # what is a wait for a rank without a report is no transfer
+    waits = awaited(all_ranks, members)
+    members = replace(
+        members,
+        transfer=members.transfer - waits.transfer,
+        moved=members.moved - waits.moved,
+        certain=members.certain & ~np.isin(members.communicator, list(waits.shares)),
+    )
     slow, excess, shares = _slow(all_ranks, members)
     queued, found = _serialized(all_ranks, members)
-    exposed = _exposed(all_ranks, members, excess, shares, queued)
+    exposed = _exposed(all_ranks, members, excess, {**waits.shares, **shares}, queued)
     return [*slow, *found, *exposed]
 
 

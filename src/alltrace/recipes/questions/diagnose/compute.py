@@ -7,6 +7,7 @@ says of each whether it belongs to ranks, rotates, or is random.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -325,13 +326,18 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     first, *others = all_ranks.ranks.tolist()
     connected = all_ranks.alignment is not None and all(all_ranks.alignment.residual_ns(first, r) is not None for r in others)
     found = []
-    for cause in (c for c in causes if c.lost.max(initial=0.0) >= 1):
+    costly = [c for c in causes if c.lost.max(initial=0.0) >= 1]
+    for cause in costly:
+        ranks = all_ranks.ranks[cause.rows].tolist()
         share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
         undo = cause.undo or (lambda run, share=share: run.less_compute(all_ranks.ranks, steps, share))
+        # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
+        alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
+        if alone and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
+            undo = partial(_at_peers_pace, ranks)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
         hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence["slowdown"] >= _CLEAR
-        ranks = all_ranks.ranks[cause.rows].tolist()
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         hosts = cause.hosts or all_ranks.hosts_of(ranks)
         told = clear or (cause.kind != "jitter" and hidden >= least)
@@ -341,6 +347,10 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             )
         )
     return found
+
+
+def _at_peers_pace(ranks: Sequence[int], run: RecoveredTime) -> Int64:
+    return run.at_peers_pace(ranks)
 
 
 def _surety(found: Variation, excess: Float) -> float:

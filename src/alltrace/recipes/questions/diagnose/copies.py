@@ -1,7 +1,8 @@
-"""Copies that hold up the device: from pageable memory, synchronous, or over a slow link."""
+"""Copies that hold up the device: over the link while nothing computes, from pageable memory, synchronous, or far too slow."""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,51 +10,116 @@ import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
+from alltrace.recipes.questions.diagnose.links import link_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import NDArray
 
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
     from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 
+    Float = NDArray[np.float64]
+
 _SLOW_COPY = 0.5
 """A rank's copies are slow when they reach at most this share of its peers' median rate."""
 
+_CULPRIT_SHARE = 0.25
+
+_USUAL_SHARE_OF_LINK = 0.8
+"""What pinned copies reach of their link's rate, where the run has none that tell."""
+
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
-    """`pageable-copy`, `sync-copy` and, of copies, `low-bandwidth`."""
-    return [*_blocking(all_ranks), *_slow(all_ranks)]
+    """`exposed-transfer`, `pageable-copy`, `sync-copy` and, of copies, `low-bandwidth`."""
+    slow, excess = _slow(all_ranks)
+    return [*_exposed(all_ranks, excess), *_pageable(all_ranks), *_synchronous(all_ranks), *slow]
 
 
-def _blocking(all_ranks: AllRankFacts) -> list[Finding]:
-    found = []
-    for name, advice in (
-        ("pageable-copy", "Copies come from pageable memory, which is slow and blocks the host; pin the host buffers."),
-        ("sync-copy", "Synchronous copies drain the device; use asynchronous copies on a stream of their own, or copy less often."),
-    ):
-        lost = all_ranks.of(name)
-        if not lost.any():
-            continue
-        chosen = all_ranks.culprits(lost, 0.25)
-        facts = [f for f, c in zip(all_ranks.facts.values(), chosen, strict=True) if c]
-        evidence = {
-            "stalled_ns_per_step": float(np.round(lost[chosen].mean())),
-            "calls": int(np.median([f.call_counts.get(name, 0) for f in facts])),
-        }
-        rates = [r for f in facts for k, r in _rates(f).items() if name != "pageable-copy" or k.endswith("pageable")]
-        if rates:
-            evidence["gb_per_s"] = round(float(np.median(rates)), 2)
-        ranks = all_ranks.ranks[chosen].tolist()
-        where = facts[0].call_names.get(name, "copies")
-        loss = all_ranks.loss((name,), lost, partial(_without, name), shared=(*HOST_CLASSES, "copy"))
-        hosts = all_ranks.hosts_of(ranks)
-        found.append(Finding(name, loss, tuple(ranks), where, advice, evidence, 0.9, hosts))
-    return found
+def _exposed(all_ranks: AllRankFacts, excess: Float) -> list[Finding]:
+    """Transfers over a link during which nothing computes.
+
+    What a slow link takes too long is told by itself. The loss is a ceiling: what the job gets back if the data stays where it is
+    or moves beside other work; evidence says how much the compute at hand could hide.
+    """
+    lost = np.maximum(all_ranks.of("transfer") - excess, 0)
+    if not lost.any():
+        return []
+    chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
+    facts = _facts(all_ranks, chosen)
+    kind, moved, took = _largest(facts, lambda k: k.endswith("pinned") and not k.startswith(("DtoD", "UvmDtoD")))
+    hideable = np.minimum(lost, all_ranks.of("compute"))
+    evidence = {
+        "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
+        "hideable_ns_per_step": float(np.round(hideable[chosen].mean())),
+        "bytes_per_step": round(moved / _steps(facts)),
+        **_rate(facts, moved, took),
+    }
+    advice = (
+        "Devices wait for copies that nothing overlaps; start them ahead of their use on a stream of their own."
+        if hideable[chosen].sum() >= lost[chosen].sum() / 2
+        else "Devices do little but wait for copies, which take longer than the compute that could hide them; keep the data on the "
+        "device, or copy less of it."
+    )
+    ranks = all_ranks.ranks[chosen].tolist()
+    loss, hosts = all_ranks.loss(("transfer",), lost * chosen[:, None]), all_ranks.hosts_of(ranks)
+    where = f"{kind.removesuffix(' pinned')} copies" if kind else "copies"
+    return [Finding("exposed-transfer", loss, tuple(ranks), where, advice, evidence, 0.8, hosts)]
 
 
-def _slow(all_ranks: AllRankFacts) -> list[Finding]:
-    """Ranks whose copies of one kind are far slower than their peers'."""
+def _pageable(all_ranks: AllRankFacts) -> list[Finding]:
+    """Copies from or to pageable memory: lost is what the same bytes do not take pinned and beside compute."""
+    stalled = all_ranks.of("pageable-copy")
+    if not stalled.any():
+        return []
+    chosen = all_ranks.culprits(stalled, _CULPRIT_SHARE)
+    facts = _facts(all_ranks, chosen)
+    kind, moved, took = _largest(facts, lambda k: k.endswith("pageable"))
+    pinned = np.array([_pinned_ns(f) / max(len(f.steps), 1) for f in all_ranks.facts.values()])[:, None]
+    lost = np.maximum(stalled - np.maximum(pinned - all_ranks.of("compute"), 0), 0)
+    evidence = {
+        "stalled_ns_per_step": float(np.round(stalled[chosen].mean())),
+        "calls": int(np.median([f.call_counts.get("pageable-copy", 0) for f in facts])),
+    }
+    if took:
+        evidence |= {"bytes_per_step": round(moved / _steps(facts)), **_rate(facts, moved, took)}
+        evidence["pinned_ns_per_step"] = float(np.round(pinned[chosen].mean()))
+    advice = "Copies come from pageable memory, which is slow and blocks the host; pin the host buffers."
+    if kind.startswith("DtoH"):
+        advice = "Copies go to pageable memory, which is slow and blocks the host; copy to pinned buffers."
+    where = next((f.call_names["pageable-copy"] for f in facts if "pageable-copy" in f.call_names), "copies")
+    return [_blocking(all_ranks, "pageable-copy", lost, chosen, where, advice, evidence)]
+
+
+def _synchronous(all_ranks: AllRankFacts) -> list[Finding]:
+    lost = all_ranks.of("sync-copy")
+    if not lost.any():
+        return []
+    chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
+    facts = _facts(all_ranks, chosen)
+    evidence = {
+        "stalled_ns_per_step": float(np.round(lost[chosen].mean())),
+        "calls": int(np.median([f.call_counts.get("sync-copy", 0) for f in facts])),
+    }
+    rates = [r for f in facts for r in _rates(f).values()]
+    if rates:
+        evidence["gb_per_s"] = round(float(np.median(rates)), 2)
+    advice = "Synchronous copies drain the device; use asynchronous copies on a stream of their own, or copy less often."
+    return [_blocking(all_ranks, "sync-copy", lost, chosen, facts[0].call_names.get("sync-copy", "copies"), advice, evidence)]
+
+
+def _blocking(
+    all_ranks: AllRankFacts, kind: str, lost: Float, chosen: NDArray[np.bool_], where: str, advice: str, evidence: dict[str, float]
+) -> Finding:
+    ranks = all_ranks.ranks[chosen].tolist()
+    loss = all_ranks.loss((kind,), lost, partial(_without, kind), shared=(*HOST_CLASSES, "copy"))
+    return Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.9, all_ranks.hosts_of(ranks))
+
+
+def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float]:
+    """Ranks whose copies of one kind are far slower than their peers', and what that costs each rank and step."""
     rates = {rank: _rates(facts) for rank, facts in all_ranks.facts.items()}
     kinds = sorted({k for r in rates.values() for k in r})
     worst: dict[int, tuple[float, str, float, float]] = {}
@@ -65,15 +131,15 @@ def _slow(all_ranks: AllRankFacts) -> list[Finding]:
         for rank, rate in known.items():
             if rate <= _SLOW_COPY * typical and (rank not in worst or rate / typical < worst[rank][0]):
                 worst[rank] = (rate / typical, kind, rate, typical)
-    if not worst:
-        return []
-    classes = ("copy", "pageable-copy", "sync-copy")
-    excess: NDArray[np.float64] = all_ranks.excess(np.sum([all_ranks.of(name) for name in classes], axis=0))
-    lost = excess * np.isin(all_ranks.ranks, list(worst))[:, None]
+    classes = ("transfer", "copy", "pageable-copy", "sync-copy")
+    lost: Float = (
+        all_ranks.excess(np.sum([all_ranks.of(name) for name in classes], axis=0)) * np.isin(all_ranks.ranks, list(worst))[:, None]
+    )
     chosen = all_ranks.culprits(lost)
     ranks = all_ranks.ranks[chosen].tolist()
+    lost = lost * chosen[:, None]
     if not ranks:
-        return []
+        return [], lost
     _, kind, rate, typical = worst[ranks[0]]
     evidence = {
         "gb_per_s": round(rate, 3),
@@ -83,17 +149,62 @@ def _slow(all_ranks: AllRankFacts) -> list[Finding]:
     advice = (
         "Copies of these ranks are far slower than their peers'; check the PCIe link's width and speed, and the NUMA placement."
     )
-    loss = all_ranks.loss(classes, lost * chosen[:, None], lambda run: run.less_copies({r: 1 - worst[r][0] for r in ranks}))
+    loss = all_ranks.loss(classes, lost, lambda run: run.less_copies({r: 1 - worst[r][0] for r in ranks}))
     hosts = all_ranks.hosts_of(ranks)
     where = f"{kind} copies"
-    return [Finding("low-bandwidth", loss, tuple(ranks), where, advice, evidence, 0.9, hosts)]
+    return [Finding("low-bandwidth", loss, tuple(ranks), where, advice, evidence, 0.9, hosts)], lost
 
 
 def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_host(name)
 
 
+def _facts(all_ranks: AllRankFacts, chosen: NDArray[np.bool_]) -> list[RankFacts]:
+    return [f for f, c in zip(all_ranks.facts.values(), chosen, strict=True) if c]
+
+
+def _steps(facts: Sequence[RankFacts]) -> int:
+    """Steps of these ranks together."""
+    return max(sum(len(f.steps) for f in facts), 1)
+
+
+def _largest(facts: Sequence[RankFacts], wanted: Callable[[str], bool]) -> tuple[str, int, int]:
+    """The kind of copies among the wanted ones that takes longest over these ranks, its bytes and its time, ns."""
+    moved: Counter[str] = Counter()
+    took: Counter[str] = Counter()
+    for f in facts:
+        for kind, size, length in zip(f.copy_kinds, f.copy_bytes.tolist(), f.copy_ns.tolist(), strict=True):
+            if wanted(kind):
+                moved[kind] += size
+                took[kind] += length
+    kind = max(sorted(took), key=lambda k: took[k], default="")
+    return kind, moved[kind], took[kind]
+
+
+def _rate(facts: Sequence[RankFacts], moved: int, took: int) -> dict[str, float]:
+    """The rate of copies, GB/s, and its share of the rate of the link where that is known."""
+    if not took:
+        return {}
+    rate = moved / took
+    link = link_of(facts[0].device)
+    return {"gb_per_s": round(rate, 2), **({"link_gb_per_s": link[0], "link_share": round(rate / link[0], 3)} if link else {})}
+
+
 def _rates(facts: RankFacts) -> dict[str, float]:
     """GB/s of the large copies of each kind."""
     copies = zip(facts.copy_kinds, facts.copy_bytes.tolist(), facts.copy_ns.tolist(), strict=True)
     return {kind: size / took for kind, size, took in copies if took > 0}
+
+
+def _pinned_ns(facts: RankFacts) -> float:
+    """What the bytes that a rank copies from and to pageable memory would take pinned, ns.
+
+    At the rate of the rank's own pinned copies of the same direction, else at what its link usually gives, else at their own rate.
+    """
+    rates, link = _rates(facts), link_of(facts.device)
+    total = 0.0
+    for kind, size, took in zip(facts.copy_kinds, facts.copy_bytes.tolist(), facts.copy_ns.tolist(), strict=True):
+        if kind.endswith("pageable"):
+            usual = rates.get(kind.replace("pageable", "pinned")) or (_USUAL_SHARE_OF_LINK * link[0] if link else 0.0)
+            total += min(size / usual, took) if usual else took
+    return total

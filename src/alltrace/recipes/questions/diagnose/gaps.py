@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alltrace.trace.arrays import integers, is_one_of
-from alltrace.trace.intervals import Merged, containing, difference, gaps, intersection, merge, overlap_ns, union
+from alltrace.trace.intervals import NOTHING, Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
     from alltrace.trace.arrays import Int64
 
-HOST_CLASSES = ("allocation", "pageable-copy", "sync-copy", "sync", "data", "host-pause", "launch")
+HOST_CLASSES = (
+    "data",
+    "compilation",
+    "module-loading",
+    "allocation",
+    "pageable-copy",
+    "sync-copy",
+    "sync",
+    "host-pause",
+    "launch",
+)
 """What the host does while it has not launched the next kernel; of several at once the first counts."""
 
-CLASSES = ("compute", *HOST_CLASSES, "communication", "copy", "idle")
-"""All classes of a rank's time: compute runs; the host is late; queued work waits for communication, a copy, or nothing."""
-
-_SYNC = re.compile(r"^cu(?:da)?(?:Device|Stream|Event|Ctx|Thread)Synchronize", re.IGNORECASE)
-_ALLOCATION = re.compile(r"^cu(?:da)?(?:Malloc|Free|HostAlloc|Mem(?:Alloc|Free|HostAlloc|Create|Release|Map|Unmap))", re.IGNORECASE)
-_ASYNC_ALLOCATION = re.compile(r"async", re.IGNORECASE)
-_COPY = re.compile(r"^cu(?:da)?Memcpy", re.IGNORECASE)
-_DATA_RANGE = re.compile(
-    r"(?:^|[^a-z])(?:data|dataloader|next_?batch|load_?batch|get_?batch|batch_?load|fetch)(?:[^a-z]|$)", re.IGNORECASE
-)
-_DATA_CALL = re.compile(r"^(?:p?read(?:64|v)?|fread|recv(?:from|msg)?)$", re.IGNORECASE)
-
-SILENCE_NS = 1_000_000
-"""A time without any API call that is at least this long is a pause of the host; shorter ones are the pace of launching."""
+CLASSES = ("compute", *HOST_CLASSES, "communication", "transfer", "copy", "idle", "unknown")
+"""All classes of a rank's time: compute runs; the host is late; queued work waits for communication, a transfer between host and
+device or between devices, a copy or fill within the device, or nothing; nothing runs, and no call is known to launch what comes."""
 
 _LAUNCHED = {"start": 0, "end": 0, "correlation": -1, "process": -1}
 """What is read of work that calls launched, and what stands for null."""
+
+WITHIN_A_DEVICE = ("memset", "DtoD", "UvmDtoD", "AtoA", "AtoD", "DtoA")
+"""Kinds of copies that move nothing over a link."""
 
 _RETURNING_NS = 20_000
 """A device that runs dry within this time of a blocking call's end ran dry because of the call."""
@@ -47,11 +48,19 @@ _RETURNING_NS = 20_000
 
 @dataclass(frozen=True)
 class HostSets:
-    """What the host did, as sets of intervals by class, and the name that each class is mostly made of."""
+    """What the host did.
+
+    Attributes:
+        sets: Intervals by class, which may overlap.
+        names: The name that each class is mostly made of.
+        calls: How many calls or ranges it is made of.
+        known: Whether the report has calls at all.
+    """
 
     sets: Mapping[str, Merged]
     names: Mapping[str, str]
     calls: Mapping[str, int]
+    known: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,16 +69,22 @@ class Activity:
 
     Attributes:
         compute, communication, copies: When at least one runs.
+        transfers: When a copy from or to the host or another device runs, from or to memory that is not pageable.
+        pageable: When one from or to pageable memory runs.
         starts: int64 array of the starts of compute kernels, ascending.
         launch_start, launch_end: When their launching calls began and ended; their own start where no call is known.
+        launched: Whether a call is known to have launched each.
     """
 
     compute: Merged
     communication: Merged
     copies: Merged
+    transfers: Merged
+    pageable: Merged
     starts: Int64
     launch_start: Int64
     launch_end: Int64
+    launched: NDArray[np.bool_]
 
 
 def is_pageable(copies: Any) -> NDArray[np.bool_]:
@@ -77,46 +92,47 @@ def is_pageable(copies: Any) -> NDArray[np.bool_]:
     return is_one_of(copies.column("src_kind"), ("pageable",)) | is_one_of(copies.column("dst_kind"), ("pageable",))
 
 
-def coded_names(rank: RankTables, table: Any) -> tuple[Int64, list[str]]:
-    """The names of a table's rows as codes and texts, without versions such as `_v3020`."""
-    encoded = table.column("name").combine_chunks().dictionary_encode()
-    texts = [re.sub(r"_v\d+$", "", t or "") for t in rank.texts(encoded.dictionary).to_pylist()]
-    return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), texts
-
-
 def activity(rank: RankTables, api: Any) -> Activity:
     """The work of a rank's devices; `api` has start, end, process and correlation."""
     kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process"))
     graphs = rank.table("graphs", ("start", "end", "correlation", "process"))
-    copies = rank.table("copies", ("start", "end"))
+    copies = rank.table("copies", ("start", "end", "kind", "src_kind", "dst_kind"))
+    copied = [integers(copies.column(c)) for c in ("start", "end")]
+    pageable = is_pageable(copies)
+    moving = ~pageable & ~is_one_of(copies.column("kind"), WITHIN_A_DEVICE)
     talks = is_one_of(kernels.column("kind"), COMMUNICATION)
     of_kernels, of_graphs = ([integers(table.column(c), null) for c, null in _LAUNCHED.items()] for table in (kernels, graphs))
     own = [np.concatenate((a[~talks], b)) for a, b in zip(of_kernels, of_graphs, strict=True)]
     order = np.argsort(own[0], kind="stable")
     starts, ends, correlations, processes = (c[order] for c in own)
-    launched, returned = _launches(api, processes, correlations, starts)
+    called, returned, launched = _launches(api, processes, correlations, starts)
     return Activity(
         compute=merge(starts, ends),
         communication=merge(of_kernels[0][talks], of_kernels[1][talks]),
-        copies=merge(integers(copies.column("start")), integers(copies.column("end"))),
+        copies=merge(*copied),
+        transfers=merge(*(c[moving] for c in copied)),
+        pageable=merge(*(c[pageable] for c in copied)),
         starts=starts,
-        launch_start=launched,
+        launch_start=called,
         launch_end=returned,
+        launched=launched,
     )
 
 
-def _launches(api: Any, processes: Int64, correlations: Int64, starts: Int64) -> tuple[Int64, Int64]:
-    keys, correlations = _joined(api, processes, correlations)
+def _launches(api: Any, processes: Int64, correlations: Int64, starts: Int64) -> tuple[Int64, Int64, NDArray[np.bool_]]:
+    """When the calls that launched work began and ended, and whether one is known; where none is, when the work began."""
+    keys, correlations = joined(api, processes, correlations)
     if not len(keys):
-        return starts.copy(), starts.copy()
+        return starts.copy(), starts.copy(), np.zeros(len(starts), np.bool_)
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys[order], correlations), len(keys) - 1)
     row = order[at]
     known = (keys[row] == correlations) & (correlations >= 0)
-    return np.where(known, integers(api.column("start"))[row], starts), np.where(known, integers(api.column("end"))[row], starts)
+    start, end = (np.where(known, integers(api.column(c))[row], starts) for c in ("start", "end"))
+    return start, end, known
 
 
-def _joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int64]:
+def joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int64]:
     """A number for each call and for each piece of work, equal where one launched the other; below 0 where none is known.
 
     Correlation ids count within a process, and a rank may have several.
@@ -129,61 +145,14 @@ def _joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int
     return ids[: api.num_rows], ids[api.num_rows :]
 
 
-def host_sets(rank: RankTables, api: Any) -> HostSets:
-    """What the host did; `api` has start, end, process, correlation and name."""
-    start, end = integers(api.column("start")), integers(api.column("end"))
-    codes, texts = coded_names(rank, api)
-    copies = rank.table("copies", ("correlation", "src_kind", "dst_kind", "process"))
-    pageable = is_pageable(copies)
-    # a synchronous copy is one for its own sake, from whatever memory
-    is_copy = np.isin(codes, [i for i, t in enumerate(texts) if _COPY.match(t)])
-    later = np.isin(codes, [i for i, t in enumerate(texts) if "async" in t.lower()])
-    launching, launched = _joined(api, integers(copies.column("process"), -1), integers(copies.column("correlation"), -1))
-    from_pageable = np.isin(launching, launched[pageable]) & (launching >= 0)
-    chosen = {
-        "allocation": np.isin(codes, [i for i, t in enumerate(texts) if _ALLOCATION.match(t) and not _ASYNC_ALLOCATION.search(t)]),
-        "pageable-copy": is_copy & later & from_pageable,
-        "sync-copy": is_copy & ~later,
-        "sync": np.isin(codes, [i for i, t in enumerate(texts) if _SYNC.match(t)]),
-    }
-    sets, names, calls = {}, {}, {}
-    for name, rows in chosen.items():
-        sets[name] = merge(start[rows], end[rows])
-        calls[name] = int(rows.sum())
-        if calls[name]:
-            total = np.bincount(codes[rows], weights=(end - start)[rows])
-            names[name] = texts[int(total.argmax())]
-    sets["data"], names["data"] = _data(rank)
-    active = merge(start, end)
-    quiet = gaps(active)
-    long = quiet.durations_ns >= SILENCE_NS
-    sets["host-pause"] = difference(Merged(quiet.starts[long], quiet.ends[long]), sets["data"])
-    return HostSets(sets, names, calls)
-
-
-def _data(rank: RankTables) -> tuple[Merged, str]:
-    """When the program said that it waits for data, or read; and the name of that."""
-    sets: list[Merged] = []
-    name = ""
-    for table, pattern in (("ranges", _DATA_RANGE), ("osrt", _DATA_CALL)):
-        rows = rank.table(table, ("start", "end", "name"))
-        codes, texts = coded_names(rank, rows)
-        wanted = [i for i, t in enumerate(texts) if len(t) < 200 and pattern.search(t)]
-        start, end = integers(rows.column("start")), integers(rows.column("end"))
-        mine = np.isin(codes, wanted) & (end > start)  # what is still open, or takes no time, tells nothing
-        if mine.any():
-            start, end = start[mine], end[mine]
-            sets.append(merge(start, end))
-            name = name or texts[int(np.bincount(codes[mine], weights=end - start).argmax())]
-    return union(sets), name
-
-
 def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Merged]:
     """How the time of each region divides into `CLASSES`, and when communication is what a device waits for.
 
     A device that does not compute waits for its next kernel. Until the call that launches it has returned, the host is late; what
     it did meanwhile counts, by priority; what is left of a gap that begins as a blocking call returns is that call's. After that
-    the kernel is queued and waits for communication or a copy that runs, or stands idle.
+    the kernel is queued and waits for communication or a copy that runs, or stands idle. A host that waits for a device which does
+    nothing but a transfer is not late: the transfer is. Where no call is known to have launched the next kernel, only what the host
+    says of itself and what the device runs can be told, and the rest is unknown.
 
     Args:
         work: The rank's work.
@@ -195,44 +164,74 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
     """
     count = len(regions)
     times = np.zeros((count, len(CLASSES)), np.int64)
-    whole = Merged(regions[:, 0].copy(), regions[:, 1].copy())
     at = {name: n for n, name in enumerate(CLASSES)}
+    whole = Merged(regions[:, 0].copy(), regions[:, 1].copy())
     times[:, at["compute"]] = overlap_ns(whole.starts, whole.ends, work.compute)
-    holes = difference(Merged(whole.starts, whole.ends), work.compute) if count else Merged(whole.starts, whole.ends)
+    holes = difference(whole, work.compute) if count else whole
     if not len(holes.starts):
         return times, Merged(holes.starts, holes.ends)
     region = np.searchsorted(whole.starts, holes.starts, "right") - 1
-    following = np.searchsorted(work.starts, holes.starts, "left")
-    there = following < len(work.starts)
-    following = np.minimum(following, max(len(work.starts) - 1, 0))
-    launched = np.where(there, work.launch_end[following], holes.starts) if len(work.starts) else holes.starts
-    launched = np.clip(launched, holes.starts, holes.ends)
-    # the host is late from the start of the hole to the end of the launching call
-    taken = Merged(np.empty(0, np.int64), np.empty(0, np.int64))
+    launched, known = _launched(work, holes)
+    taken = NOTHING
     left = launched - holes.starts
-    long = left > 0
-    for name in HOST_CLASSES[:-1]:
-        fresh = difference(host.sets[name], taken)
-        part = np.zeros(len(left), np.int64)
-        part[long] = overlap_ns(holes.starts[long], launched[long], fresh)
-        np.add.at(times[:, at[name]], region, part)
-        left = left - part
-        taken = union((taken, host.sets[name]))
+    late = np.flatnonzero(left > 0)
+    for name, intervals in _host_classes(work, host):
+        part = overlap_ns(holes.starts[late], launched[late], difference(intervals, taken))
+        np.add.at(times[:, at[name]], region[late], part)
+        left[late] -= part
+        taken = union((taken, intervals))
+    # what is left of a gap is of the call that returned as it began, else of the pace of launching
     cause = np.full(len(left), at["launch"])
     for name in ("sync", "sync-copy", "pageable-copy", "allocation"):
         reach = host.sets[name]
         near = merge(reach.starts, reach.ends + _RETURNING_NS)
         cause[containing(near, holes.starts) >= 0] = at[name]
-    np.add.at(times, (region, cause), left)
-    # then the kernel is queued
-    waits = Merged(launched[holes.ends > launched], holes.ends[holes.ends > launched])
-    whose = region[holes.ends > launched]
-    talking = intersection(waits, work.communication)
-    moved = overlap_ns(waits.starts, waits.ends, difference(work.copies, work.communication))
-    talked = overlap_ns(waits.starts, waits.ends, work.communication)
-    for name, part in (("communication", talked), ("copy", moved), ("idle", waits.ends - waits.starts - talked - moved)):
-        np.add.at(times[:, at[name]], whose, part)
+    np.add.at(times, (region[known], cause[known]), left[known])
+    # then the kernel is queued, or may be
+    queued = Merged(launched[holes.ends > launched], holes.ends[holes.ends > launched])
+    hidden = difference(Merged(holes.starts[~known], launched[~known]), taken)
+    talking = NOTHING
+    for waits, rest in ((queued, "idle"), (hidden, "unknown")):
+        whose = np.searchsorted(whole.starts, waits.starts, "right") - 1
+        remains = waits.ends - waits.starts
+        busy = NOTHING
+        for name, intervals in (
+            ("communication", work.communication),
+            ("pageable-copy", work.pageable),
+            ("transfer", work.transfers),
+            ("copy", work.copies),
+        ):
+            part = overlap_ns(waits.starts, waits.ends, difference(intervals, busy))
+            np.add.at(times[:, at[name]], whose, part)
+            remains -= part
+            busy = union((busy, intervals))
+        np.add.at(times[:, at[rest]], whose, remains)
+        talking = union((talking, intersection(waits, work.communication)))
     return times, talking
+
+
+def _launched(work: Activity, holes: Merged) -> tuple[Int64, NDArray[np.bool_]]:
+    """Until when the host is late with the kernel behind each hole, ns within the hole, and whether its launch is known.
+
+    Nothing comes behind the last hole, so nobody is late with it.
+    """
+    if not len(work.starts):
+        return holes.starts.copy(), np.ones(len(holes.starts), np.bool_)
+    following = np.searchsorted(work.starts, holes.starts, "left")
+    there = following < len(work.starts)
+    following = np.minimum(following, len(work.starts) - 1)
+    known = ~there | work.launched[following]
+    launched = np.where(there, np.where(known, work.launch_end[following], holes.ends), holes.starts)
+    return np.clip(launched, holes.starts, holes.ends), known
+
+
+def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]]:
+    """The classes of a late host with their intervals, of which the first counts."""
+    for name in HOST_CLASSES[:-1]:
+        if name == "sync":
+            yield "pageable-copy", intersection(host.sets["sync"], difference(work.pageable, work.communication))
+            yield "transfer", intersection(host.sets["sync"], difference(work.transfers, work.communication))
+        yield name, host.sets[name]
 
 
 def regions_of(steps: Sequence[Mapping[str, Any]]) -> tuple[Int64, Int64]:

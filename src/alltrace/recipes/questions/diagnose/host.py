@@ -42,6 +42,17 @@ _KINDS = {
     "data": _Kind(
         "data-stall", "The device waits for the next batch; use more loader workers, prefetch further, or cache the data.", 0.9
     ),
+    "module-loading": _Kind(
+        "module-loading",
+        "Code is loaded, linked or made into graphs while steps run; warm up every kernel and shape before, or set "
+        "CUDA_MODULE_LOADING=EAGER.",
+    ),
+    "compilation": _Kind(
+        "recompilation",
+        "Code is compiled again while steps run; keep shapes and options the same, mark dimensions as dynamic, or cache what is "
+        "compiled.",
+        0.9,
+    ),
     "host-pause": _Kind(
         "host-pause",
         "The launching thread does nothing for a while; look for garbage collection, page faults, swapping, or a busy core.",

@@ -59,7 +59,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding]) -> list[Finding]:
             f"Rank {rank} arrives last although its kernels and its host take no longer; look at what its device waits for before "
             "it communicates."
         )
-        loss = all_ranks.loss(("compute", *HOST_CLASSES, "copy", "idle"), lost)
+        loss = all_ranks.loss(("compute", *HOST_CLASSES, "transfer", "copy", "idle", "unknown"), lost)
         where, hosts = str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
         found.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, hosts))
     return found

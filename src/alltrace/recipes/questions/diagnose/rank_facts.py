@@ -10,10 +10,10 @@ import numpy as np
 from alltrace.recipes.questions.diagnose.gaps import (
     activity,
     classify,
-    host_sets,
     is_pageable,
     regions_of,
 )
+from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of
@@ -55,6 +55,8 @@ class RankFacts:
         graphs: Graphs traced as a whole.
         ranges: Whether the rank has any range.
         whole_run: Whether no steps were known, so that the run was taken for one.
+        device: The name of its first device, where the report tells.
+        calls: Whether the report has calls, without which nothing is known of the host.
     """
 
     steps: Int64
@@ -75,6 +77,8 @@ class RankFacts:
     graphs: int
     ranges: bool
     whole_run: bool
+    device: str = ""
+    calls: bool = True
 
 
 def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
@@ -125,8 +129,15 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         graphs=rank.table("graphs", ("start",)).num_rows,
         ranges=rank.has("ranges"),
         whole_run=whole_run,
+        device=_device(rank),
+        calls=host.known,
     )
     return facts, host
+
+
+def _device(rank: RankTables) -> str:
+    names = rank.texts(rank.table("devices", ("name",)).column("name")).to_pylist()
+    return next((n for n in names if n), "")
 
 
 def _step_of(starts: Int64, regions: Int64) -> Int64:

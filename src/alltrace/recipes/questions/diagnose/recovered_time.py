@@ -10,19 +10,19 @@ import numpy as np
 
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.host_time import BLOCKING
-from alltrace.replay.change import NEVER, replayed
+from alltrace.replay.change import NEVER, Change, changed_weights, replayed
 from alltrace.replay.graph import make_graph
 from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER
-from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
     from alltrace.replay.graph import Graph
     from alltrace.replay.join import Replay
+    from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
     from alltrace.trace.arrays import Int64
 
@@ -59,12 +59,16 @@ class RecoveredTime:
         given: What each rank gives, in the order of the graphs.
         members: The members of all instances (`Aligned.members`).
         steps: The judged steps; None to judge the whole run as one.
+        peers: Gives what the peers of the replay take, when that is asked for.
     """
 
-    def __init__(self, replay: Replay, given: Mapping[int, Contribution], members: Any, steps: Int64 | None) -> None:
+    def __init__(
+        self, replay: Replay, given: Mapping[int, Contribution], members: Any, steps: Int64 | None, peers: Callable[[Replay], Peers]
+    ) -> None:
         self._hosts: list[HostTime] = [g.host for g in given.values() if g.host is not None]
         self._steps = steps
         self._members = members
+        self._peers = peers
         self.replay = replay
         # where each rank's arcs are in the joint graph: after those of each rank comes one to its first moment
         count = np.array([len(part.source) + 1 for part in replay.parts])
@@ -90,6 +94,11 @@ class RecoveredTime:
         if self._steps is None:
             return max(before_whole - whole, 0)
         return max(sum(before_steps[s] - steps[s] for s in self._steps.tolist() if s in before_steps), 0)
+
+    def at_peers_pace(self, ranks: Iterable[int]) -> Int64:
+        """The weights with the kernels of some ranks at the pace of the others, as `whatif --rank` has them; hosts stay."""
+        change = Change(ranks=frozenset(ranks), kinds=frozenset([COMPUTE]))
+        return changed_weights(self.replay, self._peers(self.replay), change)
 
     def less_work(self, kind: int, ranks: Int64, steps: Sequence[int] | None, share: Float) -> Int64:
         """The weights with less device work.
@@ -153,7 +162,7 @@ class RecoveredTime:
             weights: The weights under which that is asked, ns; None for the recorded ones.
         """
         graph, replay = self.replay.graph, self.replay
-        ends, arrivals = self._nodes(rank, row)
+        ends, arrivals = self.replay.nodes(rank, row)
         ends, arrivals, stays = ends[ends >= 0], arrivals[ends >= 0], ends_step[ends >= 0]
         after = self._works[graph.source]
         after &= np.isin(graph.target, arrivals)
@@ -183,8 +192,8 @@ class RecoveredTime:
             needed: Whether device work needs what it brings.
         """
         graph = self.replay.graph
-        ends, arrivals = self._nodes(rank, row)
-        ahead_ends, own_ends = (self._nodes(rank, r)[0] for r in (ahead, own))
+        ends, arrivals = self.replay.nodes(rank, row)
+        ahead_ends, own_ends = (self.replay.nodes(rank, r)[0] for r in (ahead, own))
         known = (ends >= 0) & (ahead_ends >= 0)
         source = graph.source.copy()
         # each arrival has one arc from the end ahead of it
@@ -231,21 +240,6 @@ class RecoveredTime:
             found[base : base + len(part.track)] = np.where(part.track >= 0, part.track + least, -1)
             least += len(part.tracks)
         return found
-
-    def _nodes(self, rank: Int64, row: Int64) -> tuple[Int64, Int64]:
-        """The nodes of the ends and of the arrivals of collectives; -1 for those that have none."""
-        ends, arrivals = np.full(len(rank), -1), np.full(len(rank), -1)
-        rows = rows_by(rank)
-        for part, base in zip(self.replay.parts, self.replay.base.tolist(), strict=True):
-            mine = rows.get(part.rank)
-            if mine is None or not len(part.member_row):
-                continue
-            order = np.argsort(part.member_row, kind="stable")
-            at = order[np.minimum(np.searchsorted(part.member_row[order], row[mine]), len(order) - 1)]
-            known = part.member_row[at] == row[mine]
-            ends[mine[known]] = part.member_end[at[known]] + base
-            arrivals[mine[known]] = part.member_arrival[at[known]] + base
-        return ends, arrivals
 
     def no_idle(self) -> Int64:
         """The weights without pauses that nothing explains; ranks begin when they did."""

@@ -1,0 +1,81 @@
+"""How sure it is who meets whom: of each communicator and of the whole run, from 0 to 1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.align.schema import LEAST_MATCHING_SCORE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.align.coarse_clocks import Timing
+    from alltrace.align.operations import Operations
+
+
+def explained(
+    operations: Operations, timing: Timing, number: NDArray[np.int64], confidence: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """How well each operation is explained, from 0 to 1, and which count: those that could have a partner.
+
+    An operation is explained by its confidence, times the share of its communicator's members that were captured at the time and
+    are in its instance. One that ends while no other rank was captured has no partner to be found.
+
+    Args:
+        operations: The operations.
+        timing: Their times on one clock.
+        number: The instance of each, -1 without one.
+        confidence: How sure each is of it.
+    """
+    ranks, begins = np.unique(operations.rank, return_index=True)
+    stops = np.append(begins[1:], len(operations))
+    place = np.searchsorted(ranks, operations.rank)
+    first, last = np.minimum.reduceat(timing.end, begins), np.maximum.reduceat(timing.end, begins)
+    component = timing.component[begins]
+    seen = np.bincount(number + 1, minlength=1)[number + 1]
+    expected = np.zeros(len(operations), np.int64)
+    pairs = np.unique(np.stack((operations.communicator, place)), axis=1)
+    by_group = np.split(pairs[1], np.flatnonzero(np.diff(pairs[0])) + 1)
+    known = {int(c): m for c, m in zip(np.unique(pairs[0]).tolist(), by_group, strict=True)}
+    for group, members in known.items():
+        others = np.arange(len(ranks)) if group < 0 else members
+        opens, shuts = {}, {}
+        for part in np.unique(component[others]).tolist():
+            own = others[component[others] == part]
+            opens[part], shuts[part] = np.sort(first[own]), np.sort(last[own])
+        for i in members.tolist():
+            rows = np.arange(begins[i], stops[i])
+            rows = rows[operations.communicator[rows] == group]
+            part, ends = int(component[i]), timing.end[rows]
+            expected[rows] = np.searchsorted(opens[part], ends, "right") - np.searchsorted(shuts[part], ends, "left")
+    several = len(np.unique(component)) > 1
+    counts = (expected >= 2) | (several & (operations.communicator < 0))
+    share = np.minimum(seen / np.maximum(expected, 1), 1.0)
+    return np.where((number >= 0) & (seen >= 2), confidence * np.where(counts, share, 1.0), 0.0), counts
+
+
+def related(timing: Timing, rank: NDArray[np.int64]) -> float:
+    """The share of pairs of ranks whose clocks are related."""
+    ranks, at = np.unique(rank, return_index=True)
+    sizes = np.unique(timing.component[at], return_counts=True)[1]
+    return float((sizes * (sizes - 1)).sum() / max(len(ranks) * (len(ranks) - 1), 1)) if len(ranks) > 1 else 1.0
+
+
+def reason_of(score: float | None, unnamed: float, apart: int) -> str | None:
+    """Why a score is too low to rely on; None where it is not.
+
+    Args:
+        score: The score of the run.
+        unnamed: The share of operations whose communicator nothing tells.
+        apart: Groups of ranks whose clocks nothing relates.
+    """
+    if score is None or score >= LEAST_MATCHING_SCORE:
+        return None
+    why = [f"{1 - score:.0%} of the communication is not explained"]
+    if unnamed:
+        why.append(f"for {unnamed:.0%} neither the reports nor the times tell the communicator")
+    if apart > 1:
+        why.append(f"the clocks of {apart} groups of ranks could not be related")
+    return "; ".join(why)

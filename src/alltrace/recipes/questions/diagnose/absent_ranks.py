@@ -1,0 +1,136 @@
+"""Ranks without a report that the others wait for, as far as the operations that they share tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.run.store import number_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
+    from alltrace.trace.arrays import Int64
+
+_LONGER = 1.25
+"""Operations wait for an absent rank when they take so many times what the same ones can take."""
+
+_MOST_GUESSES = 10_000
+"""How many sets of absent ranks are tried for a communicator."""
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """How long operations wait for ranks without a report.
+
+    Attributes:
+        transfer: For each row of `Members` the part of its transfer that is such a wait, ns.
+        moved: Likewise of the time that its rank's device waits for it.
+        shares: For each communicator with such waits their part of all of its transfers.
+        compared: Of these the ones that complete communicators of the same size tell the usual time of.
+    """
+
+    transfer: Int64
+    moved: Int64
+    shares: Mapping[int, float]
+    compared: frozenset[int]
+
+
+def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
+    """What the transfers of communicators with absent members take beyond what they need.
+
+    When an absent rank arrives cannot be seen, so its lateness looks like a slow transfer. What an operation needs is what the same
+    one takes in complete communicators of the same size, at the median; where there is none, the least that it ever takes.
+    """
+    transfer = np.zeros(len(members.rank), np.int64)
+    groups = {g.number: g for g in all_ranks.alignment.groups}
+    short = {n: g for n, g in groups.items() if g.size > len(g.ranks)}
+    shares: dict[int, float] = {}
+    compared = set()
+    for number, group in short.items():
+        mine = np.flatnonzero(members.communicator == number)
+        alike = [n for n, g in groups.items() if n not in short and g.size == group.size]
+        others = np.flatnonzero(np.isin(members.communicator, alike))
+        needed, told = _needed(members, mine, others)
+        over = np.maximum(members.transfer[mine] - needed, 0)
+        total = int(members.transfer[mine].sum())
+        if total - over.sum() > 0 and total >= _LONGER * (total - int(over.sum())):
+            transfer[mine] = over
+            shares[number] = float(over.sum()) / total
+            if told:
+                compared.add(number)
+    return Awaited(transfer, np.minimum(transfer, members.moved), shares, frozenset(compared))
+
+
+def _needed(members: Members, mine: NDArray[np.intp], others: NDArray[np.intp]) -> tuple[Int64, bool]:
+    """What each operation of `mine` needs, ns, and whether `others` tell it of most."""
+    needed = members.transfer[mine].copy()
+    told = np.zeros(len(mine), np.bool_)
+    names, op = np.unique(members.op.astype(str), return_inverse=True)
+    key = members.size * len(names) + op.reshape(-1)
+    for value in np.unique(key[mine]).tolist():
+        rows, alike = key[mine] == value, others[key[others] == value]
+        told[rows] = bool(len(alike))
+        needed[rows] = np.median(members.transfer[alike]) if len(alike) else members.transfer[mine][rows].min()
+    return needed, bool(told.mean() > 0.5) if len(told) else False
+
+
+def find(all_ranks: AllRankFacts) -> list[Finding]:
+    """`missing-rank`: the ranks without a report that communicators wait for, together."""
+    members = all_ranks.members
+    if members is None or not len(members.rank):
+        return []
+    waits = awaited(all_ranks, members)
+    lost = all_ranks.spread(np.arange(len(members.rank)), waits.moved)
+    if not lost.any():
+        return []
+    groups = [g for g in all_ranks.alignment.groups if g.number in waits.shares]
+    count = max(g.size - len(g.ranks) for g in groups)
+    absent = _absent(groups, all_ranks.alignment.run.manifest.missing_ranks)
+    several = (len(absent) or count) > 1
+    named = f"rank{'s' * several} {number_ranges(absent)}" if absent else f"{count} rank{'s' * several}"
+    waiting = lost.any(axis=1)
+    evidence = {
+        "missing": len(absent) or count,
+        "waited_ns_per_step": float(np.round(lost[waiting].mean())),
+        "communicators": len(groups),
+        "steps_affected": int(lost.any(axis=0).sum()),
+        "steps": len(all_ranks.steps),
+    }
+    waited = f"{lost.max(axis=0).sum() / 1e6:.1f} ms"
+    advice = f"Waiting for {named}, without a report: {waited}; profile {'them' if several else 'it'} too, or look at the link."
+    # what a rank shares with absent ones alone is matched with nothing, and a replay cannot take the wait out of it
+    alone = any(all_ranks.alignment.unmatched.values())
+    change = None if alone else partial(RecoveredTime.less_transfer, shares=waits.shares)
+    loss = all_ranks.loss(("communication",), lost, change, ceiling_ns=all_ranks.waiting_ns(lost))
+    where = ", ".join(g.name for g in groups[:3])
+    confidence = 0.85 if waits.compared else 0.6
+    return [Finding("missing-rank", loss, absent, where, advice, evidence, confidence)]
+
+
+def _absent(groups: Iterable[Any], missing: Iterable[int]) -> tuple[int, ...]:
+    """The ranks without a report that are members of all these communicators together; empty where they cannot be known."""
+    found: set[int] = set()
+    for group in groups:
+        candidates = [r for r in missing if r not in group.ranks]
+        count = group.size - len(group.ranks)
+        sets = [set(candidates)] if len(candidates) == count else _evenly(group.ranks, candidates, count)
+        if len(sets) != 1:
+            return ()
+        found |= sets[0]
+    return tuple(sorted(found))
+
+
+def _evenly(ranks: Iterable[int], candidates: Iterable[int], count: int) -> list[set[int]]:
+    """The sets of `count` candidates that make the distances of the ranks equal, as those of a communicator are."""
+    sets = [set(chosen) for chosen in islice(combinations(candidates, count), _MOST_GUESSES)]
+    return [s for s in sets if len(set(np.diff(sorted({*ranks, *s})).tolist())) == 1]

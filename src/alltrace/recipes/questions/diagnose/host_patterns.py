@@ -1,0 +1,106 @@
+"""What the host's work is called: names of ranges, calls and Python functions, each with the source of the name.
+
+Each table is one kind of work. Names are looked for in any case; what is longer than 200 characters holds arguments and text of the
+program, in which anything may stand, and matches nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Pattern(NamedTuple):
+    """One entry: what a name matches, and where the name comes from."""
+
+    regex: str
+    source: str
+
+
+WAITING = (
+    Pattern(r"enumerate\(DataLoader\)#\w+\.__next__", "PyTorch, torch/utils/data/dataloader.py: `_BaseDataLoaderIter.__next__`"),
+    Pattern(r"enumerate\(DataPipe\)#", "PyTorch, torch/utils/data/datapipes/_hook_iterator.py"),
+    Pattern(r"\[_\w+Loop\S*\]\.\w*(?:dataloader|data_fetcher)\w*next", "Lightning, actions of its profilers"),
+    Pattern(r"DALI\w*Iterator\.__next__|daliShareOutput|daliOutput|pipeline\.share_outputs", "DALI, C API and framework iterators"),
+    Pattern(r"IteratorGetNext", "TensorFlow, guide on the performance of tf.data: `IteratorGetNext::DoCompute`"),
+    Pattern(r"(?:^|:)(?:device_put_)?prefetch_to_device(?:$|\W)", "Flax, flax.jax_utils"),
+)
+"""Ranges of a thread that waits for, or makes, the next batch: what runs within belongs to loading."""
+
+WAITING_QUEUES = (Pattern(r"(?:^|[./(: ])(?:simple)?queue\.get(?:$|[^a-z_])", "Python, queue and multiprocessing.queues"),)
+"""Ranges of a thread that takes something from a queue, which on any thread but the launching one means nothing."""
+
+WAITING_FRAMES = (
+    Pattern(r"torch/utils/data/dataloader\.py\(\d+\): __next__$", "PyTorch's profiler with `with_stack`"),
+    Pattern(r"nvidia/dali/plugin/[\w./]+\.py\(\d+\): __next__$", "DALI's iterators"),
+    Pattern(r"(?:^|/)(?:multiprocessing/queues|queue)\.py\(\d+\): get$", "Python, queue and multiprocessing.queues"),
+)
+"""The same as functions of Python, as PyTorch's profiler names them: file, line and function."""
+
+NAMED_DATA = (
+    Pattern(
+        r"(?:^|[^a-z])(?:data|dataloader|data_?load(?:er|ing)?|next_?batch|load_?batch|get_?batch|batch_?load|fetch)(?:[^a-z]|$)",
+        "names that people give to ranges of their own",
+    ),
+)
+"""Ranges that a user named after data. They often hold the copy to the device too: calls that block are of their own kind."""
+
+LOADING = (
+    Pattern(r"^\[DALI\]\[(?:Executor\] RunCPU|CPU op\])", "DALI, executor's NVTX ranges"),
+    Pattern(r"^Iterator::", "TensorFlow, tf.data's iterators on threads of the input pipeline"),
+)
+"""Ranges on threads beside the launching one that make a batch ready."""
+
+OS_READS = (Pattern(r"^(?:p?read(?:64|v)?|fread|recv(?:from|msg)?)$", "POSIX and C standard library"),)
+"""Calls of the operating-system runtime that read."""
+
+COMPILING = (
+    Pattern(
+        r"\(dynamo_timed\)$|^entire_frame_compile$|^backend_compile$|^_compile\.compile_inner$", "PyTorch, torch/_dynamo/utils.py"
+    ),
+    Pattern(
+        r"^(?:TSL:)?Xla(?:Compile|PassPipeline|EmitLlvmIr|CreateGpuExecutable|AutotunerMeasurement)", "XLA, TSL's profiler ranges"
+    ),
+    Pattern(r"(?:^|[^a-z])triton[._:]*(?:jit)?[._:]*compile", "Triton, triton.compiler.compile"),
+)
+"""Ranges in which a program is compiled for the device."""
+
+COMPILING_FRAMES = (
+    Pattern(r"triton/compiler/compiler\.py\(\d+\): compile$", "Triton"),
+    Pattern(r"torch/_dynamo/convert_frame\.py\(\d+\): (?:_compile|compile_inner)$", "PyTorch's dynamo"),
+)
+"""The same as functions of Python."""
+
+COMPILING_CALLS = (Pattern(r"^nvrtc(?:Compile|Create)Program", "NVRTC"),)
+"""Calls that compile source text."""
+
+MODULE_CALLS = (
+    Pattern(r"^cu(?:Module|Library)(?:Load|Unload)", "CUDA driver API, modules and libraries"),
+    Pattern(r"^cuLink(?:Create|Add\w+|Complete)", "CUDA driver API, the linker of PTX"),
+    Pattern(r"^cu(?:ModuleGetFunction|LibraryGetKernel|KernelGetFunction|FuncLoad)", "CUDA driver API, lazy loading"),
+    Pattern(
+        r"^cuda(?:FuncGetAttributes|FuncSetAttribute|GetFuncBySymbol)|^cuFunc[GS]etAttribute", "CUDA, the first use of a function"
+    ),
+    Pattern(r"^cu(?:da)?GraphInstantiate", "CUDA graphs"),
+)
+"""Calls that bring code to the device, or make a graph ready to be launched."""
+
+MODULE_OVERHEADS = (Pattern(r"lazy function loading|runtime triggered module loading", "CUPTI, kinds of overhead"),)
+"""What CUPTI itself calls the loading of code that a launch had to wait for."""
+
+SYNCS = (Pattern(r"^cu(?:da)?(?:Device|Stream|Event|Ctx|Thread)Synchronize", "CUDA"),)
+ALLOCATIONS = (
+    Pattern(r"^cu(?:da)?(?:Malloc|Free|HostAlloc|Mem(?:Alloc|Free|HostAlloc|Create|Release|Map|Unmap))(?!.*async)", "CUDA"),
+)
+COPIES = (Pattern(r"^cu(?:da)?Memcpy", "CUDA"),)
+
+_LONGEST_NAME = 200
+
+
+def matching(texts: Iterable[str], patterns: Iterable[Pattern]) -> list[int]:
+    """The places of the texts that one of the patterns is found in, in any case."""
+    either = re.compile("|".join(f"(?:{p.regex})" for p in patterns), re.IGNORECASE)
+    return [n for n, text in enumerate(texts) if len(text) < _LONGEST_NAME and either.search(text)]

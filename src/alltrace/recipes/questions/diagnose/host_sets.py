@@ -1,0 +1,260 @@
+"""What the host did while a device had nothing to compute: sets of intervals by class, from calls, ranges and Python functions."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose import host_patterns as patterns
+from alltrace.recipes.questions.diagnose.gaps import HostSets, is_pageable, joined
+from alltrace.trace.arrays import integers
+from alltrace.trace.intervals import Merged, containing, difference, gaps, intersection, merge, union
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+    from alltrace.recipes.questions.diagnose.host_patterns import Pattern
+    from alltrace.trace.arrays import Int64
+
+SILENCE_NS = 1_000_000
+"""A time without any API call that is at least this long is a pause of the host; shorter ones are the pace of launching."""
+
+_LAUNCHING_SHARE = 0.1
+"""A thread with at least this share of the launches is one that the device waits for; others help it, such as a loader's."""
+
+_STAGED_BYTES = 64 << 10
+"""Pageable copies up to this size are staged at once (CUDA's API synchronization behavior): waiting for one is a wait for the work
+before it, such as that of reading a loss."""
+
+_FOLLOWING_NS = 50_000
+"""A wait that a thread begins so soon after a pageable copy is the end of that copy: frameworks copy and wait as one operation."""
+
+_LONG_LAUNCH = 20
+"""The first launch of a kernel that takes so many times the median of all launches loads the kernel's code,"""
+
+_LONG_LAUNCH_NS = 100_000
+"""if it takes at least this long."""
+
+_MOST_LAUNCHES = 0.1
+"""Ranges of one name that hold a larger share of the launches are no waiting for data, whatever their name says."""
+
+
+def host_sets(rank: RankTables, api: Any) -> HostSets:
+    """What the host did.
+
+    Calls and ranges of the threads that launch kernels count. What other threads do, such as those of a data loader, holds the
+    device up only while the launching threads call nothing for `SILENCE_NS` or more.
+
+    Args:
+        rank: The rank's tables.
+        api: Its `api`: start, end, process, thread, correlation and name.
+    """
+    calls = _Calls(rank, api)
+    found: dict[str, tuple[Merged, str, int]] = {}
+    blocking = calls.blocking()
+    quiet = gaps(merge(calls.start[calls.mine], calls.end[calls.mine]))
+    long = quiet.durations_ns >= SILENCE_NS
+    silence = Merged(quiet.starts[long], quiet.ends[long])
+    named = _Named(rank, calls, silence)
+    found["data"] = named.data(union([s for s, _, _ in blocking.values()]))
+    found["compilation"] = named.compilation()
+    found["module-loading"] = named.module_loading()
+    found |= blocking
+    found["host-pause"] = (difference(silence, found["data"][0]), "", 0)
+    return HostSets(
+        {name: intervals for name, (intervals, _, _) in found.items()},
+        {name: text for name, (_, text, _) in found.items() if text},
+        {name: count for name, (_, _, count) in found.items() if name not in ("data", "host-pause")},
+        known=bool(api.num_rows),
+    )
+
+
+def coded_names(rank: RankTables, table: Any) -> tuple[Int64, list[str]]:
+    """The names of a table's rows as codes and texts, without versions such as `_v3020`."""
+    encoded = table.column("name").combine_chunks().dictionary_encode()
+    texts = [re.sub(r"_v\d+$", "", t or "") for t in rank.texts(encoded.dictionary).to_pylist()]
+    return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), texts
+
+
+class _Calls:
+    """The calls of a rank, and which of its threads launch kernels."""
+
+    def __init__(self, rank: RankTables, api: Any) -> None:
+        self.start, self.end = integers(api.column("start")), integers(api.column("end"))
+        self.thread = integers(api.column("thread"), -1)
+        self.codes, self.texts = coded_names(rank, api)
+        kernels = rank.table("kernels", ("start", "correlation", "process", "name"))
+        graphs = rank.table("graphs", ("correlation", "process"))
+        copies = rank.table("copies", ("correlation", "src_kind", "dst_kind", "process", "bytes"))
+        tables = (kernels, graphs, copies)
+        owners, ids = (np.concatenate([integers(t.column(c), -1) for t in tables]) for c in ("process", "correlation"))
+        self._keys, launched = joined(api, owners, ids)
+        of_kernels, of_graphs, of_copies = np.split(launched, np.cumsum([t.num_rows for t in tables])[:-1])
+        self._of_kernels, self._kernels = of_kernels, kernels
+        self.launches = self._are(np.concatenate((of_kernels, of_graphs)))
+        pageable, staged = is_pageable(copies), integers(copies.column("bytes")) <= _STAGED_BYTES
+        self._pageable = self._are(of_copies[pageable & ~staged])
+        self._staged = self._are(of_copies[pageable & staged])
+        threads, count = np.unique(self.thread[self.launches], return_counts=True)
+        self.threads = threads[count >= _LAUNCHING_SHARE * max(int(count.sum()), 1)]
+        self.mine = self.of_launching(self.thread)
+
+    def _are(self, launched: Int64) -> NDArray[np.bool_]:
+        """Which calls launched one of these pieces of work."""
+        found: NDArray[np.bool_] = np.isin(self._keys, launched) & (self._keys >= 0)
+        return found
+
+    def of_launching(self, threads: Int64) -> NDArray[np.bool_]:
+        """Which of these threads launch kernels; all of them where that is not known."""
+        return np.isin(threads, self.threads) if len(self.threads) else np.ones(len(threads), np.bool_)
+
+    def named(self, wanted: Sequence[Pattern]) -> NDArray[np.bool_]:
+        """Which calls of launching threads have such a name."""
+        found: NDArray[np.bool_] = np.isin(self.codes, patterns.matching(self.texts, wanted)) & self.mine
+        return found
+
+    def set_of(self, rows: NDArray[np.bool_]) -> tuple[Merged, str, int]:
+        """When these calls are, the name that they are mostly made of, and how many they are."""
+        start, end = self.start[rows], self.end[rows]
+        return merge(start, end), _mostly(self.codes[rows], end - start, self.texts), int(rows.sum())
+
+    def blocking(self) -> dict[str, tuple[Merged, str, int]]:
+        """Calls that can keep the host from going on, by class."""
+        is_copy, sync = self.named(patterns.COPIES), self.named(patterns.SYNCS)
+        later = np.isin(self.codes, [i for i, t in enumerate(self.texts) if "async" in t.lower()])
+        pageable = is_copy & later & self._pageable
+        ends = sync & self._follow(pageable)
+        # a synchronous copy is one for its own sake, from whatever memory
+        found = {
+            "allocation": self.set_of(self.named(patterns.ALLOCATIONS)),
+            "pageable-copy": self.set_of(pageable | ends),
+            "sync-copy": self.set_of(is_copy & ~later),
+            "sync": self.set_of((sync & ~ends) | (is_copy & later & self._staged)),
+        }
+        intervals, _, _ = found["pageable-copy"]
+        _, name, count = self.set_of(pageable)
+        return found | {"pageable-copy": (intervals, name, count)}
+
+    def _follow(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which calls begin right after one of `rows` on its thread."""
+        found = np.zeros(len(rows), np.bool_)
+        for thread in np.unique(self.thread[rows]).tolist():
+            own = self.thread == thread
+            ends = np.sort(self.end[rows & own])
+            at = np.searchsorted(ends, self.start, "right") - 1
+            found |= own & (at >= 0) & (self.start - ends[np.maximum(at, 0)] <= _FOLLOWING_NS)
+        return found
+
+    def first_launches(self) -> NDArray[np.bool_]:
+        """Which calls launched a kernel for the first time and took far longer than launches do."""
+        took = self.end - self.start
+        if not self.launches.any():
+            return self.launches
+        order = np.argsort(integers(self._kernels.column("start")), kind="stable")
+        names = integers(self._kernels.column("name"))[order]
+        _, first = np.unique(names, return_index=True)
+        usual = float(np.median(took[self.launches]))
+        long = (took >= _LONG_LAUNCH * usual) & (took >= _LONG_LAUNCH_NS)
+        return self._are(self._of_kernels[order[first]]) & long & self.mine
+
+
+class _Named:
+    """What ranges, Python functions and other tables with names tell of the host."""
+
+    def __init__(self, rank: RankTables, calls: _Calls, silence: Merged) -> None:
+        self._rank, self._calls, self._silence = rank, calls, silence
+        self._tables: dict[str, tuple[Int64, Int64, Int64, Int64, list[str]]] = {}
+
+    def data(self, blocking: Merged) -> tuple[Merged, str, int]:
+        """When the program waited for data or read some."""
+        waiting = [
+            self._set("ranges", patterns.WAITING),
+            self._set("ranges", patterns.WAITING_QUEUES, others=False),
+            self._set("frames", patterns.WAITING_FRAMES, others=False),
+        ]
+        named = self._set("ranges", patterns.NAMED_DATA, others=False, holds_launches=False)
+        loading = self._set("ranges", patterns.LOADING, launching=False)
+        reads = self._set("osrt", patterns.OS_READS, others=False)
+        sets = [*waiting, (difference(named[0], blocking), *named[1:]), loading, (difference(reads[0], blocking), *reads[1:])]
+        return union([s for s, _, _ in sets]), next((text for s, text, _ in sets if len(s.starts)), ""), 0
+
+    def compilation(self) -> tuple[Merged, str, int]:
+        """When the program compiled code, and how often."""
+        calls = self._calls.set_of(self._calls.named(patterns.COMPILING_CALLS))
+        parts = (
+            self._set("ranges", patterns.COMPILING, others=False),
+            self._set("frames", patterns.COMPILING_FRAMES, others=False),
+            calls,
+        )
+        whole = union([s for s, _, _ in parts])
+        return whole, next((text for _, text, _ in parts if text), ""), len(whole.starts)
+
+    def module_loading(self) -> tuple[Merged, str, int]:
+        """When code was brought to the device."""
+        calls = self._calls.set_of(self._calls.named(patterns.MODULE_CALLS))
+        first = self._calls.set_of(self._calls.first_launches())
+        overheads = self._set("overheads", patterns.MODULE_OVERHEADS, threads=False)
+        parts = (calls, (first[0], "first launches of kernels" if first[2] else "", first[2]), overheads)
+        named = max(parts, key=lambda p: p[0].total_ns)[1]
+        return union([s for s, _, _ in parts]), named, sum(count for _, _, count in parts)
+
+    def _set(
+        self,
+        table: str,
+        wanted: Sequence[Pattern],
+        *,
+        launching: bool = True,
+        others: bool = True,
+        threads: bool = True,
+        holds_launches: bool = True,
+    ) -> tuple[Merged, str, int]:
+        """When rows of a table with such names are, the name that they are mostly made of, and how many they are.
+
+        Args:
+            table: The table.
+            wanted: The names.
+            launching: Whether rows of threads that launch kernels count.
+            others: Whether those of other threads count while the launching ones call nothing.
+            threads: Whether rows have a thread at all.
+            holds_launches: Whether names count whose rows hold many launches.
+        """
+        start, end, thread, codes, texts = self._read(table)
+        # what is still open, or takes no time, tells nothing
+        rows = np.isin(codes, patterns.matching(texts, wanted)) & (end > start)
+        if not holds_launches:
+            rows &= ~np.isin(codes, self._holding_launches(start[rows], end[rows], codes[rows]))
+        own = self._calls.of_launching(thread) if threads else np.ones(len(rows), np.bool_)
+        sets = [merge(start[rows & own], end[rows & own])] if launching else []
+        if others:
+            sets.append(intersection(merge(start[rows & ~own], end[rows & ~own]), self._silence))
+        elif launching:
+            rows &= own
+        return union(sets), _mostly(codes[rows], (end - start)[rows], texts), int(rows.sum())
+
+    def _holding_launches(self, start: Int64, end: Int64, codes: Int64) -> list[int]:
+        """The codes of names in whose ranges a large part of all launches is made."""
+        launches = self._calls.start[self._calls.launches]
+        found = []
+        for code in np.unique(codes).tolist():
+            whole = merge(start[codes == code], end[codes == code])
+            if (containing(whole, launches) >= 0).sum() > _MOST_LAUNCHES * len(launches):
+                found.append(code)
+        return found
+
+    def _read(self, table: str) -> tuple[Int64, Int64, Int64, Int64, list[str]]:
+        if table not in self._tables:
+            rows = self._rank.table(table, ("start", "end", "thread", "name"))
+            start, end, thread = (integers(rows.column(c), null) for c, null in (("start", 0), ("end", 0), ("thread", -1)))
+            self._tables[table] = (start, end, thread, *coded_names(self._rank, rows))
+        return self._tables[table]
+
+
+def _mostly(codes: Int64, took: Int64, texts: Sequence[str]) -> str:
+    """The name that most of the time is of."""
+    known = codes >= 0
+    return texts[int(np.bincount(codes[known], weights=took[known]).argmax())] if known.any() else ""

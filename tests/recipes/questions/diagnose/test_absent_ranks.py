@@ -1,0 +1,52 @@
+"""Waits for ranks that have no report, against simulated runs whose slow rank's report was taken away."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from tests.recipes.questions.diagnose.test_planted import diagnose
+
+from alltrace.recipes.questions.diagnose.absent_ranks import _absent
+
+SLOW = "slow-rank:ranks=3:factor=1.3"
+
+
+@pytest.mark.parametrize(
+    ("layout", "share"),
+    [
+        ("tensor-data", 0.05),  # other communicators of as many ranks tell what the operations need
+        ("sharded", 0.1),  # nothing tells it but the fastest operation of the only communicator
+    ],
+)
+def test_the_wait_for_a_slow_rank_without_a_report_is_its_loss(tmp_path, layout, share):
+    answer, truth = diagnose(tmp_path, layout, SLOW, "missing-rank:ranks=3")
+    first = answer.to_pylist()[0]
+    slow = next(f for f in truth.faults if f["kind"] == "slow-rank")
+    assert (first["kind"], first["severity"], first["ranks"]) == ("missing-rank", "high", [3])
+    assert first["lost_ns"] == pytest.approx(slow["lost_ns"], rel=share)
+    assert "Waiting for rank 3, without a report" in first["advice"]
+
+
+def test_a_missing_rank_that_is_as_fast_as_others_is_not_waited_for(tmp_path):
+    answer, _ = diagnose(tmp_path, "tensor-data", "missing-rank:ranks=3")
+    assert "missing-rank" not in [row["kind"] for row in answer.to_pylist()]
+
+
+def test_a_slow_rank_with_a_report_is_no_missing_one(tmp_path):
+    answer, _ = diagnose(tmp_path, "tensor-data", SLOW)
+    assert "missing-rank" not in [row["kind"] for row in answer.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "missing", "expected"),
+    [
+        ((0, 1, 2), 4, (3,), (3,)),
+        ((1, 5, 13), 4, (3, 9, 10), (9,)),  # the distances are 4, so 9 is the one
+        ((0, 2), 4, (4, 6, 7), (4, 6)),
+        ((0,), 2, (3, 5), ()),  # either
+        ((0, 4), 3, (), ()),
+    ],
+)
+def test_members_without_a_report_are_named_where_they_can_be_known(ranks, size, missing, expected):
+    assert _absent([SimpleNamespace(ranks=ranks, size=size)], missing) == expected

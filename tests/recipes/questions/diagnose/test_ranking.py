@@ -1,0 +1,123 @@
+"""Losses are shares of the judged time, and no time is lost twice: on any findings, any run, and every real report."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.making import collective, kernel, make_run
+
+import alltrace
+from alltrace.recipes.questions.diagnose.finding import Finding, Loss
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
+from alltrace.recipes.questions.diagnose.ranking import ranked
+from alltrace.trace.errors import AlltraceError
+
+SPAN_NS = 10_000
+WHOLE = 1 + 1e-9
+
+
+@st.composite
+def findings(draw):
+    """Findings with any estimates and bounds."""
+    classes = tuple(draw(st.lists(st.sampled_from(CLASSES), min_size=1, max_size=4, unique=True)))
+    bound = draw(st.integers(0, SPAN_NS))
+    loss = Loss(
+        draw(st.integers(-SPAN_NS, 300 * SPAN_NS)),
+        "replay",
+        classes,
+        draw(st.integers(0, bound)),
+        bound,
+        draw(st.none() | st.just("not known")),
+    )
+    severity = draw(st.none() | st.sampled_from(["medium", "low"]))
+    return Finding("sync", loss, (0,), "", "", severity=severity, told=draw(st.booleans()))
+
+
+@settings(deadline=None)
+@given(st.lists(findings(), max_size=8))
+def test_claims_are_exclusive(found):
+    rows = ranked(found, SPAN_NS)
+    assert sum(r.claim_ns for r in rows) <= SPAN_NS
+    for row in rows:
+        assert 0 <= row.claim_ns <= max(min(row.finding.loss.estimate_ns, row.finding.loss.bound_ns), 0)
+        assert (row.lost_ns, row.share) == ((None, None) if row.finding.loss.unknown else (row.claim_ns, row.claim_ns / SPAN_NS))
+    severities = [("high", "medium", "low").index(r.severity) for r in rows]
+    assert severities == sorted(severities)
+    for one, other in pairwise(rows):
+        assert one.severity != other.severity or one.claim_ns >= other.claim_ns
+
+
+def one(estimate, classes, own, bound, kind="sync", **more):
+    return Finding(kind, Loss(estimate, "replay", classes, own, bound), (0,), "", "", **more)
+
+
+def test_the_largest_claims_first_and_leaves_others_what_their_own_classes_hold():
+    launches = one(9_000, ("launch", "data"), 2_000, 6_000, "launch-bound")
+    data = one(4_000, ("data", "launch"), 3_500, 6_000, "data-stall")
+    assert [(r.finding.kind, r.claim_ns) for r in ranked([data, launches], SPAN_NS)] == [
+        ("data-stall", 3_500),
+        ("launch-bound", 2_500),
+    ]
+    # what shares no class is not in the way, but for the judged time
+    slow = one(8_000, ("compute",), 8_000, 8_000, "straggler")
+    assert [r.claim_ns for r in ranked([launches, slow], SPAN_NS)] == [8_000, 2_000]
+
+
+def test_a_capture_fault_stands_behind_graver_findings_and_before_those_as_grave():
+    fault = one(0, (), 0, 0, "capture-fault", severity="medium")
+    rows = ranked([fault, one(1_500, ("sync",), 1_500, 1_500), one(100, ("idle",), 100, 100, "idle-gap")], SPAN_NS)
+    assert [r.finding.kind for r in rows] == ["sync", "capture-fault", "idle-gap"]
+
+
+@st.composite
+def runs(draw):
+    """Ranks with any kernels, calls and collectives, in order or not."""
+    ranks = {}
+    for rank in range(draw(st.integers(1, 3))):
+        kernels, calls, at, host = [], [], draw(st.integers(0, 3_000_000)), 0
+        for number in range(draw(st.integers(1, 12))):
+            took = draw(st.integers(0, 400_000))
+            name = draw(st.sampled_from(["cudaLaunchKernel", "cudaMalloc", "cudaDeviceSynchronize", "cudaMemcpy"]))
+            calls.append({"start": host, "end": host + took, "name": name, "correlation": number})
+            host += took + draw(st.integers(0, 2_000_000))
+            at += draw(st.integers(0, 1_000_000))
+            made = draw(st.sampled_from([kernel, collective]))
+            kernels.append(made(at, at + draw(st.integers(1, 500_000)), correlation=number, stream=draw(st.sampled_from([7, 20]))))
+        ranks[rank] = {"kernels": kernels, "api": calls}
+    return ranks
+
+
+def assert_exclusive(answer):
+    rows = answer.to_pylist()
+    shares = [r["lost_share"] for r in rows if r["lost_share"] is not None]
+    assert all(0 <= share <= WHOLE for share in shares)
+    assert sum(shares) <= WHOLE
+    for row in rows:
+        assert (row["lost_ns"] is None) == (row["lost_share"] is None) == (row["loss_note"] is not None)
+        assert set(row["classes"]) <= set(CLASSES)
+        assert row["classes"] or row["kind"] == "capture-fault"
+
+
+@settings(deadline=None, max_examples=25)
+@given(runs())
+def test_losses_of_any_run_are_exclusive_shares(ranks):
+    with tempfile.TemporaryDirectory() as folder:
+        assert_exclusive(make_run(Path(folder) / "run", ranks).recipe("diagnose"))
+
+
+@pytest.mark.corpus
+def test_losses_of_real_reports_are_exclusive_shares(corpus, tmp_path):
+    judged = 0
+    for path in sorted(p for form in ("nsys", "kineto") for p in (corpus / form).rglob("*") if p.is_file()):
+        try:
+            answer = alltrace.open(path, cache_dir=tmp_path).recipe("diagnose")
+        except AlltraceError:
+            continue
+        judged += 1
+        assert_exclusive(answer)
+    assert judged > 20
