@@ -120,6 +120,11 @@ class RecoveredTime:
             column = np.minimum(np.searchsorted(numbers, replay.step[node]), max(len(numbers) - 1, 0))
             known = numbers[column] == replay.step[node]
             factor[node] -= np.where(known, share[row, column], 0.0)
+        return self.with_factors(factor)
+
+    def with_factors(self, factor: Float) -> Int64:
+        """The weights with device work that takes as long as recorded times the `factor` of its node; transfers stay."""
+        replay = self.replay
         transfer = replay.instance >= 0
         work = np.where(transfer, replay.work_ns, np.rint(replay.work_ns * factor[replay.graph.target]))
         weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work.astype(np.int64)
