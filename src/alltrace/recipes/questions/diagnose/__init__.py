@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
 from alltrace.recipes.questions.diagnose.kernel_work import LAUNCH
 from alltrace.trace.number_text import counted
@@ -105,8 +106,8 @@ class Diagnose(Recipe):
         """The findings of all detectors, ranked."""
         import pyarrow as pa
 
-        from alltrace.recipes.analysis.run_replay import peers_in, replay_of
-        from alltrace.recipes.questions.diagnose import capture
+        from alltrace.recipes.analysis.run_replay import other_culprit, peers_in, replay_of
+        from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
         from alltrace.recipes.questions.diagnose.gpu_evidence import with_gpu_evidence
@@ -125,9 +126,16 @@ class Diagnose(Recipe):
         )
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
+        found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
         rows = [_row(r, all_ranks) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]
-        return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(_limits(all_ranks)))
+        notes = [*_limits(all_ranks), *sharing.notes(run)]
+        if all_ranks.recovery is not None:
+            first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
+            notes += other_culprit(all_ranks.recovery.replay, run, first, "what it is found for gives back more")
+        if all(row["kind"] == "capture-fault" for row in rows):
+            notes.insert(0, unexplained.verdict(all_ranks))
+        return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(notes))
 
     def _schema(self) -> Any:
         import pyarrow as pa
@@ -161,14 +169,17 @@ def _row(ranked: Ranked, all_ranks: AllRankFacts) -> dict[str, Any]:
         "ranks": list(finding.ranks),
         "hosts": list(finding.hosts),
         "where": finding.where,
-        "evidence": {**finding.evidence, **_error_of(finding, all_ranks), "basis": finding.loss.basis},
+        "evidence": {**finding.evidence, **_common_evidence(finding, all_ranks), "basis": finding.loss.basis},
         "advice": finding.advice,
-        "confidence": finding.confidence,
+        "confidence": confidence_of(ranked, all_ranks),
     }
 
 
-def _error_of(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:
-    return {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
+def _common_evidence(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:
+    """What findings of all kinds rest on."""
+    found = {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
+    covered = round(all_ranks.covered_share(finding.ranks), 3)
+    return {**found, "covered_share": covered} if finding.loss.classes and covered < 1 else found
 
 
 def _limits(all_ranks: AllRankFacts) -> list[str]:
@@ -196,8 +207,13 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         )
     if any(f.graphs for f in all_ranks.facts.values()):
         notes.append("graphs hide their kernels: slow kernels and communication inside of graphs could not be judged")
+    silent = [r for r, f in all_ranks.facts.items() if not f.calls]
+    if silent:
+        from alltrace.run.store import number_ranges
+
+        notes.append(f"rank {number_ranges(silent)}: no CUDA calls in the report, so what its host did is not known")
     if not any(f.ranges for f in all_ranks.facts.values()):
-        notes.append("without ranges, waiting for data is told by calls that read only")
+        notes.append("without ranges, waiting for data is told by calls that read or wait only")
     return notes
 
 
@@ -205,6 +221,8 @@ def _basis(all_ranks: AllRankFacts) -> str:
     """What stands behind the losses."""
     from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
 
+    if all_ranks.doubt is not None:
+        return f"{all_ranks.doubt}; so losses are ceilings, stated only where every rank has them alike"
     if all_ranks.replay_error is None:
         return "the run was not replayed, so losses are ceilings"
     error = f"{100 * all_ranks.replay_error:.2f} %"

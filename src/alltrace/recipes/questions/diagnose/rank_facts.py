@@ -14,10 +14,10 @@ from alltrace.recipes.questions.diagnose.gaps import (
     regions_of,
 )
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
-from alltrace.recipes.questions.diagnose.kernel_work import KernelWork, kernel_work
+from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of
-from alltrace.trace.intervals import Merged, intersection
+from alltrace.trace.intervals import Merged, intersection, merge
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class RankFacts:
         regions: Their start and end on the device, aligned, (n, 2).
         times: How their time divides into `CLASSES`, (n, len(CLASSES)).
         waits: Intervals in which a device waits for communication, (w, 2).
-        work: What its compute kernels did in each step.
+        work: What its compute kernels did in each step, or piece of a run without steps.
         potentials: What other kernels could save, by kind of opportunity.
         copy_kinds: Direction and memory of copies, such as `HtoD pageable`.
         copy_bytes: Bytes of large copies of each, in the judged steps.
@@ -53,6 +53,7 @@ class RankFacts:
         kernels: Compute kernels in the judged steps.
         kernel_total_ns: Their summed durations.
         graphs: Graphs traced as a whole.
+        graph_ns: Their time in the judged steps.
         ranges: Whether the rank has any range.
         whole_run: Whether no steps were known, so that the run was taken for one.
         device: The name of its first device, where the report tells.
@@ -75,6 +76,7 @@ class RankFacts:
     kernels: int
     kernel_total_ns: int
     graphs: int
+    graph_ns: int
     ranges: bool
     whole_run: bool
     device: str = ""
@@ -105,8 +107,13 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
     paused = intersection(host.sets["host-pause"], judged).total_ns
     counted = _step_of_kernels(rank, regions)
-    work_done = kernel_work(rank, counted >= 0, counted[counted >= 0], len(regions))
+    mine = counted >= 0
+    # a run without steps has pieces in their place
+    place = _pieces(rank, mine) if whole_run else counted[mine]
+    work_done = kernel_work(rank, mine, place, PIECES if whole_run else len(regions))
     kinds, copied, took = _copies(rank, regions)
+    graphs = rank.table("graphs", ("start", "end"))
+    in_graphs = intersection(merge(integers(graphs.column("start")), integers(graphs.column("end"))), judged).total_ns
     facts = RankFacts(
         steps=numbered,
         regions=regions,
@@ -123,7 +130,8 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         launch_ns=int(np.median(np.diff(np.sort(work.launch_start)))) if len(work.launch_start) > 1 else 0,
         kernels=int((counted >= 0).sum()),
         kernel_total_ns=int(work_done.total_ns.sum()),
-        graphs=rank.table("graphs", ("start",)).num_rows,
+        graphs=graphs.num_rows,
+        graph_ns=in_graphs,
         ranges=rank.has("ranges"),
         whole_run=whole_run,
         device=_device(rank),
@@ -148,6 +156,14 @@ def _step_of_kernels(rank: RankTables, regions: Int64) -> Int64:
     """The place of the step of each row of `kernels`; -1 for communication and what is in no step."""
     table = rank.table("kernels", ("start", "kind"))
     found: Int64 = np.where(is_one_of(table.column("kind"), COMMUNICATION), -1, _step_of(integers(table.column("start")), regions))
+    return found
+
+
+def _pieces(rank: RankTables, mine: NDArray[np.bool_]) -> Int64:
+    """The piece of the run that each of the chosen kernels is in, in the order of their starts."""
+    starts = integers(rank.table("kernels", ("start",)).column("start"))[mine]
+    found = np.empty(len(starts), np.int64)
+    found[np.argsort(starts, kind="stable")] = np.arange(len(starts)) * PIECES // max(len(starts), 1)
     return found
 
 
