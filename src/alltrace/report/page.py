@@ -160,7 +160,7 @@ def _findings(section: Section) -> str:
     answer = section.answer
     rows = answer.table.to_pylist() if answer is not None else []
     if not rows:
-        return '<p class="nothing">Nothing was found that costs much time.</p>'
+        return '<p class="nothing">No finding.</p>'  # a note says why
     return "".join(_finding(row) for row in rows)
 
 

@@ -145,7 +145,7 @@ export function show(ctx, values) {
  * @param {any} found
  */
 function findingsTable(ctx, found) {
-  if (!found.rows.length) return h("p", {}, "Nothing that costs much time was found.");
+  if (!found.rows.length) return h("div", {}, h("p", {}, "No finding."), notes(found.notes)); // the first note says why
   const at = Object.fromEntries(found.columns.map((/** @type {any} */ c, /** @type {number} */ i) => [c.name, i]));
   const body = h("tbody");
   found.rows.forEach((/** @type {any[]} */ row, /** @type {number} */ i) => {

@@ -105,7 +105,7 @@ class Diagnose(Recipe):
         import pyarrow as pa
 
         from alltrace.recipes.analysis.run_replay import peers_in, replay_of
-        from alltrace.recipes.questions.diagnose import capture
+        from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
         from alltrace.recipes.questions.diagnose.ranking import ranked
@@ -123,8 +123,12 @@ class Diagnose(Recipe):
         )
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
+        found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         rows = [_row(r, all_ranks) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]
-        return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(_limits(all_ranks)))
+        notes = [*_limits(all_ranks), *sharing.notes(run)]
+        if all(row["kind"] == "capture-fault" for row in rows):
+            notes.insert(0, unexplained.verdict(all_ranks))
+        return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(notes))
 
     def _schema(self) -> Any:
         import pyarrow as pa
@@ -193,8 +197,13 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         )
     if any(f.graphs for f in all_ranks.facts.values()):
         notes.append("graphs hide their kernels: slow kernels and communication inside of graphs could not be judged")
+    silent = [r for r, f in all_ranks.facts.items() if not f.calls]
+    if silent:
+        from alltrace.run.store import number_ranges
+
+        notes.append(f"rank {number_ranges(silent)}: no CUDA calls in the report, so what its host did is not known")
     if not any(f.ranges for f in all_ranks.facts.values()):
-        notes.append("without ranges, waiting for data is told by calls that read only")
+        notes.append("without ranges, waiting for data is told by calls that read or wait only")
     return notes
 
 
@@ -202,6 +211,8 @@ def _basis(all_ranks: AllRankFacts) -> str:
     """What stands behind the losses."""
     from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
 
+    if all_ranks.doubt is not None:
+        return f"{all_ranks.doubt}; so losses are ceilings, stated only where every rank has them alike"
     if all_ranks.replay_error is None:
         return "the run was not replayed, so losses are ceilings"
     error = f"{100 * all_ranks.replay_error:.2f} %"

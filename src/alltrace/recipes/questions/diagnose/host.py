@@ -66,7 +66,15 @@ _KINDS = {
         "processes on the device.",
         0.6,
     ),
+    "unknown": _Kind(
+        "unexplained",
+        "The device stands still, and no call in the report tells when the host launched what comes; capture CUDA's API calls too.",
+        0.6,
+    ),
 }
+
+_WITHOUT_A_NAME = {"host-pause": "no call of any thread", "idle": "queued work", "unknown": "nothing that runs"}
+"""What stands for the name of classes that no call or range is of."""
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
@@ -89,8 +97,9 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name == "host-pause" and affected > _USUAL_SHARE:
             confidence = 0.5
         where, evidence = _evidence(all_ranks, name, lost, chosen)
-        shared = () if name == "idle" else HOST_CLASSES
-        loss = all_ranks.loss((name,), lost, partial(_without, name), shared=shared)
+        of_host = name in HOST_CLASSES
+        change = None if name == "unknown" else partial(_without, name)
+        loss = all_ranks.loss((name,), lost, change, shared=HOST_CLASSES if of_host else ())
         hosts = all_ranks.hosts_of(ranks)
         found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts))
     return found
@@ -120,7 +129,7 @@ def _evidence(
         evidence["launch_ns"] = float(np.median([f.launch_ns for f in facts]))
         evidence["mean_kernel_ns"] = round(sum(f.kernel_total_ns for f in facts) / max(kernels, 1))
         where = "kernel launches"
-    return where or {"host-pause": "no call of any thread", "idle": "queued work"}.get(name, name), evidence
+    return where or _WITHOUT_A_NAME.get(name, name), evidence
 
 
 def _most_common(texts: Sequence[str]) -> str:

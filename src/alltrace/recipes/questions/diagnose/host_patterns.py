@@ -57,6 +57,16 @@ LOADING = (
 OS_READS = (Pattern(r"^(?:p?read(?:64|v)?|fread|recv(?:from|msg)?)$", "POSIX and C standard library"),)
 """Calls of the operating-system runtime that read."""
 
+OS_WAITS = (
+    Pattern(r"^sem_(?:timed|clock)?wait$", "POSIX: what Python's locks and queues are made of"),
+    Pattern(
+        r"^p?(?:poll|select)$|^epoll_p?wait2?$",
+        "POSIX and Linux: waiting for a pipe or a socket, such as that of a loader's worker",
+    ),
+)
+"""Calls of the operating-system runtime that wait for another thread or process; a launching thread that calls nothing of CUDA
+meanwhile waits for what it works on. Condition variables are left out: Python's interpreter lock is made of them."""
+
 COMPILING = (
     Pattern(
         r"\(dynamo_timed\)$|^entire_frame_compile$|^backend_compile$|^_compile\.compile_inner$", "PyTorch, torch/_dynamo/utils.py"
@@ -68,17 +78,29 @@ COMPILING = (
 )
 """Ranges in which a program is compiled for the device."""
 
-COMPILING_FRAMES = (
-    Pattern(r"triton/compiler/compiler\.py\(\d+\): compile$", "Triton"),
-    Pattern(r"torch/_dynamo/convert_frame\.py\(\d+\): (?:_compile|compile_inner)$", "PyTorch's dynamo"),
+COMPILING_FUNCTIONS = (
+    Pattern(r"triton/compiler/compiler\.py(?:\(\d+\))?: compile$", "Triton"),
+    Pattern(r"torch/_dynamo/convert_frame\.py(?:\(\d+\))?: (?:_compile|compile_inner)$", "PyTorch's dynamo"),
+    Pattern(r"torch/_inductor/compile_fx\.py(?:\(\d+\))?: \w*compile\w*$", "PyTorch's inductor"),
 )
-"""The same as functions of Python."""
+"""The same as functions of Python, with or without their line."""
+
+COMPILED_REGIONS = (
+    Pattern(r"^Torch-Compiled Region", "PyTorch, torch/_dynamo/eval_frame.py"),
+    Pattern(r"^(?:## Call )?CompiledFxGraph\b", "PyTorch, torch/_inductor"),
+)
+"""Ranges around code that was compiled. One that loads code of its own is run for the first time, and the host's silence in it is
+compilation: inductor compiles its kernels at their first call."""
 
 COMPILING_CALLS = (Pattern(r"^nvrtc(?:Compile|Create)Program", "NVRTC"),)
 """Calls that compile source text."""
 
+CODE_CALLS = (Pattern(r"^cu(?:Module|Library)Load", "CUDA driver API, modules and libraries"),)
+"""Calls that load code."""
+
 MODULE_CALLS = (
-    Pattern(r"^cu(?:Module|Library)(?:Load|Unload)", "CUDA driver API, modules and libraries"),
+    *CODE_CALLS,
+    Pattern(r"^cu(?:Module|Library)Unload", "CUDA driver API, modules and libraries"),
     Pattern(r"^cuLink(?:Create|Add\w+|Complete)", "CUDA driver API, the linker of PTX"),
     Pattern(r"^cu(?:ModuleGetFunction|LibraryGetKernel|KernelGetFunction|FuncLoad)", "CUDA driver API, lazy loading"),
     Pattern(

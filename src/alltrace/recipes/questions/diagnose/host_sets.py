@@ -180,19 +180,37 @@ class _Named:
         named = self._set("ranges", patterns.NAMED_DATA, others=False, holds_launches=False)
         loading = self._set("ranges", patterns.LOADING, launching=False)
         reads = self._set("osrt", patterns.OS_READS, others=False)
-        sets = [*waiting, (difference(named[0], blocking), *named[1:]), loading, (difference(reads[0], blocking), *reads[1:])]
+        waits, waits_for, count = self._set("osrt", patterns.OS_WAITS, others=False)
+        sets = [
+            *waiting,
+            (difference(named[0], blocking), *named[1:]),
+            loading,
+            (difference(reads[0], blocking), *reads[1:]),
+            (intersection(waits, self._silence), waits_for, count),
+        ]
         return union([s for s, _, _ in sets]), next((text for s, text, _ in sets if len(s.starts)), ""), 0
 
     def compilation(self) -> tuple[Merged, str, int]:
         """When the program compiled code, and how often."""
         calls = self._calls.set_of(self._calls.named(patterns.COMPILING_CALLS))
         parts = (
-            self._set("ranges", patterns.COMPILING, others=False),
-            self._set("frames", patterns.COMPILING_FRAMES, others=False),
+            self._set("ranges", (*patterns.COMPILING, *patterns.COMPILING_FUNCTIONS), others=False),
+            self._set("frames", patterns.COMPILING_FUNCTIONS, others=False),
+            self._first_runs(),
             calls,
         )
         whole = union([s for s, _, _ in parts])
         return whole, next((text for _, text, _ in parts if text), ""), len(whole.starts)
+
+    def _first_runs(self) -> tuple[Merged, str, int]:
+        """The host's silence, and its loading of code, in compiled regions that load code."""
+        regions, name, _ = self._set("ranges", patterns.COMPILED_REGIONS, others=False)
+        loads = self._calls.named(patterns.CODE_CALLS)
+        start, end = self._calls.start[loads], self._calls.end[loads]
+        held = np.unique(containing(regions, start))
+        held = held[held >= 0]
+        whole = intersection(Merged(regions.starts[held], regions.ends[held]), union((self._silence, merge(start, end))))
+        return whole, name if len(held) else "", len(held)
 
     def module_loading(self) -> tuple[Merged, str, int]:
         """When code was brought to the device."""

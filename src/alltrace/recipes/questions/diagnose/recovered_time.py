@@ -152,6 +152,29 @@ class RecoveredTime:
         weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work
         return weights
 
+    def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> NDArray[np.bool_]:
+        """Which collectives carry what was computed after one before them had ended, and so may need what that brought.
+
+        So the norm of gradients needs the gradients. Also true where it is not known what they carry.
+
+        Args:
+            rank: The rank of each.
+            row: Its row of the rank's `collectives`.
+            ahead: The row of the one before it.
+        """
+        replay, graph = self.replay, self.replay.graph
+        _, arrivals = replay.nodes(rank, row)
+        ends, begins = replay.nodes(rank, ahead)
+        launched = np.concatenate(([0], *(part.launched for part in replay.parts), np.zeros(graph.nodes, np.int64)))[: graph.nodes]
+        source = np.full(graph.nodes, -1)
+        arcs = np.flatnonzero(self._works[graph.source] & (replay.kind[graph.target] == TRANSFER))
+        arcs = arcs[np.argsort(replay.when[graph.source[arcs]], kind="stable")]
+        source[graph.target[arcs]] = graph.source[arcs]
+        work = source[arrivals]
+        later = (launched[work] > launched[begins]) & (replay.when[work] > replay.when[ends])
+        found: NDArray[np.bool_] = (arrivals < 0) | (ends < 0) | (work < 0) | later
+        return found
+
     def no_waits(self, rank: Int64, row: Int64, ends_step: NDArray[np.bool_], weights: Int64 | None = None) -> OtherOrder:
         """The run with nothing of another stream waiting for some collectives, but for the work that they came after.
 
@@ -178,7 +201,9 @@ class RecoveredTime:
             source[waits & elsewhere] = link[source[waits & elsewhere]]
         return self._rewired(source, weights)
 
-    def no_queue(self, rank: Int64, row: Int64, ahead: Int64, own: Int64, needed: NDArray[np.bool_]) -> OtherOrder:
+    def no_queue(
+        self, rank: Int64, row: Int64, ahead: Int64, own: Int64, needed: NDArray[np.bool_], weights: Int64 | None = None
+    ) -> OtherOrder:
         """The run with some collectives waiting for another one of their stream than the one ahead of them.
 
         What computes after a collective that nothing but other collectives needs waits for the one ahead of that instead, which an
@@ -190,6 +215,7 @@ class RecoveredTime:
             ahead: The row of the one ahead of it on its stream.
             own: The row of the one that it waits for all the same, -1 for none.
             needed: Whether device work needs what it brings.
+            weights: The weights under which that is asked, ns; None for the recorded ones.
         """
         graph = self.replay.graph
         ends, arrivals = self.replay.nodes(rank, row)
@@ -214,7 +240,7 @@ class RecoveredTime:
             link = further
         waits = self._works[graph.target]
         source[waits] = link[source[waits]]
-        return self._rewired(source)
+        return self._rewired(source, weights)
 
     def _rewired(self, source: NDArray[np.int32], weights: Int64 | None = None) -> OtherOrder:
         """The run with other sources of its arcs, -1 for none; an arc that alone leads to its target stays."""

@@ -1,0 +1,70 @@
+"""Time without compute that no finding explains: what can be said where nothing else can."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.finding import Finding, Loss
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.recipes.questions.diagnose.ranking import Ranked
+
+FILLED = 0.9
+"""Compute fills the time from this share of it on: then nothing else can cost much."""
+
+_SMALL = 0.5
+"""Below this share of compute there must be a finding."""
+
+_EXPLAINED = 0.5
+"""The findings explain the time without compute when they claim this share of it."""
+
+_DOES = {
+    "communication": "communication runs that compute waits for",
+    "transfer": "copies between host and device run",
+    "copy": "copies and fills run within the device",
+    "idle": "nothing runs although work is queued",
+    "unknown": "nothing runs, and no call is known to launch what comes",
+}
+"""What a device does in the classes of `CLASSES` in which the host is not late."""
+
+
+def compute_share(all_ranks: AllRankFacts) -> float:
+    """The share of the judged time of all ranks in which their devices compute, 0 to 1."""
+    total = float(np.nansum(all_ranks.times))
+    return float(all_ranks.of("compute").sum()) / total if total else 0.0
+
+
+def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
+    """`unexplained`, where compute is a small part of the time and the other findings explain little of the rest.
+
+    It states no loss: nothing tells how much of that time the job could get back.
+    """
+    share = compute_share(all_ranks)
+    rest = (1 - share) * all_ranks.span_ns
+    if share >= _SMALL or rest <= 0 or sum(o.claim_ns for o in others) >= _EXPLAINED * rest:
+        return []
+    totals = {name: float(all_ranks.of(name).sum()) for name in CLASSES if name != "compute"}
+    largest = max(totals, key=lambda name: totals[name])
+    spent = totals[largest] / float(np.nansum(all_ranks.times))
+    advice = (
+        f"Devices compute for {share:.0%} of the time only, and no finding explains the rest; for {spent:.0%} of it "
+        f"{_DOES.get(largest, f'they wait for the host ({largest})')}. Look at the timeline; capture calls, ranges and OS calls."
+    )
+    evidence = {"compute_share": round(share, 4), "stalled_ns_per_step": round(rest / max(len(all_ranks.steps), 1))}
+    loss = Loss(0, "ceiling", (), 0, 0, "nothing tells how much of this time the job could get back")
+    ranks = tuple(all_ranks.ranks.tolist())
+    return [Finding("unexplained", loss, ranks, largest, advice, evidence, 0.3, all_ranks.hosts_of(ranks), severity="medium")]
+
+
+def verdict(all_ranks: AllRankFacts) -> str:
+    """What is said where nothing was found."""
+    share = compute_share(all_ranks)
+    if share >= FILLED:
+        return f"nothing that costs much time was found: devices compute for {share:.1%} of the judged time"
+    return f"nothing stands out, although devices compute for {share:.1%} of the judged time only; see `breakdown` for the rest"

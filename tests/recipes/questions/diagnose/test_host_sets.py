@@ -1,0 +1,171 @@
+"""What a host is said to have done, on ranks made by hand: a gap of 4 ms between two kernels, and one thing that happens in it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.making import copy, kernel, make_run
+
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
+from alltrace.recipes.questions.diagnose.host_patterns import WAITING, matching
+from alltrace.recipes.questions.diagnose.rank_facts import gather
+
+MS = 1_000_000
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def call(start, end, name="cudaLaunchKernel", correlation=None, **others):
+    return {"start": start, "end": end, "name": name, "correlation": correlation, "kind": "runtime", **others}
+
+
+def row(start, end, name, **others):
+    return {"start": start, "end": end, "name": name, **others}
+
+
+def gap(folder, api=(), **tables):
+    """The classes of a rank whose kernels run 0 to 1 and 5 to 6 ms, and its facts; the second is launched at the end of the gap."""
+    launches = [call(-2000, -1000, correlation=1), call(5 * MS - 10, 5 * MS, correlation=2)]
+    tables.setdefault("kernels", [kernel(0, MS, "first(int)", correlation=1), kernel(5 * MS, 6 * MS, "first(int)", correlation=2)])
+    run = make_run(folder, {0: {"api": sorted([*launches, *api], key=lambda c: c["start"]), **tables}})
+    facts, _ = gather(run.rank(0), None)
+    found = {name: int(value) for name, value in zip(CLASSES, facts.times[0], strict=True) if value}
+    assert found.pop("compute") == 2 * MS
+    assert sum(found.values()) == 4 * MS
+    return found, facts
+
+
+def test_what_runs_inside_a_loader_belongs_to_it(tmp_path):
+    inside = [call(MS + 5000, 2 * MS, "cudaMalloc"), call(2 * MS + 10, 3 * MS, "cudaStreamSynchronize")]
+    found, facts = gap(tmp_path, inside, ranges=[row(MS, 4 * MS, LOADER)])
+    assert found["data"] == 3 * MS
+    assert facts.call_names["data"] == LOADER
+
+
+def test_calls_that_block_in_a_range_of_the_users_own_are_of_their_own_kind(tmp_path):
+    found, _ = gap(tmp_path, [call(MS, 3 * MS, "cudaMalloc")], ranges=[row(MS, 4 * MS, "data")])
+    assert found["allocation"] == pytest.approx(2 * MS, abs=20)
+    assert found["data"] == MS
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        ("ranges", "IteratorGetNext::DoCompute"),
+        ("ranges", "multiprocessing.queue.get"),
+        ("frames", "torch/utils/data/dataloader.py(628): __next__"),
+        ("frames", "queue.py(154): get"),
+        ("osrt", "read"),
+        ("osrt", "sem_clockwait"),
+    ],
+)
+def test_data_is_waited_for_under_many_names(tmp_path, table, name):
+    found, facts = gap(tmp_path, **{table: [row(MS, 4 * MS, name)]})
+    assert found["data"] == pytest.approx(3 * MS, abs=1000)
+    assert facts.call_names["data"] == name
+
+
+@pytest.mark.parametrize("name", ["pthread_cond_wait", "write"])
+def test_calls_of_the_system_that_say_nothing_of_data_are_a_pause(tmp_path, name):
+    found, _ = gap(tmp_path, osrt=[row(MS, 4 * MS, name)])
+    assert "data" not in found
+    assert found["host-pause"] > 3.9 * MS
+
+
+def test_what_other_threads_do_counts_only_while_the_launching_one_is_silent(tmp_path):
+    threads = [{"thread": n, "process": 0, "tid": 1 + n, "name": "t"} for n in range(2)]
+    busy = [call(MS + n * MS // 2, MS + n * MS // 2 + 1000, "cudaEventRecord") for n in range(8)]
+    loading = [row(MS, 4 * MS, LOADER, thread=1)]
+    silent, _ = gap(tmp_path / "silent", ranges=loading, threads=threads)
+    assert silent["data"] == 3 * MS
+    launching, _ = gap(tmp_path / "busy", busy, ranges=loading, threads=threads)
+    assert "data" not in launching
+    # a queue that a helper waits at is what helpers do
+    waiting, _ = gap(tmp_path / "queue", frames=[row(MS, 4 * MS, "queue.py(154): get", thread=1)], threads=threads)
+    assert "data" not in waiting
+    # and a helper that waits for the device holds nobody up
+    sync, _ = gap(tmp_path / "sync", [call(MS, 4 * MS, "cudaStreamSynchronize", thread=1)], threads=threads)
+    assert "sync" not in sync
+
+
+def test_a_range_named_data_that_holds_the_launches_is_no_loader(tmp_path):
+    found, _ = gap(tmp_path, ranges=[row(-3000, 7 * MS, "data parallel step")])
+    assert "data" not in found
+
+
+def test_ranges_that_never_end_or_end_before_they_begin_are_nothing(tmp_path):
+    found, facts = gap(tmp_path, ranges=[row(MS, None, LOADER), row(4 * MS, 2 * MS, LOADER)])
+    assert "data" not in found
+    assert "data" not in facts.call_names
+
+
+@pytest.mark.parametrize(
+    ("kind", "api", "tables"),
+    [
+        ("module-loading", [call(MS, 4 * MS, "cuModuleLoadDataEx")], {}),
+        ("module-loading", [call(MS, 4 * MS, "cuLibraryLoadData")], {}),
+        ("module-loading", [call(MS, 4 * MS, "cudaGraphInstantiateWithFlags_v11040")], {}),
+        ("module-loading", [], {"overheads": [row(MS, 4 * MS, "Lazy Function Loading")]}),
+        ("compilation", [], {"ranges": [row(MS, 4 * MS, "compile_fx_inner (dynamo_timed)")]}),
+        ("compilation", [], {"ranges": [row(MS, 4 * MS, "TSL:XlaCompile:#module=jit_step#")]}),
+        ("compilation", [], {"frames": [row(MS, 4 * MS, "torch/_dynamo/convert_frame.py(643): _compile")]}),
+        ("compilation", [call(MS, 4 * MS, "nvrtcCompileProgram")], {}),
+        # compiling inside of what is loaded then, and its loading
+        (
+            "compilation",
+            [call(3 * MS + MS // 2, 4 * MS, "cuModuleLoadData")],
+            {"ranges": [row(MS, 4 * MS, "Torch-Compiled Region: 2/1")]},
+        ),
+    ],
+)
+def test_code_is_loaded_or_compiled(tmp_path, kind, api, tables):
+    found, facts = gap(tmp_path, api, **tables)
+    assert found[kind] == pytest.approx(3 * MS, abs=1)
+    assert facts.call_counts[kind] == 1
+
+
+def test_a_compiled_region_that_loads_nothing_runs_what_was_compiled(tmp_path):
+    found, _ = gap(tmp_path, ranges=[row(MS, 4 * MS, "Torch-Compiled Region: 0/0")])
+    assert "compilation" not in found
+
+
+@pytest.mark.parametrize(("second", "kind"), [("first(int)", "launch"), ("new(int)", "module-loading")])
+def test_the_first_launch_of_a_kernel_may_load_its_code(tmp_path, second, kind):
+    names = ["first(int)"] * 3 + [second]
+    starts = [0, MS // 4, MS // 2, 5 * MS]
+    kernels = [kernel(s, s + MS // 4, n, correlation=c) for c, (s, n) in enumerate(zip(starts, names, strict=True))]
+    api = [call(-4000 + c * 1000, -3500 + c * 1000, correlation=c) for c in range(3)] + [call(MS, 5 * MS, correlation=3)]
+    run = make_run(tmp_path, {0: {"api": api, "kernels": kernels}})
+    facts, _ = gather(run.rank(0), None)
+    assert facts.times[0][CLASSES.index(kind)] == pytest.approx(4 * MS, abs=1)
+
+
+def test_frameworks_copy_from_pageable_memory_and_wait_as_one(tmp_path):
+    """The wait behind a large pageable copy is that copy's; behind a small one, such as a loss, it is a wait for the device."""
+    api = [call(MS, 2 * MS, "cudaMemcpyAsync", 9), call(2 * MS + 1000, 4 * MS, "cudaStreamSynchronize")]
+    moved = {"src_kind": "device", "dst_kind": "pageable", "correlation": 9}
+    found, _ = gap(tmp_path / "large", api, copies=[copy(MS, 2 * MS, "DtoH", bytes=1 << 24, **moved)])
+    assert found["pageable-copy"] > 2.9 * MS
+    found, _ = gap(tmp_path / "small", api, copies=[copy(MS, MS + 2000, "DtoH", bytes=4, **moved)])
+    assert found["sync"] > 2.9 * MS
+
+
+@pytest.mark.parametrize(("memory", "kind"), [("pinned", "transfer"), ("pageable", "pageable-copy")])
+def test_a_host_that_waits_for_a_transfer_is_not_late(tmp_path, memory, kind):
+    api = [call(MS - 5000, MS - 4000, "cudaMemcpyAsync", 9), call(MS + MS // 2, 4 * MS, "cudaStreamSynchronize")]
+    copies = [copy(MS, 4 * MS, "HtoD", src_kind=memory, dst_kind="device", correlation=9)]
+    found, _ = gap(tmp_path, api, copies=copies)
+    assert found[kind] >= 2.5 * MS
+    assert "sync" not in found
+
+
+def test_without_calls_nothing_is_guessed_of_the_host(tmp_path):
+    kernels = [kernel(0, MS, correlation=1), kernel(5 * MS, 6 * MS, correlation=2)]
+    copies = [copy(2 * MS, 3 * MS, "HtoD", src_kind="pinned")]
+    run = make_run(tmp_path, {0: {"kernels": kernels, "copies": copies, "ranges": [row(3 * MS, 4 * MS, LOADER)]}})
+    facts, _ = gather(run.rank(0), None)
+    found = {name: int(value) for name, value in zip(CLASSES, facts.times[0], strict=True) if value}
+    assert found == {"compute": 2 * MS, "transfer": MS, "data": MS, "unknown": 2 * MS}
+    assert not facts.calls
+
+
+def test_names_with_arguments_match_nothing():
+    assert matching([LOADER, LOADER + "x" * 200], WAITING) == [0]
