@@ -280,7 +280,9 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
                 "imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, _surety(slow, values[slow.slow] - 1)
             )
         )
-    plain = np.where(mine[:, None] | (slow.slow & slow.rotates), np.nan, values)
+    # a slow device varies too, around its own level
+    around = np.where(slow.persistent[:, None], values / slow.level[:, None], values)
+    plain = np.where(slow.sometimes[:, None] | (slow.slow & slow.rotates), np.nan, around)
     if not np.isnan(plain).all():
         middle = float(np.nanmedian(plain))
         share = np.where(plain > middle, 1 - middle / np.where(plain > middle, plain, 1.0), 0.0)
@@ -313,7 +315,7 @@ def _even(all_ranks: AllRankFacts, slow: Variation, uneven: Variation) -> Callab
         return None
     own = uneven.level[:, None]
     usual = np.abs(uneven.values - own) <= np.maximum(4 * np.nan_to_num(uneven.noise), _USUAL_WORK) * own
-    return lambda run: even_durations(run, all_ranks.ranks, all_ranks.steps, slow.level, usual & ~slow.slow)
+    return lambda run: even_durations(run, all_ranks.ranks, all_ranks.steps, slow.persistent, usual & ~slow.slow)
 
 
 def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding]:
