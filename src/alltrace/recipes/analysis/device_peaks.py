@@ -37,7 +37,7 @@ class Peaks(NamedTuple):
 _PEAKS = (
     (r"V100|Titan V\b|GV100", Peaks(15.7, None, 125.0)),
     (r"\bT4\b", Peaks(8.1, None, 65.0)),
-    (r"A100|A800", Peaks(19.5, 156.0, 312.0)),
+    (r"\bA100\b|\bA800\b", Peaks(19.5, 156.0, 312.0)),
     (r"\bA30\b", Peaks(10.3, 82.0, 165.0)),
     (r"\bA10G?\b", Peaks(31.2, 62.5, 125.0)),
     (r"\bA40\b|RTX A6000", Peaks(37.4, 74.8, 149.7)),

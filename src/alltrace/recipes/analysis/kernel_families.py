@@ -63,7 +63,7 @@ _FAMILIES = (
     (SOFTMAX, r"softmax|SoftMax"),
     (ELEMENTWISE, r"elementwise_kernel|CatArrayBatchedCopy|fused_dropout_kernel|vectorized_gather_kernel|index_elementwise"),
     (REDUCTION, r"at::native::(?:\S*::)?(?:reduce_kernel|\w*(?:layer|batch|group|rms)_?norm\w*|GammaBeta\w*|RowwiseMoments\w*)"),
-    (CONVOLUTION, r"[a-z]cudnn_|(?:^|[_:\d])[fdw](?:prop|grad)|(?i:conv(?!ert)|winograd)|igemm_|implicit_gemm|fft2d_"),
+    (CONVOLUTION, r"[a-z]\d*cudnn_|(?:^|[_:\d])[fdw](?:prop|grad)|(?i:conv(?!ert)|winograd)|igemm_|implicit_gemm|fft2d_"),
     (GEMM, r"(?<!fb)gemm|gemv|nvjet|Cijk_|^triton_(?:mm|bmm|tem_fused\w*_mm)"),
 )
 _FAMILY = tuple((family, re.compile(pattern)) for family, pattern in _FAMILIES)

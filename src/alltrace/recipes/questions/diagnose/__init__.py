@@ -211,6 +211,8 @@ def _basis(all_ranks: AllRankFacts) -> str:
     """What stands behind the losses."""
     from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
 
+    if all_ranks.doubt is not None:
+        return f"{all_ranks.doubt}; so losses are ceilings, stated only where every rank has them alike"
     if all_ranks.replay_error is None:
         return "the run was not replayed, so losses are ceilings"
     error = f"{100 * all_ranks.replay_error:.2f} %"

@@ -213,11 +213,20 @@ class AllRankFacts:
         rows = ~np.isnan(there).all(axis=0)
         return int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0
 
+    def independent(self, rank: NDArray[np.int64], row: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which collectives cannot need what one before them brings (`RecoveredTime.independent`); none where there is no graph."""
+        found: NDArray[np.bool_] = np.zeros(len(rank), np.bool_)
+        return found if self._recovery is None else self._recovery.independent(rank, row, ahead)
+
     @cached_property
     def doubt(self) -> str | None:
         """Why it is not known who waits for whom, so that losses cannot be computed; None where it is."""
-        if len(self.ranks) > 1 and self.clocks_unknown:
-            return "the clocks of some ranks that meet are not known, so it is not known who waits for whom"
+        if len(self.ranks) < 2 or self.alignment is None:
+            return None
+        if self.alignment.matching_reason is not None:
+            return f"it is not known who waits for whom: {self.alignment.matching_reason}"
+        if self.clocks_unknown:
+            return "it is not known who waits for whom: the clocks of some ranks that meet are not connected"
         return None
 
     @cached_property
@@ -230,8 +239,8 @@ class AllRankFacts:
 
     @property
     def recovery(self) -> RecoveredTime | None:
-        """The run as it can be replayed; None where that cannot be, is too far from the run, or clocks are not known."""
-        if self.clocks_unknown or self._recovery is None or self._recovery.error > MOST_ERROR:
+        """The run as it can be replayed; None where it cannot, is too far from the run, or it is in doubt who waits for whom."""
+        if self.doubt is not None or self._recovery is None or self._recovery.error > MOST_ERROR:
             return None
         return self._recovery
 
@@ -243,7 +252,7 @@ class AllRankFacts:
     @property
     def replay_error(self) -> float | None:
         """How far the replay of the unchanged run is from it, as a share of it; None where it is not replayed."""
-        return self._recovery.error if self._recovery is not None and not self.clocks_unknown else None
+        return self._recovery.error if self.doubt is None and self._recovery is not None else None
 
     def culprits(self, lost: Float, share: float = CULPRIT_SHARE) -> NDArray[np.bool_]:
         """Which ranks lose at least `share` of what the worst loses over all steps."""

@@ -48,7 +48,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         certain=members.certain & ~np.isin(members.communicator, list(waits.shares)),
     )
     slow, excess, shares = _slow(all_ranks, members)
-    queued, found = _serialized(all_ranks, members)
+    queued, found = _serialized(all_ranks, members, shares)
     exposed = _exposed(all_ranks, members, excess, {**waits.shares, **shares}, queued)
     return [*slow, *found, *exposed]
 
@@ -131,15 +131,16 @@ def _kind(all_ranks: AllRankFacts, group: Any) -> tuple[int, int]:
     return group.size, len({all_ranks.hosts.get(r) for r in group.ranks})
 
 
-def _serialized(all_ranks: AllRankFacts, members: Members) -> tuple[NDArray[np.bool_], list[Finding]]:
-    """Operations behind which one of another communicator queues on the same stream while the device waits."""
+def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, float]) -> tuple[NDArray[np.bool_], list[Finding]]:
+    """Operations behind which one of another communicator, which needs nothing of them, queues while the device waits."""
     order = np.lexsort((members.start, members.stream, members.rank))
     rank, stream, group = (v[order] for v in (members.rank, members.stream, members.communicator))
     same = (rank[1:] == rank[:-1]) & (stream[1:] == stream[:-1]) & (group[1:] != group[:-1])
     gap = members.start[order][1:] - members.end[order][:-1]
     behind = same & (gap >= 0) & (gap <= _BACK_TO_BACK_NS)
+    ahead, after = order[:-1][behind], order[1:][behind]
     queued = np.zeros(len(order), bool)
-    queued[order[:-1][behind]] = True
+    queued[ahead[all_ranks.independent(members.rank[after], members.row[after], members.row[ahead])]] = True
     # the one that queues waits for the one before it, which the device need not have waited for
     lost = all_ranks.spread(np.flatnonzero(queued), members.moved[queued])
     if not lost.any():
@@ -157,14 +158,17 @@ def _serialized(all_ranks: AllRankFacts, members: Members) -> tuple[NDArray[np.b
     )
     needless = _gradients(all_ranks, members) & ~_last(members, members.communicator)
     lost = lost * chosen[:, None]
-    change, ceiling = partial(_unqueued, members=members, ranks=ranks, needed=~needless), all_ranks.waiting_ns(lost)
+    change = partial(_unqueued, members=members, ranks=ranks, needed=~needless, shares=shares)
+    ceiling = all_ranks.waiting_ns(lost)
     loss = all_ranks.loss(("communication",), lost, change, ceiling)
     kind, hosts = "serialized-communication", all_ranks.hosts_of(ranks)
     return queued, [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
 
 
-def _unqueued(run: RecoveredTime, members: Members, ranks: Sequence[int], needed: NDArray[np.bool_]) -> OtherOrder:
-    """The run with a stream for each communicator of `ranks`: an operation waits for the last one of its own only."""
+def _unqueued(
+    run: RecoveredTime, members: Members, ranks: Sequence[int], needed: NDArray[np.bool_], shares: Mapping[int, float]
+) -> OtherOrder:
+    """The run with a stream for each communicator of `ranks`: an operation waits for its own last one and what it may need."""
     mine = np.flatnonzero(np.isin(members.rank, ranks))
     by_group = mine[np.lexsort((members.start[mine], members.communicator[mine], members.stream[mine], members.rank[mine]))]
     own = np.full(len(members.rank), -1)
@@ -178,7 +182,11 @@ def _unqueued(run: RecoveredTime, members: Members, ranks: Sequence[int], needed
     next_of_stream &= members.start[ahead] < members.start[behind]  # one kernel may be several operations
     other = next_of_stream & (members.communicator[ahead] != members.communicator[behind])
     ahead, behind = ahead[other], behind[other]
-    return run.no_queue(members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind])
+    free = run.independent(members.rank[behind], members.row[behind], members.row[ahead])
+    ahead, behind = ahead[free], behind[free]
+    # what a slow communicator takes too long is a loss of its own
+    weights = run.less_transfer(shares) if shares else None
+    return run.no_queue(members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind], weights)
 
 
 def _single(members: Members, mine: NDArray[np.intp]) -> bool:

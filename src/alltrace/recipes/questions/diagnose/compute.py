@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from alltrace.recipes.questions.diagnose.even_durations import even_durations
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.same_work import breadth, most_added, most_delayed, same_work
 from alltrace.recipes.questions.diagnose.variation import variation
 from alltrace.run.store import number_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,6 +48,9 @@ _DEVICE = 0.5
 _CLEAR = 1.1
 """Ranks that are slower by this factor are told even where something else, such as slow launches, hides it for now."""
 
+_USUAL_WORK = 0.01
+"""A step has a rank's usual work where it differs by this share or less."""
+
 _STEADY = 3
 """From so many steps on, what is always so is told from chance."""
 
@@ -56,7 +60,10 @@ _CULPRIT = 0.5
 
 @dataclass(frozen=True)
 class _Cause:
-    """One cause; `rows` are places of ranks, `lost` (ranks, steps) is its compute time in ns."""
+    """One cause; `rows` are places of ranks, `lost` (ranks, steps) is its compute time in ns.
+
+    `undo` gives the weights of a replay without it, where these are not those without `lost`.
+    """
 
     kind: str
     rows: Int64
@@ -66,6 +73,7 @@ class _Cause:
     evidence: dict[str, float]
     confidence: float
     hosts: tuple[str, ...] = ()
+    undo: Callable[[RecoveredTime], Int64] | None = None
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
@@ -81,7 +89,11 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     least = LEAST_SHARE * length / compute
     slow = variation(work.ratio, least)
     uneven = variation(work.own, least, spread=False)
-    causes = [*_slow_devices(all_ranks, work, slow), *_uneven_work(all_ranks, work, uneven), *_random(all_ranks, work, slow)]
+    causes = [
+        *_slow_devices(all_ranks, work, slow),
+        *_uneven_work(all_ranks, work, uneven),
+        *_random(all_ranks, work, slow, uneven),
+    ]
     return _findings(all_ranks, causes)
 
 
@@ -162,7 +174,7 @@ def _slow_cause(
         **_excess_evidence(all_ranks, lost, rows, affected),
     }
     where = most_delayed(all_ranks, work, rows)
-    return _Cause(kind, rows, lost, advice, where, evidence, _surety(slow, excess[rows], affected, len(all_ranks.steps)), hosts)
+    return _Cause(kind, rows, lost, advice, where, evidence, _surety(slow, excess[rows]), hosts)
 
 
 def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Float) -> _Cause:
@@ -178,7 +190,7 @@ def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows:
         **_variation_evidence(slow),
         **_excess_evidence(all_ranks, lost, rows, affected),
     }
-    return _Cause("imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, 0.6)
+    return _Cause("imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, 0.8 * _surety(slow, excess[rows]))
 
 
 def _lost_to_slowness(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64) -> tuple[Float, Int64]:
@@ -192,9 +204,10 @@ def _lost_to_slowness(all_ranks: AllRankFacts, work: SameWork, slow: Variation, 
     pace = np.where(slow.persistent[rows][:, None] & (np.abs(values - level) <= noise), level, values)
     beyond = np.nan_to_num(pace) - 1 > max(slow.least, noise if slow.sometimes[rows].any() else 0.0)
     share = np.where(beyond, 1 - 1 / np.where(beyond, pace, 1.0), 0.0)
-    lost = np.zeros(work.ratio.shape)
-    lost[rows] = share * all_ranks.of("compute")[rows]
-    return lost, beyond.sum(axis=1)
+    whole = np.zeros(work.ratio.shape)
+    whole[rows] = share
+    lost = work.lost(whole, all_ranks.of("compute"))
+    return lost, (lost[rows] > 0).sum(axis=1)
 
 
 def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> list[_Cause]:
@@ -214,7 +227,7 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
             f"{_named(all_ranks.ranks[rows].tolist(), start=True)} has more work than others, which wait: more kernels, larger "
             "grids or other kernels; spread layers, tokens or experts evenly."
         )
-        causes.append(_uneven_cause(all_ranks, uneven, values, rows, lost, advice, 0.85))
+        causes.append(_uneven_cause(all_ranks, uneven, values, rows, lost, advice))
     lost = np.where(always[:, None], 0.0, beyond)
     if uneven.slow.any():
         lost = np.where(uneven.slow, lost, 0.0)
@@ -228,23 +241,21 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
             f"Another rank has the most work in each step ({_named(all_ranks.ranks[rows].tolist())}); "
             "balance tokens or sequence lengths over the ranks of a step."
         )
-        causes.append(_uneven_cause(all_ranks, uneven, values, rows, lost, advice, 0.7))
+        causes.append(_uneven_cause(all_ranks, uneven, values, rows, lost, advice))
     return causes
 
 
-def _uneven_cause(
-    all_ranks: AllRankFacts, uneven: Variation, values: Float, rows: Int64, lost: Float, advice: str, confidence: float
-) -> _Cause:
+def _uneven_cause(all_ranks: AllRankFacts, uneven: Variation, values: Float, rows: Int64, lost: Float, advice: str) -> _Cause:
     more = values[rows][lost[rows] > 0]
     evidence = {
         "work_ratio": float(np.nanmedian(more)) if len(more) else 1.0,
         **_variation_evidence(uneven),
         **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
     }
-    return _Cause("imbalance", rows, lost, advice, most_added(all_ranks, rows), evidence, confidence)
+    return _Cause("imbalance", rows, lost, advice, most_added(all_ranks, rows), evidence, _surety(uneven, more - 1))
 
 
-def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:
+def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Variation) -> list[_Cause]:
     """What is left of the time for the same work: another rank is slow in each step, or all vary at random."""
     values = slow.values
     if np.isnan(values).all():
@@ -254,7 +265,7 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_C
     causes = []
     if slow.rotates:
         rows = np.flatnonzero(slow.slow.any(axis=1))
-        lost = np.where(slow.slow, compute * (1 - 1 / np.where(slow.slow, values, 1.0)), 0.0)
+        lost = work.lost(np.where(slow.slow, 1 - 1 / np.where(slow.slow, values, 1.0), 0.0), compute)
         advice = (
             f"Another rank takes longer in each step ({_named(all_ranks.ranks[rows].tolist())}), for kernels that are launched "
             "alike, so no device is slow; look for data that make work uneven, such as sequence lengths or routed tokens."
@@ -262,23 +273,47 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_C
         evidence = {
             "slowdown": float(np.median(values[slow.slow])),
             **_variation_evidence(slow),
-            **_excess_evidence(all_ranks, lost, rows, slow.slow[rows].sum(axis=1)),
+            **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
         }
-        causes.append(_Cause("imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, 0.75))
+        causes.append(
+            _Cause(
+                "imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, _surety(slow, values[slow.slow] - 1)
+            )
+        )
     plain = np.where(mine[:, None] | (slow.slow & slow.rotates), np.nan, values)
     if not np.isnan(plain).all():
         middle = float(np.nanmedian(plain))
         share = np.where(plain > middle, 1 - middle / np.where(plain > middle, plain, 1.0), 0.0)
-        lost = share * compute
+        lost = work.lost(share, compute)
         rows = np.flatnonzero(~mine)
         advice = (
             "The same kernels vary at random between ranks and steps, and each step waits for the slowest; look for other jobs, "
             "changing clocks (power limits) and shared memory bandwidth, or synchronize less often."
         )
         evidence = {**_variation_evidence(slow), **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1))}
-        surety = 0.5 + 0.4 * (1 - slow.between)
-        causes.append(_Cause("jitter", rows[:0], lost, advice, most_delayed(all_ranks, work, rows), evidence, surety))
+        surety = 0.55 + 0.4 * (1 - slow.between)
+        causes.append(
+            _Cause(
+                "jitter",
+                rows[:0],
+                lost,
+                advice,
+                most_delayed(all_ranks, work, rows),
+                evidence,
+                surety,
+                undo=_even(all_ranks, slow, uneven),
+            )
+        )
     return causes
+
+
+def _even(all_ranks: AllRankFacts, slow: Variation, uneven: Variation) -> Callable[[RecoveredTime], Int64] | None:
+    """Every step in which a rank has its usual work, with even durations; None for a run without steps."""
+    if all_ranks.whole_run:
+        return None
+    own = uneven.level[:, None]
+    usual = np.abs(uneven.values - own) <= np.maximum(4 * np.nan_to_num(uneven.noise), _USUAL_WORK) * own
+    return lambda run: even_durations(run, all_ranks.ranks, all_ranks.steps, slow.level, usual & ~slow.slow)
 
 
 def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding]:
@@ -287,15 +322,20 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     least = max(LEAST_SHARE * all_ranks.span_ns, 1)
     steps = None if all_ranks.whole_run else all_ranks.steps.tolist()
     compute = all_ranks.of("compute")
+    # between ranks whose clocks nothing connects, a replay has no waiting
+    first, *others = all_ranks.ranks.tolist()
+    connected = all_ranks.alignment is not None and all(all_ranks.alignment.residual_ns(first, r) is not None for r in others)
     found = []
-    for cause in causes:
+    costly = [c for c in causes if c.lost.max(initial=0.0) >= 1]
+    for cause in costly:
         ranks = all_ranks.ranks[cause.rows].tolist()
-        mixed = any(len(np.intersect1d(cause.rows, c.rows)) for c in causes if c is not cause)
-        if ranks and not mixed:
-            loss = all_ranks.loss(_CLASSES, cause.lost, partial(_at_peers_pace, ranks))
-        else:  # of several causes of one rank each has its share of the time
-            share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
-            loss = all_ranks.loss(_CLASSES, cause.lost, lambda run, share=share: run.less_compute(all_ranks.ranks, steps, share))
+        share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
+        undo = cause.undo or (lambda run, share=share: run.less_compute(all_ranks.ranks, steps, share))
+        # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
+        alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
+        if alone and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
+            undo = partial(_at_peers_pace, ranks)
+        loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
         hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence["slowdown"] >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
@@ -313,11 +353,11 @@ def _at_peers_pace(ranks: Sequence[int], run: RecoveredTime) -> Int64:
     return run.at_peers_pace(ranks)
 
 
-def _surety(slow: Variation, excess: Float, affected: Int64, steps: int) -> float:
-    """How sure a slow device is: how far it is above what chance explains, and in how many steps."""
-    margin = max(float(np.median(excess)) / slow.least - 1, 0.0) if slow.least > 0 else 1.0
-    known = 1.0 if steps >= _STEADY else 0.8
-    return float((0.55 + 0.4 * (1 - np.exp(-margin)) * min(affected.mean() / max(steps, 1), 1.0)) * known)
+def _surety(found: Variation, excess: Float) -> float:
+    """How sure it is that ranks differ: how far they are above what chance explains, and in how many steps that was seen."""
+    margin = max(float(np.median(excess)) / found.least - 1, 0.0) if found.least > 0 else 1.0
+    known = 1.0 if found.values.shape[1] >= _STEADY else 0.8
+    return float((0.55 + 0.4 * (1 - np.exp(-margin))) * known)
 
 
 def _variation_evidence(found: Variation) -> dict[str, float]:

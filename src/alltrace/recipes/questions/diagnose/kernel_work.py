@@ -23,9 +23,13 @@ _MOST_WORKS = 64
 """Works kept of a rank, the longest in sum; what the others take is `rest_ns`."""
 
 
+PIECES = 8
+"""Pieces of a run without steps, of as many kernels each: what is so in all of them is no chance."""
+
+
 @dataclass(frozen=True)
 class KernelWork:
-    """Works of a rank; n steps, k works.
+    """Works of a rank; n steps, or pieces of a run without steps, k works.
 
     Attributes:
         works: Name id and the values of `LAUNCH` of each, (k, 8); a null is 0.
@@ -58,8 +62,8 @@ def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: i
     Args:
         rank: Its tables.
         mine: Which rows of `kernels` count.
-        step: The place of each of these rows' step.
-        steps: How many steps there are.
+        step: The place of each of these rows' step, or piece.
+        steps: How many there are.
     """
     table = rank.table("kernels", ("start", "end", "name", *LAUNCH))
     length = (integers(table.column("end")) - integers(table.column("start")))[mine]

@@ -14,7 +14,7 @@ from alltrace.recipes.questions.diagnose.gaps import (
     regions_of,
 )
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
-from alltrace.recipes.questions.diagnose.kernel_work import KernelWork, kernel_work
+from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of
 from alltrace.trace.intervals import Merged, intersection
@@ -41,7 +41,7 @@ class RankFacts:
         regions: Their start and end on the device, aligned, (n, 2).
         times: How their time divides into `CLASSES`, (n, len(CLASSES)).
         waits: Intervals in which a device waits for communication, (w, 2).
-        work: What its compute kernels did in each step.
+        work: What its compute kernels did in each step, or piece of a run without steps.
         potentials: What other kernels could save, by kind of opportunity.
         copy_kinds: Direction and memory of copies, such as `HtoD pageable`.
         copy_bytes: Bytes of large copies of each, in the judged steps.
@@ -105,7 +105,10 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
     paused = intersection(host.sets["host-pause"], judged).total_ns
     counted = _step_of_kernels(rank, regions)
-    work_done = kernel_work(rank, counted >= 0, counted[counted >= 0], len(regions))
+    mine = counted >= 0
+    # a run without steps has pieces in their place
+    place = _pieces(rank, mine) if whole_run else counted[mine]
+    work_done = kernel_work(rank, mine, place, PIECES if whole_run else len(regions))
     kinds, copied, took = _copies(rank, regions)
     facts = RankFacts(
         steps=numbered,
@@ -148,6 +151,14 @@ def _step_of_kernels(rank: RankTables, regions: Int64) -> Int64:
     """The place of the step of each row of `kernels`; -1 for communication and what is in no step."""
     table = rank.table("kernels", ("start", "kind"))
     found: Int64 = np.where(is_one_of(table.column("kind"), COMMUNICATION), -1, _step_of(integers(table.column("start")), regions))
+    return found
+
+
+def _pieces(rank: RankTables, mine: NDArray[np.bool_]) -> Int64:
+    """The piece of the run that each of the chosen kernels is in, in the order of their starts."""
+    starts = integers(rank.table("kernels", ("start",)).column("start"))[mine]
+    found = np.empty(len(starts), np.int64)
+    found[np.argsort(starts, kind="stable")] = np.arange(len(starts)) * PIECES // max(len(starts), 1)
     return found
 
 

@@ -120,6 +120,11 @@ class RecoveredTime:
             column = np.minimum(np.searchsorted(numbers, replay.step[node]), max(len(numbers) - 1, 0))
             known = numbers[column] == replay.step[node]
             factor[node] -= np.where(known, share[row, column], 0.0)
+        return self.with_factors(factor)
+
+    def with_factors(self, factor: Float) -> Int64:
+        """The weights with device work that takes as long as recorded times the `factor` of its node; transfers stay."""
+        replay = self.replay
         transfer = replay.instance >= 0
         work = np.where(transfer, replay.work_ns, np.rint(replay.work_ns * factor[replay.graph.target]))
         weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work.astype(np.int64)
@@ -147,6 +152,30 @@ class RecoveredTime:
         weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work
         return weights
 
+    def independent(self, rank: Int64, row: Int64, ahead: Int64) -> NDArray[np.bool_]:
+        """Which collectives cannot need what one before them brings: what they came after was computed while that one ran.
+
+        Of any other two nothing shows that the later one, or what it carries, needs nothing of the earlier, as the norm of
+        gradients needs the gradients.
+
+        Args:
+            rank: The rank of each.
+            row: Its row of the rank's `collectives`.
+            ahead: The row of the one before it.
+        """
+        replay, graph = self.replay, self.replay.graph
+        _, arrivals = replay.nodes(rank, row)
+        ends, begins = replay.nodes(rank, ahead)
+        launched = np.concatenate(([0], *(part.launched for part in replay.parts), np.zeros(graph.nodes, np.int64)))[: graph.nodes]
+        source = np.full(graph.nodes, -1)
+        arcs = np.flatnonzero(self._works[graph.source] & (replay.kind[graph.target] == TRANSFER))
+        arcs = arcs[np.argsort(replay.when[graph.source[arcs]], kind="stable")]
+        source[graph.target[arcs]] = graph.source[arcs]
+        work = source[arrivals]
+        known = (arrivals >= 0) & (ends >= 0) & (work >= 0)
+        found: NDArray[np.bool_] = known & (launched[work] > launched[begins]) & (replay.when[work] <= replay.when[ends])
+        return found
+
     def no_waits(self, rank: Int64, row: Int64, ends_step: NDArray[np.bool_], weights: Int64 | None = None) -> OtherOrder:
         """The run with nothing of another stream waiting for some collectives, but for the work that they came after.
 
@@ -173,7 +202,9 @@ class RecoveredTime:
             source[waits & elsewhere] = link[source[waits & elsewhere]]
         return self._rewired(source, weights)
 
-    def no_queue(self, rank: Int64, row: Int64, ahead: Int64, own: Int64, needed: NDArray[np.bool_]) -> OtherOrder:
+    def no_queue(
+        self, rank: Int64, row: Int64, ahead: Int64, own: Int64, needed: NDArray[np.bool_], weights: Int64 | None = None
+    ) -> OtherOrder:
         """The run with some collectives waiting for another one of their stream than the one ahead of them.
 
         What computes after a collective that nothing but other collectives needs waits for the one ahead of that instead, which an
@@ -185,6 +216,7 @@ class RecoveredTime:
             ahead: The row of the one ahead of it on its stream.
             own: The row of the one that it waits for all the same, -1 for none.
             needed: Whether device work needs what it brings.
+            weights: The weights under which that is asked, ns; None for the recorded ones.
         """
         graph = self.replay.graph
         ends, arrivals = self.replay.nodes(rank, row)
@@ -209,7 +241,7 @@ class RecoveredTime:
             link = further
         waits = self._works[graph.target]
         source[waits] = link[source[waits]]
-        return self._rewired(source)
+        return self._rewired(source, weights)
 
     def _rewired(self, source: NDArray[np.int32], weights: Int64 | None = None) -> OtherOrder:
         """The run with other sources of its arcs, -1 for none; an arc that alone leads to its target stays."""

@@ -7,12 +7,13 @@ what these take elsewhere: above 1 where its device is slower. What remains of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from alltrace.recipes.analysis.kernel_families import family_of
+from alltrace.recipes.questions.diagnose.kernel_work import PIECES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,35 +29,46 @@ _LEAST_COVERED = 0.5
 
 @dataclass(frozen=True)
 class SameWork:
-    """Ranks and steps in the order of `AllRankFacts`.
+    """Ranks and steps in the order of `AllRankFacts`; a run without steps has `PIECES` instead, (ranks, pieces).
 
     Attributes:
-        ratio: Time for the same work by what it takes elsewhere, (ranks, steps); NaN where that is not known.
+        ratio: Time for the same work by what it takes elsewhere, (ranks, pieces); NaN where that is not known.
+        kernel_ns: Time in kernels, (ranks, pieces).
         own: Compute time at the peers' pace, ns, (ranks, steps); NaN where a rank lacks a step.
         typical_ns: By rank, what each of its works takes elsewhere; NaN where no other rank has it.
     """
 
     ratio: Float
+    kernel_ns: Float
     own: Float
     typical_ns: tuple[Float, ...]
+
+    def lost(self, share: Float, compute: Float) -> Float:
+        """What a share of the kernels' time, (ranks, pieces), is of the compute time of each step, (ranks, steps), ns."""
+        if share.shape == compute.shape:
+            return share * compute
+        whole = self.kernel_ns.sum(axis=1, keepdims=True)
+        found: Float = (share * self.kernel_ns).sum(axis=1, keepdims=True) / np.where(whole > 0, whole, 1.0) * compute
+        return found
 
 
 def same_work(all_ranks: AllRankFacts) -> SameWork:
     """The ratio and the own work of each rank in each step."""
-    shape = (len(all_ranks.ranks), len(all_ranks.steps))
+    ranks, pieces = len(all_ranks.ranks), PIECES if all_ranks.whole_run else len(all_ranks.steps)
     typical = _typical(all_ranks)
-    ratio, own = np.full(shape, np.nan), np.full(shape, np.nan)
+    ratio, kernel_ns = np.full((ranks, pieces), np.nan), np.zeros((ranks, pieces))
     compute = all_ranks.of("compute")
     for row, (facts, usual) in enumerate(zip(all_ranks.facts.values(), typical, strict=True)):
-        rows, steps = _known_steps(all_ranks, facts.steps)
-        own[row, steps] = compute[row, steps]
+        rows, places = (np.arange(pieces),) * 2 if all_ranks.whole_run else _known_steps(all_ranks, facts.steps)
+        kernel_ns[row, places] = facts.work.total_ns[rows]
         known = ~np.isnan(usual)
         took = facts.work.sums_ns[rows][:, known].sum(axis=1)
         expected = facts.work.counts[rows][:, known] @ usual[known]
         enough = (took >= _LEAST_COVERED * facts.work.total_ns[rows]) & (expected > 0)
-        ratio[row, steps[enough]] = took[enough] / expected[enough]
-        own[row, steps[enough]] /= ratio[row, steps[enough]]
-    return SameWork(ratio, own, typical)
+        ratio[row, places[enough]] = took[enough] / expected[enough]
+    found = SameWork(ratio, kernel_ns, np.where(np.isnan(all_ranks.times[:, :, 0]), np.nan, compute), typical)
+    slower = found.lost(1 - 1 / np.nan_to_num(ratio, nan=1.0), compute)
+    return replace(found, own=found.own - slower)
 
 
 def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:

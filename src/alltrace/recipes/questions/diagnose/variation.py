@@ -128,17 +128,21 @@ def _by_step(values: Float) -> Float:
 
 def _bound(ranks: int) -> float:
     """Deviations above the lower quartile that the largest of so many normal values stays below, as a rule."""
-    return 2.7 + float(np.sqrt(2 * np.log(max(ranks, 2))))
+    return 3.2 + float(np.sqrt(2 * np.log(max(ranks, 2))))
 
 
 def _noise(deviations: Float, known: NDArray[np.bool_]) -> float:
-    """The pooled deviation within ranks; a rank's own median takes one degree of freedom."""
+    """The pooled deviation within ranks; a rank's median takes one degree of freedom, and so does the mean of few ranks."""
     counts = known.sum(axis=1)
     if counts.max(initial=0) < 2:
         return float("nan")
     steps = float(np.mean(counts[counts > 1]))
     given = deviations[(counts > 1)[:, None] & known]
-    deviation = _NORMAL * np.median(np.abs(given)) if len(counts) >= _MANY else np.sqrt(np.mean(given**2))
+    if len(counts) >= _MANY:
+        deviation = _NORMAL * np.median(np.abs(given))
+    else:
+        ranks = int((counts > 1).sum())
+        deviation = np.sqrt(np.mean(given**2) * ranks / max(ranks - 1, 1))
     return float(deviation * np.sqrt(steps / (steps - 1)))
 
 

@@ -1,7 +1,7 @@
 """Opportunities in compute: nothing is lost to a fault, yet other kernels would do the same work sooner.
 
-What a rank could save is the most that it can be (`potential`); of the job it is that of the rank that could save most. No replay
-stands behind it, so it is no loss, and never `high`.
+What a rank could save is the most that it can be (`potential`); of the job it is that of the rank that could save most. It is no
+loss, of which severities speak, so all are `low`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from alltrace.recipes.questions.diagnose.finding import HIGH_SHARE, MEDIUM_SHARE, Finding, Loss
+from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding, Loss
 
 if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
@@ -71,7 +71,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
                 evidence,
                 _CONFIDENCE,
                 all_ranks.hosts_of(ranks),
-                severity="medium" if shares[most] >= HIGH_SHARE else "low",
+                severity="low",
                 opportunity=shares[most],
             )
         )

@@ -1,0 +1,66 @@
+"""The run with kernels that take as long in each step and on each rank as the same kernels do on the average.
+
+Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks alike. Segments
+with the same place in the step, the same number of kernels and the same names are the same; each then takes their mean, times its
+rank's level, so that a slow device stays slow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.replay.rank_graph import COMPUTE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+    from alltrace.trace.arrays import Int64
+
+    Float = NDArray[np.float64]
+
+_MIX = np.int64(0x9E3779B97F4A7C1)
+"""An odd number, whose multiples tell sets of names apart."""
+
+
+def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, level: Float, even: NDArray[np.bool_]) -> Int64:
+    """The weights of the run's graph with even durations.
+
+    Args:
+        run: The run.
+        ranks: The ranks, ascending.
+        steps: The judged steps, ascending.
+        level: How long each rank takes for the same work as others, by what is usual.
+        even: Which steps of which ranks are made even, (ranks, steps).
+    """
+    replay = run.replay
+    _, places = replay.names
+    nodes, own, keys = [], [], []
+    for part, base, place in zip(replay.parts, replay.base.tolist(), places, strict=True):
+        size = len(part.when)
+        took = np.bincount(part.cell_node, part.cell_ns, minlength=size)
+        count = np.bincount(part.cell_node, part.cell_count, minlength=size).astype(np.int64)
+        mix = np.zeros(size, np.int64)
+        np.add.at(mix, part.cell_node, (place[part.cell_name] + 1) * _MIX * part.cell_count)
+        step = replay.step[base : base + size]
+        mine = np.flatnonzero((part.kind == COMPUTE) & (took > 0) & np.isin(step, steps))
+        order = mine[np.lexsort((part.when[mine], step[mine]))]
+        begins = np.flatnonzero(np.concatenate(([True], np.diff(step[order]) != 0))) if len(order) else np.empty(0, np.int64)
+        within = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+        nodes.append(order + base)
+        own.append(took[order])
+        keys.append(np.column_stack((within, count[order], mix[order])))
+    node, took, key = np.concatenate(nodes), np.concatenate(own), np.concatenate(keys)
+    row, column = np.searchsorted(ranks, replay.rank[node]), np.searchsorted(steps, replay.step[node])
+    chosen = even[row, column] & ~np.isnan(level[row])
+    node, row, took, key = node[chosen], row[chosen], took[chosen], key[chosen]
+    factor = np.ones(len(replay.kind))
+    if len(node):
+        _, same = np.unique(key, axis=0, return_inverse=True)
+        same = same.reshape(-1)
+        at_pace = took / level[row]
+        mean = np.bincount(same, at_pace) / np.bincount(same)
+        factor[node] = mean[same] / at_pace
+    return run.with_factors(factor)
