@@ -36,7 +36,10 @@ def test_a_rank_without_steps_does_not_bring_the_start_up_of_all_into_what_is_ju
     assert [kind for kind, *_ in whole] == ["launch-bound", "allocation"]
     one_short = {r: rank_of(10) if r < 3 else rank_of(1, named=False) for r in range(4)}
     found, answer = found_in(make_run(tmp_path / "short", one_short))
-    assert found == whole
+    # who waits for the fourth rank is not known, so that losses are ceilings; what is judged is the same
+    assert {kind for kind, *_ in whole} <= {kind for kind, *_ in found}
+    assert {round(lost / share) for _, lost, _, share in found} == {round(lost / share) for _, lost, _, share in whole}
+    assert any(note.startswith("it is not known who waits for whom") for note in answer.notes)
     assert "9 steps are judged; warm-up and checkpoint steps are left out" in answer.notes
     assert "no step to judge was found on rank 3, so it is left out" in answer.notes
     assert all(3 not in r["ranks"] for r in answer.to_pylist() if r["kind"] != "capture-fault")

@@ -213,10 +213,10 @@ class AllRankFacts:
         rows = ~np.isnan(there).all(axis=0)
         return int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0
 
-    def independent(self, rank: NDArray[np.int64], row: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which collectives cannot need what one before them brings (`RecoveredTime.independent`); none where there is no graph."""
-        found: NDArray[np.bool_] = np.zeros(len(rank), np.bool_)
-        return found if self._recovery is None else self._recovery.independent(rank, row, ahead)
+    def carries_on(self, rank: NDArray[np.int64], row: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which collectives may need what one before them brought (`RecoveredTime.carries_on`); all where there is no graph."""
+        every: NDArray[np.bool_] = np.ones(len(rank), np.bool_)
+        return every if self._recovery is None else self._recovery.carries_on(rank, row, ahead)
 
     @cached_property
     def doubt(self) -> str | None:

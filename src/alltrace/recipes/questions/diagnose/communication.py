@@ -140,7 +140,7 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
     behind = same & (gap >= 0) & (gap <= _BACK_TO_BACK_NS)
     ahead, after = order[:-1][behind], order[1:][behind]
     queued = np.zeros(len(order), bool)
-    queued[ahead[all_ranks.independent(members.rank[after], members.row[after], members.row[ahead])]] = True
+    queued[ahead[~_needs(all_ranks, members, after, ahead)]] = True
     # the one that queues waits for the one before it, which the device need not have waited for
     lost = all_ranks.spread(np.flatnonzero(queued), members.moved[queued])
     if not lost.any():
@@ -158,15 +158,38 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
     )
     needless = _gradients(all_ranks, members) & ~_last(members, members.communicator)
     lost = lost * chosen[:, None]
-    change = partial(_unqueued, members=members, ranks=ranks, needed=~needless, shares=shares)
+    change = partial(_unqueued, all_ranks=all_ranks, members=members, ranks=ranks, needed=~needless, shares=shares)
     ceiling = all_ranks.waiting_ns(lost)
     loss = all_ranks.loss(("communication",), lost, change, ceiling)
     kind, hosts = "serialized-communication", all_ranks.hosts_of(ranks)
     return queued, [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
 
 
+def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the operations `after` may need what those `ahead` of them brought; rows of `members`.
+
+    They do where they carry what was computed after that, or may pass on to other ranks what they found: as much as the one ahead
+    gave, as where ranks of a node reduce first, and then nodes. A message that was sent gives nothing.
+    """
+    groups = {g.number: g for g in all_ranks.alignment.groups}
+    ranks = np.array([groups[n].size if n in groups else 0 for n in members.communicator.tolist()])
+    pairs = zip(members.communicator[ahead].tolist(), members.communicator[after].tolist(), strict=True)
+    apart = np.array(
+        [a not in groups or b not in groups or set(groups[a].ranks) != set(groups[b].ranks) for a, b in pairs], np.bool_
+    )
+    given = members.size * np.where(members.op == "AllGather", ranks, 1)
+    taken = members.size * np.where(members.op == "ReduceScatter", ranks, 1)
+    passed_on = apart & (given[ahead] == taken[after]) & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
+    return passed_on | all_ranks.carries_on(members.rank[after], members.row[after], members.row[ahead])
+
+
 def _unqueued(
-    run: RecoveredTime, members: Members, ranks: Sequence[int], needed: NDArray[np.bool_], shares: Mapping[int, float]
+    run: RecoveredTime,
+    all_ranks: AllRankFacts,
+    members: Members,
+    ranks: Sequence[int],
+    needed: NDArray[np.bool_],
+    shares: Mapping[int, float],
 ) -> OtherOrder:
     """The run with a stream for each communicator of `ranks`: an operation waits for its own last one and what it may need."""
     mine = np.flatnonzero(np.isin(members.rank, ranks))
@@ -182,8 +205,8 @@ def _unqueued(
     next_of_stream &= members.start[ahead] < members.start[behind]  # one kernel may be several operations
     other = next_of_stream & (members.communicator[ahead] != members.communicator[behind])
     ahead, behind = ahead[other], behind[other]
-    free = run.independent(members.rank[behind], members.row[behind], members.row[ahead])
-    ahead, behind = ahead[free], behind[free]
+    needs = _needs(all_ranks, members, behind, ahead)
+    own[behind[needs]] = members.row[ahead[needs]]
     # what a slow communicator takes too long is a loss of its own
     weights = run.less_transfer(shares) if shares else None
     return run.no_queue(members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind], weights)

@@ -152,11 +152,10 @@ class RecoveredTime:
         weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work
         return weights
 
-    def independent(self, rank: Int64, row: Int64, ahead: Int64) -> NDArray[np.bool_]:
-        """Which collectives cannot need what one before them brings: what they came after was computed while that one ran.
+    def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> NDArray[np.bool_]:
+        """Which collectives carry what was computed after one before them had ended, and so may need what that brought.
 
-        Of any other two nothing shows that the later one, or what it carries, needs nothing of the earlier, as the norm of
-        gradients needs the gradients.
+        So the norm of gradients needs the gradients. Also true where it is not known what they carry.
 
         Args:
             rank: The rank of each.
@@ -172,8 +171,8 @@ class RecoveredTime:
         arcs = arcs[np.argsort(replay.when[graph.source[arcs]], kind="stable")]
         source[graph.target[arcs]] = graph.source[arcs]
         work = source[arrivals]
-        known = (arrivals >= 0) & (ends >= 0) & (work >= 0)
-        found: NDArray[np.bool_] = known & (launched[work] > launched[begins]) & (replay.when[work] <= replay.when[ends])
+        later = (launched[work] > launched[begins]) & (replay.when[work] > replay.when[ends])
+        found: NDArray[np.bool_] = (arrivals < 0) | (ends < 0) | (work < 0) | later
         return found
 
     def no_waits(self, rank: Int64, row: Int64, ends_step: NDArray[np.bool_], weights: Int64 | None = None) -> OtherOrder:

@@ -91,10 +91,10 @@ def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
     some = known.any(axis=1)
     level = np.full(len(values), np.nan)
     none = np.zeros(len(values), np.bool_)
-    if some.sum() < 2:
-        return Variation(values, level, np.inf, np.nan, none, none, np.zeros(values.shape, np.bool_), 0.0)
     level[some] = np.nanmedian(values[some], axis=1)
-    usual = np.percentile(level[some], 25, method="lower")
+    usual = np.percentile(level[some], 25, method="lower") if some.sum() > 1 else 0.0
+    if not usual:  # ranks of which most have none of it are not compared
+        return Variation(values, level, np.inf, np.nan, none, none, np.zeros(values.shape, np.bool_), 0.0)
     values, level = values / usual, level / usual
     noise = _noise(values - level[:, None], known)
     bound = _bound(int(some.sum()))
