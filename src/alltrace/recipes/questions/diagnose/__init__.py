@@ -70,6 +70,7 @@ class Diagnose(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's facts and its graph; nothing without device work."""
+        from alltrace.recipes.analysis.gpu_state import gpu_state
         from alltrace.recipes.analysis.run_replay import graph_of
         from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
         from alltrace.recipes.questions.diagnose.rank_facts import gather
@@ -79,7 +80,7 @@ class Diagnose(Recipe):
             return Contribution()
         facts, host = found
         graph = graph_of(rank)
-        return Contribution(facts, graph, host_time(graph, host))
+        return Contribution(facts, graph, host_time(graph, host), gpu_state(rank, facts.regions))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The findings of all detectors, ranked."""
@@ -89,6 +90,7 @@ class Diagnose(Recipe):
         from alltrace.recipes.questions.diagnose import capture
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+        from alltrace.recipes.questions.diagnose.gpu_evidence import with_gpu_evidence
 
         given = {p.rank: p.table for p in parts if p.table.facts is not None}
         if not given:
@@ -101,6 +103,7 @@ class Diagnose(Recipe):
         all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run))
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, _ranked(found, all_ranks))
+        found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
         rows = [_row(f, all_ranks) for f in [*capture.find(all_ranks, run), *_ranked(found, all_ranks)]]
         return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(_limits(all_ranks)))
 

@@ -12,6 +12,7 @@ from alltrace.replay.rank_graph import COPY, HOST
 from alltrace.trace.intervals import containing, exclusive, overlap_ns
 
 if TYPE_CHECKING:
+    from alltrace.recipes.analysis.gpu_state import GpuState
     from alltrace.recipes.questions.diagnose.gaps import HostSets
     from alltrace.replay.rank_graph import RankGraph
     from alltrace.trace.arrays import Int64
@@ -90,8 +91,10 @@ class Contribution:
         facts: Its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work.
         graph: Its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise.
         host: Its host's time.
+        gpu: How its GPU ran in the judged steps, or None where nothing tells.
     """
 
     facts: Any = None
     graph: Any = None
     host: HostTime | None = None
+    gpu: GpuState | None = None
