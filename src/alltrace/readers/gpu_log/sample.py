@@ -31,7 +31,7 @@ _BUS = re.compile(r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<place>[0-9a-f]{2}:[0-9a-f
 
 
 class Gpu(NamedTuple):
-    """How a log names a GPU: UUID, bus id, the number that `nvidia-smi` and DCGM give it, and its host; None where it does not say."""
+    """How a log names a GPU: UUID, bus id, the number that `nvidia-smi` and DCGM give it, and its host; None for what it lacks."""
 
     uuid: str | None = None
     bus_id: str | None = None

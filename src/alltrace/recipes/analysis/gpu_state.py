@@ -89,8 +89,8 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
     if not len(rows):
         return None
     bits = sum(bit for bit in REASONS if np.mean((reasons[rows] & bit) != 0) >= _MOSTLY)
-    values = [_median(log.column(name).fill_null(np.nan).to_numpy()[rows]) for name in _VALUES]
-    return GpuState(*values, bits, len(rows))
+    clock, memory, power, temperature = (_median(log.column(name).fill_null(np.nan).to_numpy()[rows]) for name in _VALUES)
+    return GpuState(clock, memory, power, temperature, bits, len(rows))
 
 
 def _state_of_metrics(rank: RankTables, spans: Int64) -> GpuState | None:
