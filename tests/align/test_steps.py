@@ -172,7 +172,7 @@ def test_of_nested_optimizers_the_outer_one_counts(tmp_path):
     for n in range(4):
         at = 1000 * n
         ranges += [_range(at, at + 500, "forward"), _range(at + 600, at + 900, "DeepSpeedZeroOptimizer_Stage3.step")]
-        ranges += [_range(at + 610 + 90 * k, at + 640 + 90 * k, "Optimizer.step#FusedAdam.step", depth=1) for k in range(3)]
+        ranges += [_range(at + 610 + 95 * k, at + 620 + 95 * k, "Optimizer.step#FusedAdam.step", depth=1) for k in range(3)]
     assert _found(tmp_path, ranges) == [(0, 0, 1000), (1, 1000, 2000), (2, 2000, 3000), (3, 3000, 3900)]
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from alltrace.align.store import aligned
 from alltrace.api import OpenRun
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.sql import query
@@ -168,6 +169,13 @@ def test_sql_and_info_tell_of_it(job):
     rows = query(run, "SELECT rank, host, count(*) AS n, max(sm_clock_mhz) AS mhz FROM gpu_log GROUP BY ALL ORDER BY 1").table
     assert rows.to_pylist() == [{"rank": r, "host": job.ranks[0].host, "n": 80, "mhz": 1980.0 - 100 * r} for r in (0, 1)]
     assert any("1 GPU log joined: 160 samples" in note for note in ask(run, "info").notes)
+
+
+def test_an_alignment_stays_when_a_gpu_log_comes(job):
+    made = aligned(OpenRun(job.run)).run.overlay.folder / "alignment.json"
+    stamp = made.stat().st_mtime_ns
+    assert aligned(job.join(job.write("gpu.csv", job.text(job.ranks[0].host)), gpu_log_offset_ns=0)).members.num_rows
+    assert made.stat().st_mtime_ns == stamp
 
 
 def test_a_run_without_gpu_logs_has_an_empty_view(job):

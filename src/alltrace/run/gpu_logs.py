@@ -163,9 +163,9 @@ class _Users:
             here = self._by_host.get(_host_of(log, gpu, self._hosts) or "", [])
             if gpu.bus_id is not None:
                 found += [(row, r, d) for r, d in here if d.bus_id is not None and _bus_id(d.bus_id) == gpu.bus_id]
-            elif gpu.index is not None:
-                places = _by_index(here, {g.index for g in log.gpus})
-                found += [(row, r, d) for r, d in here if places.get(d.identity) == gpu.index]
+            elif gpu.number is not None:
+                places = _by_index(here, {g.number for g in log.gpus})
+                found += [(row, r, d) for r, d in here if places.get(d.identity) == gpu.number]
         if not found:
             raise InputError(
                 log.path,

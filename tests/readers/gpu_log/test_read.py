@@ -77,13 +77,13 @@ def test_every_form_of_csv_is_read(tmp_path, text):
 @pytest.mark.parametrize(
     ("names", "attribute", "wanted"),
     [
-        (["0", "1"], "index", [0, 1]),
+        (["0", "1"], "number", [0, 1]),
         (["00000000:17:00.0", "00000001:CA:00.0"], "bus_id", ["0000:17:00.0", "0001:ca:00.0"]),
     ],
 )
 @pytest.mark.parametrize("header", [True, False])
 def test_gpus_without_uuid(tmp_path, names, attribute, wanted, header):
-    column = {"index": "index", "bus_id": "pci.bus_id"}[attribute]
+    column = {"number": "index", "bus_id": "pci.bus_id"}[attribute]
     log = read(tmp_path, "\n".join([*([HEADER.replace("uuid", column)] if header else []), *lines(names)]) + "\n")
     assert [getattr(g, attribute) for g in log.gpus] == wanted
     assert samples(log) == WANTED
@@ -93,7 +93,7 @@ def test_columns_may_come_in_any_order_and_more_of_them(tmp_path):
     head = "index, utilization.gpu [%], timestamp, power.draw [W], name, uuid"
     body = [f"{g}, 97 %, 2026/11/25 09:30:04.123, 500.5 W, NVIDIA H100, {UUIDS[g]}" for g in range(2)]
     log = read(tmp_path, "\n".join([head, *body]) + "\n")
-    assert [(g.uuid, g.index) for g in log.gpus] == [(UUIDS[0], 0), (UUIDS[1], 1)]
+    assert [(g.uuid, g.number) for g in log.gpus] == [(UUIDS[0], 0), (UUIDS[1], 1)]
     assert log.values["power_w"].tolist() == [500.5, 500.5]
     assert all(isnan(v) for v in log.values["sm_clock_mhz"])
 
@@ -152,7 +152,7 @@ def test_dmon_with_times(tmp_path):
     head = [f"{BEGIN_NS // 10**9}.001 #Entity   SMCLK   MMCLK   POWER   TMPTR   DVCCTR", f"{BEGIN_NS // 10**9}.001 ID"]
     log = read(tmp_path, "\n".join([*head, *body[:3], *head, *body[3:]]) + "\n")
     assert (log.format, log.local, log.bad_lines) == ("dcgmi dmon", False, 0)
-    assert [g.index for g in log.gpus] == [0, 1]
+    assert [g.number for g in log.gpus] == [0, 1]
     assert samples(log) == [(gpu, BEGIN_NS + 10**9 * n, values(n, gpu)) for gpu in range(2) for n in range(3)]
 
 
@@ -167,7 +167,7 @@ def test_the_exporter_with_times(tmp_path):
         text += 'DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-12345678"} 17\n'
     log = read(tmp_path, text)
     assert (log.format, log.local, log.bad_lines) == ("DCGM exporter", False, 0)
-    assert [(g.uuid, g.bus_id, g.index, g.host) for g in log.gpus] == [(UUIDS[g], f"0000:1{g}:00.0", g, "node7") for g in range(2)]
+    assert [(g.uuid, g.bus_id, g.number, g.host) for g in log.gpus] == [(UUIDS[g], f"0000:1{g}:00.0", g, "node7") for g in range(2)]
     assert samples(log) == [(gpu, BEGIN_NS + 10**8 * n, values(n, gpu)) for gpu in range(2) for n in range(3)]
 
 

@@ -79,7 +79,7 @@ class DmonLines:
             value = value_of(name, cell) if name else None
             if name and value is not None:
                 values[name] = value
-        return Sample(Gpu(index=int(row["index"])), time, local, values)
+        return Sample(Gpu(number=int(row["index"])), time, local, values)
 
 
 class ExporterLines:

@@ -31,11 +31,11 @@ _BUS = re.compile(r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<place>[0-9a-f]{2}:[0-9a-f
 
 
 class Gpu(NamedTuple):
-    """How a log names a GPU; None where it does not say."""
+    """How a log names a GPU: UUID, bus id, the number that `nvidia-smi` and DCGM give it, and its host; None for what it lacks."""
 
     uuid: str | None = None
     bus_id: str | None = None
-    index: int | None = None
+    number: int | None = None
     host: str | None = None
 
 
@@ -51,7 +51,7 @@ def gpu_of(text: str, known: Gpu) -> Gpu:
     if bus:
         return known._replace(bus_id=f"{int(bus['domain'] or '0', 16):04x}:{bus['place'].lower()}")
     if text.isascii() and text.isdigit() and len(text) < 5:
-        return known._replace(index=int(text))
+        return known._replace(number=int(text))
     raise ValueError(f"{text[:60]!r} names no GPU")
 
 

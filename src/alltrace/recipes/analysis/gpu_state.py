@@ -89,8 +89,8 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
     if not len(rows):
         return None
     bits = sum(bit for bit in REASONS if np.mean((reasons[rows] & bit) != 0) >= _MOSTLY)
-    values = {name: _median(log.column(name).fill_null(np.nan).to_numpy()[rows]) for name in _VALUES}
-    return GpuState(**values, reasons=bits, samples=len(rows))
+    clock, memory, power, temperature = (_median(log.column(name).fill_null(np.nan).to_numpy()[rows]) for name in _VALUES)
+    return GpuState(clock, memory, power, temperature, bits, len(rows))
 
 
 def _state_of_metrics(rank: RankTables, spans: Int64) -> GpuState | None:
@@ -102,7 +102,8 @@ def _state_of_metrics(rank: RankTables, spans: Int64) -> GpuState | None:
             found.setdefault(name, []).append(np.where(mine > 1e5, mine / 1e6, mine))  # in Hz, by some versions
     values = {name: np.concatenate(parts) for name, parts in found.items()}
     samples = max((len(v) for v in values.values()), default=0)
-    return GpuState(**{name: _median(v) for name, v in values.items()}, samples=samples) if samples else None
+    clock, memory = (_median(values[name]) if name in values else None for name in _METRICS.values())
+    return GpuState(clock, memory, samples=samples) if samples else None
 
 
 def _within(times: Int64, spans: Int64) -> NDArray[np.bool_]:

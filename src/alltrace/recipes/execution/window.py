@@ -60,7 +60,8 @@ def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
     Raises:
         UsageError: The text names no steps.
     """
-    return Selection(*(parse_steps(steps) or ()), skip_warmup=skip_warmup)
+    span = parse_steps(steps) or Span()
+    return Selection(span.first, span.end, skip_warmup)
 
 
 class RankWindow(NamedTuple):

@@ -44,9 +44,12 @@ _SUMMARY = (
 class Steps(Recipe):
     """The training steps: when each begins and ends on every rank, on the host and on the device.
 
-    Steps are found by ranges that name them (`step 12`, `ProfilerStep#12`, `iteration 12`), else by the period of the kernel
-    sequence. A warm-up step is one at the beginning that takes half as long again as the median; a checkpoint step copies far more
-    to the host than others, or has a range that says so.
+    Steps are found by ranges that name them: `step 12`, `iteration 12`, `train_step`, and what PyTorch, Lightning, DeepSpeed, JAX,
+    TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ones those count that hold one work of an optimizer each, else
+    the outermost. Where only optimizers are named, each ends a step; without names the period of the kernel sequence tells.
+
+    A warm-up step is one at the beginning that takes half as long again as the median; a checkpoint step copies far more to the
+    host than others, or has a range that says so.
     """
 
     name = "steps"
