@@ -78,9 +78,17 @@ def test_pairs_that_are_not_given_are_refused(monkeypatch, capsys, arguments, wo
 def test_a_missing_report_is_named_and_the_others_are_measured(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("ALLTRACE_DATA", str(tmp_path))
     assert pairs.main([]) == 3
-    errors = capsys.readouterr().err.splitlines()
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(errors) == len(pairs.PAIRS)
     assert all("expected one report, found none" in line for line in errors)
+
+
+def test_a_page_keeps_its_table_where_a_pair_cannot_be_measured(monkeypatch, tmp_path):
+    monkeypatch.setenv("ALLTRACE_DATA", str(tmp_path))
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: real pairs -->\nold\n<!-- end of table -->\n")
+    assert pairs.main(["--write", str(page)]) == 3
+    assert "old" in page.read_text()
 
 
 @pytest.mark.corpus
