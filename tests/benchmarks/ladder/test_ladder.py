@@ -52,6 +52,12 @@ def test_a_second_process_that_cannot_use_the_device_is_said(double):
         bench.step_ns(Settings(neighbour=True))
 
 
+@pytest.mark.parametrize("words", ["", "warning: 3", "[]", '{"step": 3}'])
+def test_a_training_that_says_no_time_is_said(double, words):
+    with pytest.raises(TrainingError, match="ended without the time of a step"):
+        Bench(double(f"echo '{words}'"), "cpu", warmup=1, steps=1).step_ns(Settings())
+
+
 def test_both_sides_are_timed_in_turn(monkeypatch):
     asked = []
     monkeypatch.setattr(Bench, "step_ns", lambda _self, settings: asked.append(settings) or float(len(asked)))
@@ -79,6 +85,12 @@ def test_what_cannot_be_measured_is_refused(double, arguments, words):
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_is_no_python_is_refused(double):
+    done = ladder("--python", double("", probe="#!/bin/sh\necho hello\n"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did not say which PyTorch it has; name a Python" in done.stderr
 
 
 def test_a_python_without_pytorch_is_refused(double):
