@@ -24,6 +24,7 @@ from alltrace.api import OpenRun
 from alltrace.engine.local import run_tasks
 from alltrace.run.importer import import_reports
 from alltrace.synth import SCENARIOS, write_run
+from benchmarks.accuracy_page import write_table
 
 _JOBS = 2
 
@@ -295,24 +296,11 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-_HEAD = """## Diagnosis
-
-Made by `python -m benchmarks.accuracy --write docs/accuracy.md`: runs are simulated with known faults and diagnosed from their
-reports. Ranks at fault and strengths are drawn from the seed; seeds, sizes of the runs and speeds differ from those used while the
-diagnosis was made. A finding is right when it has the fault's kind and names the culprits exactly. Losses are compared per step, of
-all steps in the truth and of the judged ones in the finding.
-
-The true loss of `launch-bound` is against a run with the same small kernels launched at the usual pace: the pauses of the device
-between more kernels are no loss by launching. With `serialized-communication` and tensor parallelism, gradients are so large that
-queueing behind them costs time. Where no replay tells, `evidence.basis` says `ceiling`.
-"""
-
-
 def main() -> None:
     """Measures and prints the table, or writes the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--developing", action="store_true", help="the seeds and sizes used for developing")
-    parser.add_argument("--write", type=Path, help="write the page there")
+    parser.add_argument("--write", type=Path, help="write the table into this page")
     parser.add_argument("--seeds", type=int, help="the first N seeds only")
     parser.add_argument("--kinds", help="these kinds only, separated by commas")
     parser.add_argument("--layouts", help="these layouts only")
@@ -330,11 +318,7 @@ def main() -> None:
         given.results.parent.mkdir(parents=True, exist_ok=True)
     lines = tabulated(todo, measure(todo, plan.values, given.results), layouts)
     if given.write:
-        section = _HEAD + "\n" + "\n".join(lines) + "\n"
-        page = given.write.read_text(encoding="utf-8") if given.write.is_file() else ""
-        before, _, after = page.partition("## Diagnosis\n")
-        _, more, rest = after.partition("\n## ")
-        given.write.write_text(f"{before}{section}{more}{rest}", encoding="utf-8")
+        write_table(given.write, "simulated faults", lines)
     else:
         print("\n".join(lines))
     _say(f"{time.perf_counter() - began:.0f} s")

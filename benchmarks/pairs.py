@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, AlltraceError, UsageError
+from benchmarks.accuracy_page import write_table
 from benchmarks.first_findings import Diagnosed, StepTimes, diagnosed, milliseconds, percent
 from benchmarks.raw_steps import raw_step_ns
 
@@ -52,7 +53,7 @@ OWN = Pair("yours")
 
 HEAD = (
     "| pair | step before | after | gained: all steps | median step | by the files alone | first finding | should be first "
-    "| its loss or ceiling | of gained |",
+    "| its loss or ceiling | loss / gained |",
     "|---|---|---|---|---|---|---|---|---|---|",
 )
 
@@ -128,12 +129,13 @@ def located(root: Path, pattern: str) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; the code to exit with."""
+    """Print the table or write it into a page; the code to exit with."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.pairs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--before", type=Path, help="a report or a folder of reports; needs --after")
     parser.add_argument("--after", type=Path, help="that of the same training after a change")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into this page, such as docs/accuracy.md")
     given = parser.parse_args(arguments)
     if (given.before is None) != (given.after is None):
         parser.error("--before and --after come together; one was given")
@@ -141,15 +143,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("there are no pairs: set ALLTRACE_DATA, or name two runs with --before and --after")
     root = Path(os.environ.get("ALLTRACE_DATA", ""))
     code = EXIT_DONE
-    print("\n".join(HEAD))
+    lines = list(HEAD)
     with tempfile.TemporaryDirectory() as cache:
         for pair in PAIRS if given.before is None else (OWN,):
+            print(pair.name, file=sys.stderr, flush=True)
             try:
                 reports = (given.before, given.after) if pair is OWN else (located(root, pair.before), located(root, pair.after))
-                print(measured_row(pair, reports, Path(cache)), flush=True)
+                lines.append(measured_row(pair, reports, Path(cache)))
             except AlltraceError as error:
-                print(f"{pair.name}: {error}", file=sys.stderr)
+                print(f"error: {error}", file=sys.stderr)
                 code = EXIT_INPUT
+    if given.write is None:
+        print("\n".join(lines))
+    elif code == EXIT_DONE:  # a page keeps its table rather than a part of a new one
+        write_table(given.write, "real pairs", lines)
     return code
 
 

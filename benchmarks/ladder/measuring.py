@@ -60,7 +60,10 @@ def find_torch(python: str) -> Torch:
         raise UsageError(
             f"--python: {python} cannot import torch ({_last_line(done.stderr)}); name one that can, or set ALLTRACE_TORCH_PYTHON"
         )
-    version, gpu = json.loads(done.stdout.splitlines()[-1])
+    try:
+        version, gpu = json.loads(_last_line(done.stdout))
+    except ValueError as error:
+        raise UsageError(f"--python: {python} did not say which PyTorch it has; name a Python") from error
     return Torch(python, version, gpu)
 
 
@@ -117,11 +120,13 @@ class Bench:
         """The mean time of a step, without a profiler.
 
         Raises:
-            TrainingError: The training ended with an error.
+            TrainingError: The training ended with an error, or without a time.
         """
-        output = self._run(settings, [])
-        found: float = json.loads(output.splitlines()[-1])["step_ns"]
-        return found
+        said = _last_line(self._run(settings, []))
+        try:
+            return float(json.loads(said)["step_ns"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise TrainingError(f"the training ended without the time of a step; its last words: {said}") from error
 
     def record(self, settings: Settings, profiler: str, folder: Path) -> None:
         """Record the steps that count with `torch` or `nsys`; the report lies in `folder`.

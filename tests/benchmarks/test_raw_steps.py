@@ -100,10 +100,8 @@ def test_a_trace_tells_by_the_steps_of_the_profiler_on_the_host(tmp_path):
     steps = [
         {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": 100 * n, "dur": 90, "tid": 1} for n in range(4)
     ]
-    other = [
-        {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#0", "ts": 5000, "dur": 9, "tid": 7},
-        {"ph": "M", "name": "process_name"},
-    ]
+    device = [{**step, "cat": "gpu_user_annotation", "ts": step["ts"] + 50, "dur": 95, "tid": 7} for step in steps]
+    other = [*device, {"ph": "M", "name": "process_name"}]
     (tmp_path / "a.json").write_text(json.dumps({"traceEvents": other + steps}))
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(json.dumps(steps).encode()))
     assert [raw_step_ns(tmp_path / name) for name in ("a.json", "b.json.gz")] == [390_000 / 4] * 2

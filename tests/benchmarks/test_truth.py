@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+
 from benchmarks.truth import drawing_seed, main, seed_of
 
 

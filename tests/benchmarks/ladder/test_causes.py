@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 
 import pytest
 
 from benchmarks.ladder.causes import CAUSES
+from benchmarks.ladder.measuring import ROOT
 
 EVERY = pytest.mark.parametrize("cause", CAUSES, ids=lambda c: c.name)
 
@@ -25,3 +27,10 @@ def test_one_setting_differs_and_a_finding_is_expected(cause):
 
 def test_no_two_causes_are_the_same_switch():
     assert len({(c.slow, c.fast) for c in CAUSES}) == len(CAUSES)
+
+
+def test_the_page_describes_each_cause_with_its_kinds():
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    table = page.partition("| cause | slow side | fast side | should be first |\n")[2].partition("\n\n")[0]
+    rows = [[re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+    assert [(name, tuple(kinds)) for (name,), *_, kinds in rows] == [(c.name, c.kinds) for c in CAUSES]

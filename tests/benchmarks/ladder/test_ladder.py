@@ -13,8 +13,8 @@ import pytest
 from tests.benchmarks.ladder.test_switches import running
 from tests.capture.launching import find_torch
 
-from benchmarks.ladder.causes import CAUSES
-from benchmarks.ladder.measuring import ROOT
+from benchmarks.ladder.causes import CAUSES, Settings
+from benchmarks.ladder.measuring import ROOT, Bench, Times, TrainingError
 
 PROBE = """#!/bin/sh
 if [ "$1" = -c ]; then echo '["9.9", null]'; exit; fi
@@ -33,6 +33,37 @@ def double(tmp_path):
         return str(path)
 
     return make
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_second_process_runs_as_long_as_the_training_and_only_where_it_is_asked_for(double, tmp_path, shared):
+    pid, seen = tmp_path / "pid", tmp_path / "seen"
+    neighbour = f'[ "$2" = benchmarks.ladder.neighbour ] && {{ echo $$ > {pid}; echo ready; exec sleep 600; }}'
+    training = f"[ -e {pid} ] && kill -0 $(cat {pid}) && touch {seen}\necho '{{\"step_ns\": 1000}}'"
+    bench = Bench(double(f"{neighbour}\n{training}"), "cpu", warmup=1, steps=1)
+    assert bench.step_ns(Settings(neighbour=shared)) == 1000
+    assert (pid.exists(), seen.exists()) == (shared, shared)
+    assert not shared or not running(int(pid.read_text()))
+
+
+def test_a_second_process_that_cannot_use_the_device_is_said(double):
+    bench = Bench(double("exit 1"), "cpu", warmup=1, steps=1)
+    with pytest.raises(TrainingError, match="the process that shares the device ended before it had begun"):
+        bench.step_ns(Settings(neighbour=True))
+
+
+@pytest.mark.parametrize("words", ["", "warning: 3", "[]", '{"step": 3}'])
+def test_a_training_that_says_no_time_is_said(double, words):
+    with pytest.raises(TrainingError, match="ended without the time of a step"):
+        Bench(double(f"echo '{words}'"), "cpu", warmup=1, steps=1).step_ns(Settings())
+
+
+def test_both_sides_are_timed_in_turn(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Bench, "step_ns", lambda _self, settings: asked.append(settings) or float(len(asked)))
+    times = Bench("python", "cpu", 1, 1).time(CAUSES[0], 2)
+    assert asked == [CAUSES[0].slow, CAUSES[0].fast] * 2
+    assert times == Times((1.0, 3.0), (2.0, 4.0))
 
 
 def ladder(*arguments, **options):
@@ -54,6 +85,12 @@ def test_what_cannot_be_measured_is_refused(double, arguments, words):
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_is_no_python_is_refused(double):
+    done = ladder("--python", double("", probe="#!/bin/sh\necho hello\n"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did not say which PyTorch it has; name a Python" in done.stderr
 
 
 def test_a_python_without_pytorch_is_refused(double):

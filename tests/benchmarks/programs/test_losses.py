@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+
 from benchmarks.programs.draw import KINDS, draw
 from benchmarks.programs.losses import Truth, measure, truth_of, without_causes
 from benchmarks.programs.machine import execute

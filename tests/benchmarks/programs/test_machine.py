@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+
 from benchmarks.programs.machine import (
     CALL,
     COLLECTIVE,

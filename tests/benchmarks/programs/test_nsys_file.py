@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
+
+import alltrace
+from alltrace.run.importer import import_reports
 from benchmarks.programs.draw import draw
 from benchmarks.programs.machine import execute
 from benchmarks.programs.nsys_file import write_reports
 from benchmarks.programs.training import Lowered
-
-import alltrace
-from alltrace.run.importer import import_reports
 
 
 def imported(program, folder):

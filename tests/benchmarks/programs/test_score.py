@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from benchmarks.programs.draw import draw
 from benchmarks.programs.losses import Truth
 from benchmarks.programs.model import Cause
