@@ -22,6 +22,8 @@ NO_LOSS = "capture-fault"
 ANY_RANKS = ("jitter", "exposed-communication", "serialized-communication")
 CLOSE = 0.15
 CAUSES_WITHIN = 4
+QUIET = 0.02
+"""A share that a program may lose by itself without being told."""
 
 
 @dataclass
@@ -148,6 +150,8 @@ def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str
     if about:
         made.first, made.confidence = about[0]["kind"], about[0]["confidence"]
     made.right = made.first in accepted if accepted else made.first is None or about[0]["severity"] == "low"
+    if made.first is None and made.natural and made.share < QUIET:
+        made.right = True
     culprits = [c for c, _ in counted if made.first == c.kind or made.first in also_accepted(program, c)]
     if made.right and culprits and made.first:
         made.ranks_right = any(ranks_right(program, c, made.first, about[0]["ranks"]) for c in culprits)

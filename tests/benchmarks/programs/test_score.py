@@ -50,6 +50,9 @@ def test_what_the_program_loses_by_itself_can_be_the_right_answer():
 def test_nothing_is_the_right_answer_where_nothing_costs_enough():
     assert judged([], [], []).right is True
     assert judged([], [], [finding("sync", 0.006, severity="low")]).right is True
+    assert judged([], [], [], {"exposed-communication": 0.019}).right is True
+    assert judged([], [], [], {"exposed-communication": 0.03}).right is False
+    assert judged([STRAGGLER], [0.015], []).right is False
     found = judged([], [], [finding("sync", 0.2)])
     assert (found.right, found.false_alarms) == (False, ["sync"])
     assert judged([STRAGGLER], [0.004], [finding("straggler", 0.2, [2])]).false_alarms == ["straggler"]
