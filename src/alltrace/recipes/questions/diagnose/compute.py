@@ -332,7 +332,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     for cause in costly:
         ranks = all_ranks.ranks[cause.rows].tolist()
         share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
-        undo = cause.undo or (lambda run, share=share: run.less_compute(all_ranks.ranks, steps, share))
+        undo = cause.undo or partial(_less_compute, all_ranks.ranks, steps, share)
         # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
         alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
         if alone and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
@@ -349,6 +349,10 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             )
         )
     return found
+
+
+def _less_compute(ranks: Int64, steps: Sequence[int] | None, share: Float, run: RecoveredTime) -> Int64:
+    return run.less_compute(ranks, steps, share)
 
 
 def _at_peers_pace(ranks: Sequence[int], run: RecoveredTime) -> Int64:
