@@ -12,8 +12,6 @@ from benchmarks.__main__ import main
 from benchmarks.in_turn import difference
 from benchmarks.measure import Taken
 
-from benchmarks import in_turn, measure
-
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
