@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -11,15 +13,99 @@ import alltrace
 from alltrace.run.importer import import_reports
 from benchmarks.programs.draw import draw
 from benchmarks.programs.machine import execute
+from benchmarks.programs.model import Clock
 from benchmarks.programs.nsys_file import write_reports
 from benchmarks.programs.training import Lowered
 
 
-def imported(program, folder):
+def written(program, folder):
     lowered = Lowered(program)
     timeline = execute(lowered.code, lowered.members, record=True)
+    return timeline, write_reports(program, lowered, timeline, folder)
+
+
+def query(file, statement):
+    with closing(sqlite3.connect(file)) as database:
+        return database.execute(statement).fetchall()
+
+
+WORK = """
+    SELECT s.value, k.gridX, k.blockX, count(*), sum(k.end - k.start)
+    FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName
+    WHERE s.value NOT LIKE 'nccl%' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+
+
+def whole(program):
+    """The program, captured from the start on all ranks, and launched kernel by kernel."""
+    return replace(program, view=replace(program.view, late=(), graphs="none"))
+
+
+def test_a_straggler_does_the_same_work_as_others_and_takes_longer(tmp_path):
+    program = whole(draw(10, "straggler"))
+    slow = program.causes[0].ranks[0]
+    work = [query(file, WORK) for file in written(program, tmp_path)[1]]
+    other = (slow + 1) % program.grid.ranks
+    assert [row[:4] for row in work[slow]] == [row[:4] for row in work[other]]
+    ratio = sum(row[4] for row in work[slow]) / sum(row[4] for row in work[other])
+    assert ratio == pytest.approx(program.causes[0].amount, rel=0.05)
+
+
+@pytest.mark.parametrize("variant", ["static", "launches"])
+def test_a_rank_with_more_work_has_larger_grids_or_more_launches(variant, tmp_path):
+    program = whole(draw(10, "imbalance"))
+    cause = replace(program.causes[0], variant=variant, ranks=(0,), amount=1.5)
+    work = [query(file, WORK) for file in written(replace(program, causes=(cause,)), tmp_path)[1]]
+    blocks = [sum(row[1] * row[3] for row in rows) for rows in work]
+    launches = [sum(row[3] for row in rows) for rows in work]
+    assert blocks[0] > 1.2 * blocks[1]
+    assert (launches[0] > 1.2 * launches[1]) == (variant == "launches")
+
+
+@pytest.mark.parametrize(
+    ("kind", "memory", "call"),
+    [
+        ("pageable-copy", 0, "cudaMemcpyAsync_v3020"),
+        ("sync-copy", 1, "cudaMemcpy_v3020"),
+        ("exposed-transfer", 1, "cudaMemcpyAsync_v3020"),
+    ],
+)
+def test_copies_tell_the_memory_and_the_call_that_made_them(kind, memory, call, tmp_path):
+    program = draw(10, kind)
+    host = "dstKind" if program.causes[0].variant == "DtoH" else "srcKind"
+    file = written(whole(program), tmp_path)[1][program.causes[0].ranks[0] if program.causes[0].ranks else 0]
+    largest = query(
+        file,
+        f"""
+        SELECT m.{host}, s.value, r.end - r.start, m.end - r.start FROM CUPTI_ACTIVITY_KIND_MEMCPY m
+        JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) JOIN StringIds s ON s.id = r.nameId ORDER BY m.bytes DESC LIMIT 1
+        """,
+    )[0]
+    assert largest[:2] == (memory, call)
+    assert (largest[2] >= largest[3]) == (kind != "exposed-transfer")  # whether the call returns when the copy is done
+
+
+def test_stamps_are_off_by_the_clock_of_the_host(tmp_path):
+    program = whole(draw(4, "slow-host"))
+    clocks = (Clock(5_000_000, 2e-5, 0), Clock(-3_000_000_000, -1e-5, 7_000_000))
+    program = replace(program, view=replace(program.view, clocks=clocks, missing=()))
+    timeline, files = written(program, tmp_path)
+    begun = []
+    for rank, file in enumerate(files):
+        [(stamp,)] = query(file, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
+        starts = [row[0] for row in query(file, "SELECT start FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY 1")]
+        true = sorted(k[0] for k in timeline.recorded[rank].kernels)
+        clock = clocks[program.grid.host_of(rank)]
+        jump = clock.jump_ns if rank % 2 else 0
+        off = [stamp + s - t * (1 + clock.drift) - clock.offset_ns - jump for s, t in zip(starts, true, strict=True)]
+        assert max(off) - min(off) < 1_000
+        begun.append(off[0])
+    assert max(begun) - min(begun) < 1_000
+
+
+def imported(program, folder):
     (folder / "reports").mkdir()
-    files = write_reports(program, lowered, timeline, folder / "reports")
+    timeline, files = written(program, folder / "reports")
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     return timeline, files, alltrace.open(folder / "run")
 
