@@ -46,7 +46,7 @@ def test_help_of_a_recipe_shows_its_own_options(alltrace, name):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (["overlp"], "there is no verb 'overlp'; did you mean overlap?"),
+        (["overlp"], "there is no verb 'overlp'; did you mean overlap"),
         (["overlap"], "the following arguments are required: RUN"),
         (["overlap", "RUN", "--no-such"], "unrecognized arguments: --no-such"),
         (["overlap", "RUN", "--form", "json"], "unrecognized arguments: --form"),
@@ -140,6 +140,18 @@ def test_memory_that_runs_out_is_a_sentence(monkeypatch, capsys):
     monkeypatch.setattr(entry, "_run", full)
     assert entry.main(["info"]) == 3
     assert "memory ran out; ask fewer ranks" in capsys.readouterr().err
+
+
+def test_a_defect_is_told_from_a_breached_gate(monkeypatch, capsys):
+    def fails(arguments):
+        raise KeyError("a name\x1b[2J")
+
+    monkeypatch.setattr(entry, "_run", fails)
+    assert entry.main(["check"]) == 70
+    *lines, last = capsys.readouterr().err.splitlines()
+    assert last == f"alltrace: alltrace {__version__} has a defect (KeyError); report it with the lines above and the command"
+    assert lines[0].startswith("Traceback")
+    assert all(line.isprintable() for line in lines)
 
 
 def test_help_loads_no_data_library():

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from alltrace import __version__
-from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_USAGE, AlltraceError, UsageError, printable
+from alltrace.trace.errors import EXIT_DEFECT, EXIT_DONE, EXIT_INPUT, EXIT_USAGE, AlltraceError, UsageError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         print("alltrace: memory ran out; ask fewer ranks with --ranks, or use fewer processes with --jobs", file=sys.stderr)  # noqa: T201
         return EXIT_INPUT
+    except Exception as error:  # noqa: BLE001  none of the above is a defect of alltrace, and not a breached gate, which is 1
+        import traceback
+
+        what = f"alltrace {__version__} has a defect ({type(error).__name__}); report it with the lines above and the command"
+        for line in (*traceback.format_exc().splitlines(), f"alltrace: {what}"):
+            print(printable(line), file=sys.stderr)  # noqa: T201
+        return EXIT_DEFECT
 
 
 def command() -> NoReturn:

@@ -448,14 +448,17 @@ cpdef Py_ssize_t decode(
     """
     cdef const uint8_t* data = &buf[0] if buf.shape[0] else NULL
     cdef const int64_t* step
-    cdef Py_ssize_t total = buf.shape[0], wanted = fields.shape[0], steps = wanted + 1 if rowid_kind >= 0 else wanted
+    cdef Py_ssize_t total = buf.shape[0], columns = fields.shape[0], wanted = 0, steps
     cdef Py_ssize_t record, field, row, at, end, head, head_end, here, value_at, place
     cdef int64_t header = 0, serial = 0, length = 0, kind, value
     if fields.shape[1] != FIELD_COLUMNS:
         raise ValueError(f"a field has {FIELD_COLUMNS} numbers, not {fields.shape[1]}")
-    for field in range(wanted):
-        if fields[field, OUTPUT] >= 0 and not INT8 <= fields[field, KIND] <= BYTES:
-            raise ValueError(f"no column takes {fields[field, KIND]}")
+    for field in range(columns):
+        if fields[field, OUTPUT] >= 0:
+            wanted = field + 1
+            if not INT8 <= fields[field, KIND] <= BYTES:
+                raise ValueError(f"no column takes {fields[field, KIND]}")
+    steps = wanted + 1 if rowid_kind >= 0 else wanted
     if not -1 <= rowid_kind <= FLOAT64:
         raise ValueError(f"no column of row numbers takes {rowid_kind}")
     with nogil:
@@ -535,6 +538,24 @@ cpdef Py_ssize_t decode(
                     if value != <int8_t>value:
                         return refuse(info, SURPRISE, record - low)
                     out8[place] = <int8_t>value
+            # of the fields after the last wanted one it only matters that they fit the record
+            for field in range(wanted, columns):
+                if head >= head_end:
+                    if fields[field, NOT_NULL] and not fields[field, HAS_DEFAULT]:
+                        return refuse(info, NULL_VALUE, record - low)
+                    continue
+                serial = data[head]
+                head += 1
+                if serial < 0x80:
+                    length = SIZES[serial]
+                else:
+                    head = varint(data, head - 1, head_end, &serial)
+                    length = value_size(serial) if head >= 0 else -1
+                if length < 0 or length > end - value_at:
+                    return refuse(info, BAD_HEADER if length < 0 else BAD_VALUES, record - low)
+                if serial == 0 and fields[field, NOT_NULL]:
+                    return refuse(info, NULL_VALUE, record - low)
+                value_at += length
             # of fields that the table has no column for, SQLite takes no notice
             if head == head_end and value_at != end:
                 return refuse(info, BAD_VALUES, record - low)

@@ -92,5 +92,5 @@ def _damaged(run: Path, folder: str, record: str) -> Iterator[tuple[str, str]]:
     except DamageError as error:
         yield f"{folder}/{record}", error.found
         return
-    for name, error in files.damaged():
-        yield f"{folder}/{name}", error.found
+    for name, damage in files.damaged():
+        yield f"{folder}/{name}", damage.found

@@ -13,6 +13,8 @@ EXIT_BREACH = 1
 EXIT_USAGE = 2
 EXIT_INPUT = 3
 EXIT_STRICT = 4
+EXIT_DEFECT = 70
+"""An error that nobody expected, as EX_SOFTWARE of `sysexits.h`."""
 
 
 class AlltraceError(Exception):
