@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.align.operations import telling_streams
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -125,7 +127,7 @@ def _pools(operations: Operations, timing: Timing, chosen: NDArray[np.bool_]) ->
     rows = np.flatnonzero(chosen)
     if not len(rows):
         return []
-    stream = _telling(operations, rows)
+    stream = telling_streams(operations, rows)
     keys = (timing.end[rows], operations.rank[rows], stream, operations.token[rows], timing.component[rows])
     order = np.lexsort(keys)
     rows, stream = rows[order], stream[order]
@@ -146,19 +148,6 @@ def _pools(operations: Operations, timing: Timing, chosen: NDArray[np.bool_]) ->
         pool = _Pool(ends, starts, its, scatter, width, bool(operations.exchanging[mine[0]]), int(timing.component[mine[0]]))
         pools.append((int(stream[part[0]]), pool))
     return pools
-
-
-def _telling(operations: Operations, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The stream of each operation where all ranks have the same streams for a token, so that its number tells; -1 elsewhere."""
-    found = np.full(len(rows), -1, np.int64)
-    token, rank, stream = operations.token[rows], operations.rank[rows], operations.stream[rows]
-    for one in np.unique(token).tolist():
-        mine = np.flatnonzero(token == one)
-        pairs = np.unique(np.stack((rank[mine], stream[mine])), axis=1)
-        streams, many = np.unique(pairs[1], return_counts=True)
-        if len(streams) > 1 and (many == len(np.unique(pairs[0]))).all():
-            found[mine] = stream[mine]
-    return found
 
 
 def _scatter(ends: dict[int, Floats]) -> float:

@@ -146,6 +146,19 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     )
 
 
+def telling_streams(operations: Operations, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The stream of each operation where all ranks have the same streams for a token, so that its number tells; -1 elsewhere."""
+    found = np.full(len(rows), -1, np.int64)
+    token, rank, stream = operations.token[rows], operations.rank[rows], operations.stream[rows]
+    for one in np.unique(token).tolist():
+        mine = np.flatnonzero(token == one)
+        pairs = np.unique(np.stack((rank[mine], stream[mine])), axis=1)
+        streams, many = np.unique(pairs[1], return_counts=True)
+        if len(streams) > 1 and (many == len(np.unique(pairs[0]))).all():
+            found[mine] = stream[mine]
+    return found
+
+
 def _group_ranks(
     rank: NDArray[np.int64], communicator: NDArray[np.int64], told: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.int64]:
