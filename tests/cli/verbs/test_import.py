@@ -19,6 +19,8 @@ def reports(tmp_path):
         (["--gpu-log", "no.csv"], 3, "no.csv: there is no such file; expected a log"),
         (["--gpu-log-utc-offset", "+01:00"], 2, "--gpu-log-utc-offset is for --gpu-log, which was not given"),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset", "CET"], 2, "--gpu-log-utc-offset is 'CET'; expected how far local time"),
+        (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-15:00"], 2, "--gpu-log-utc-offset is '-15:00'; expected"),
+        (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-07:30"], 3, "none of its 1 GPU is known"),
         (["--gpu-log", "gpu.csv"], 3, "none of its 1 GPU is known to be one of the reports'"),
         (["--gpu-log", "text"], 3, "text: its first line is none of nvidia-smi's CSV"),
     ],

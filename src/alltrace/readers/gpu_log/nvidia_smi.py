@@ -32,7 +32,7 @@ class CsvLines:
     @staticmethod
     def begins(line: str) -> bool:
         """Whether a log begins so: with a header, or with a sample that has the columns of `QUERY`."""
-        if _TIME in _header(line):
+        if _TIME in line and _TIME in _header(line):
             return True
         try:
             return CsvLines().sample(line) is not None
@@ -51,8 +51,7 @@ class CsvLines:
         Raises:
             ValueError: The line has not the columns of the header, or something else than their values.
         """
-        header = _header(line)
-        if _TIME in header:
+        if _TIME in line and _TIME in (header := _header(line)):
             self._columns = header
             return None
         cells = [c.strip() for c in line.split(",")]

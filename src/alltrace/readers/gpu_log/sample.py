@@ -39,6 +39,7 @@ class Gpu(NamedTuple):
     host: str | None = None
 
 
+@lru_cache(1024)  # the same words come line after line
 def gpu_of(text: str, known: Gpu) -> Gpu:
     """`known` with what a text says of the GPU: a UUID, a bus id or an index.
 
@@ -71,6 +72,7 @@ class Sample(NamedTuple):
     values: dict[str, float]
 
 
+@lru_cache(4096)
 def value_of(name: str, text: str) -> float | None:
     """A value of `VALUES` in a log's words, such as `1980 MHz`, `699.81` or `0x0000000000000004`; None where there is none.
 
@@ -89,6 +91,7 @@ def value_of(name: str, text: str) -> float | None:
     return number if abs(number) < _MOST else None
 
 
+@lru_cache(64)
 def stamp_of(text: str) -> tuple[int, bool]:
     """A time as ns since 1970, and whether it is a local one without its zone, which counts as if it were UTC.
 
