@@ -180,7 +180,8 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], 
     given = members.size * np.where(members.op == "AllGather", ranks, 1)
     taken = members.size * np.where(members.op == "ReduceScatter", ranks, 1)
     passed_on = apart & (given[ahead] == taken[after]) & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
-    return passed_on | all_ranks.carries_on(members.rank[after], members.row[after], members.row[ahead])
+    found: NDArray[np.bool_] = passed_on | all_ranks.carries_on(members.rank[after], members.row[after], members.row[ahead])
+    return found
 
 
 def _unqueued(
