@@ -61,6 +61,7 @@ def test_every_rank_has_what_its_own_members_tell(monkeypatch, seed):
     monkeypatch.setattr(stragglers, "replay_of", lambda *_: None)
     monkeypatch.setattr(stragglers, "peers_in", lambda *_: None)
     monkeypatch.setattr(stragglers, "replay_notes", lambda *_: [])
+    monkeypatch.setattr(stragglers, "other_culprit", lambda *_: [])
     monkeypatch.setattr(path, "blame_ns", lambda *_: ({}, 0.0))
     monkeypatch.setattr(patterns, "own_excess", lambda *_: {})
     monkeypatch.setattr(patterns, "stages", lambda _: [])

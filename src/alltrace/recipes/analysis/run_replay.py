@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from alltrace.recipes.base import Answer, Part, Recipe, alignment_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
+
+_TRIED = 3
+_LEAST_SHARE = 0.01
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "stream", "correlation", "name", "kind"),
@@ -78,6 +81,50 @@ def peers_in(replay: Replay, run: RunFacts) -> Peers:
     from alltrace.replay.peers import peers_of
 
     return once(run, ("peers", id(replay)), lambda: (replay, peers_of(replay, alignment_of(run).members)))[1]
+
+
+def costliest_rank(replay: Replay, run: RunFacts) -> tuple[int, int] | None:
+    """The rank whose work and host at its peers' pace would save most, and how much, ns; None where it would be next to nothing.
+
+    What recipes that name ranks are compared with, made once for all of them. The few ranks with most blame on the critical path
+    are tried.
+    """
+    from alltrace.recipes.execution.shared_tables import once
+    from alltrace.replay.change import Change, changed_weights, replayed
+    from alltrace.replay.path import blame_ns
+
+    def find() -> tuple[int, int] | None:
+        if len(replay.parts) < 2 or alignment_of(run).matching_reason is not None:
+            return None
+        peers = peers_in(replay, run)
+        blame, _ = blame_ns(replay, peers)
+        before, _ = replayed(replay, replay.weights)
+        saved = {
+            rank: before - replayed(replay, changed_weights(replay, peers, Change(ranks=frozenset([rank]))))[0]
+            for rank in sorted(blame, key=lambda r: -blame[r])[:_TRIED]
+        }
+        best = max(saved, key=lambda r: saved[r])
+        return (best, saved[best]) if saved[best] >= _LEAST_SHARE * before else None
+
+    return once(run, ("costliest rank", id(replay)), lambda: (replay, find()))[1]
+
+
+def other_culprit(replay: Replay, run: RunFacts, named: Collection[int], why: str) -> list[str]:
+    """A note where the rank that would save most is not among those that an answer names first.
+
+    Args:
+        replay: The run.
+        run: Its facts.
+        named: The ranks that the answer names first.
+        why: What puts them first.
+    """
+    best = costliest_rank(replay, run)
+    if best is None or not named or best[0] in named:
+        return []
+    rank, saved = best
+    return [
+        f"rank {rank} would save most, {saved} ns, if it took as long as its peers; rank {min(named)} stands first because {why}"
+    ]
 
 
 def matched_rows(rank: RankTables) -> Any:

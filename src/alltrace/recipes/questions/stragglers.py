@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.analysis.run_replay import TABLES, alignment_tables, graph_of, peers_in, replay_notes, replay_of, with_graph
+from alltrace.recipes.analysis.run_replay import (
+    TABLES,
+    alignment_tables,
+    graph_of,
+    other_culprit,
+    peers_in,
+    replay_notes,
+    replay_of,
+    with_graph,
+)
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, alignment_of, answer_schema
 
 if TYPE_CHECKING:
@@ -183,7 +192,9 @@ class _Question:
             )
         rows.sort(key=lambda r: (-r["root_share"], -r["caused_ns"], r["rank"]))
         self._name_ranges(rows, why)
-        return rows, [*replay_notes(replay, self._members), *self._notes()]
+        first = {row["rank"] for row in rows[:1] if row["caused_ns"]}
+        other = other_culprit(replay, self._run, first, "most waits are for it, hidden by others or not")
+        return rows, [*replay_notes(replay, self._members), *self._notes(), *other]
 
     def _before(self) -> Int64:
         """What each member's rank did before it arrived, of shape (n, 4)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, peers_in, replay_notes
+from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, other_culprit, peers_in, replay_notes
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_schema
 from alltrace.trace.errors import InputError, UsageError
 
@@ -85,6 +85,8 @@ class WhatIf(ReplayRecipe):
                     rows += [head | _row(s, steps_before[s], steps_after[s]) for s in steps_before]
             if not chosen and not options["per_step"]:
                 rows.sort(key=lambda r: -r["saved_ns"])
+                first = next((r["rank"] for r in rows if r["rank"] is not None), None)
+                notes += other_culprit(replay, run, [] if first is None else [first], "--scale takes no peers")
             extra = {"slowdown": _slowdowns(replay, peers)}
         schema = answer_schema(self.columns, ("what", "duration"), {"saved_percent": None})
         return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes), extra)

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
 from alltrace.recipes.questions.diagnose.kernel_work import LAUNCH
 from alltrace.trace.number_text import counted
@@ -105,7 +106,7 @@ class Diagnose(Recipe):
         """The findings of all detectors, ranked."""
         import pyarrow as pa
 
-        from alltrace.recipes.analysis.run_replay import peers_in, replay_of
+        from alltrace.recipes.analysis.run_replay import other_culprit, peers_in, replay_of
         from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
@@ -127,6 +128,9 @@ class Diagnose(Recipe):
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         rows = [_row(r, all_ranks) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]
         notes = [*_limits(all_ranks), *sharing.notes(run)]
+        if all_ranks.recovery is not None:
+            first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
+            notes += other_culprit(all_ranks.recovery.replay, run, first, "what it is found for gives back more")
         if all(row["kind"] == "capture-fault" for row in rows):
             notes.insert(0, unexplained.verdict(all_ranks))
         return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(notes))
@@ -163,14 +167,17 @@ def _row(ranked: Ranked, all_ranks: AllRankFacts) -> dict[str, Any]:
         "ranks": list(finding.ranks),
         "hosts": list(finding.hosts),
         "where": finding.where,
-        "evidence": {**finding.evidence, **_error_of(finding, all_ranks), "basis": finding.loss.basis},
+        "evidence": {**finding.evidence, **_common_evidence(finding, all_ranks), "basis": finding.loss.basis},
         "advice": finding.advice,
-        "confidence": finding.confidence,
+        "confidence": confidence_of(ranked, all_ranks),
     }
 
 
-def _error_of(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:
-    return {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
+def _common_evidence(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:
+    """What findings of all kinds rest on."""
+    found = {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
+    covered = round(all_ranks.covered_share(finding.ranks), 3)
+    return {**found, "covered_share": covered} if finding.loss.classes and covered < 1 else found
 
 
 def _limits(all_ranks: AllRankFacts) -> list[str]:

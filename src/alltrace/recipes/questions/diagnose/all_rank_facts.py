@@ -250,6 +250,20 @@ class AllRankFacts:
             return None
         return self._recovery
 
+    def covered_share(self, ranks: Sequence[int]) -> float:
+        """The share of what some ranks did in the judged steps that their reports show: without steps that they lack, and graphs.
+
+        Args:
+            ranks: The ranks; all where there is none of them.
+        """
+        rows = [n for n, r in enumerate(self.ranks.tolist()) if r in set(ranks)] or list(range(len(self.ranks)))
+        if not self.times.size:
+            return 1.0
+        there = float((~np.isnan(self.times[rows, :, 0])).mean())
+        whole = float(np.nansum(self.times[rows]))
+        hidden = sum(f.graph_ns for n, f in enumerate(self.facts.values()) if n in set(rows))
+        return there * (1 - min(hidden / whole, 1.0)) if whole else there
+
     @cached_property
     def clocks_unknown(self) -> bool:
         """Whether some matched operation is between ranks whose clocks' error is not known."""

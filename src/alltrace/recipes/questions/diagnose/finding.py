@@ -68,6 +68,7 @@ EVIDENCE = {
     "exposed_ns_per_step": "transfers that could be hidden or left out and are not, per step",
     "all_exposed_ns_per_step": "all time that the device waits for communication, per step",
     "operations_per_step": "exposed operations that could be hidden, per step and rank",
+    "covered_share": "share of what the culprits did in the judged steps that their reports show, where it is not all",
     "replay_error": "share by which the replay of the unchanged run is away from it, where the basis is a replay",
     "compute_share": "share of the judged time in which the device computes, 0 to 1",
     "missing": "missing ranks",

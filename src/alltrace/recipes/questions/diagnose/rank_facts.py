@@ -17,7 +17,7 @@ from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of
-from alltrace.trace.intervals import Merged, intersection
+from alltrace.trace.intervals import Merged, intersection, merge
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class RankFacts:
         kernels: Compute kernels in the judged steps.
         kernel_total_ns: Their summed durations.
         graphs: Graphs traced as a whole.
+        graph_ns: Their time in the judged steps.
         ranges: Whether the rank has any range.
         whole_run: Whether no steps were known, so that the run was taken for one.
         device: The name of its first device, where the report tells.
@@ -75,6 +76,7 @@ class RankFacts:
     kernels: int
     kernel_total_ns: int
     graphs: int
+    graph_ns: int
     ranges: bool
     whole_run: bool
     device: str = ""
@@ -110,6 +112,8 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     place = _pieces(rank, mine) if whole_run else counted[mine]
     work_done = kernel_work(rank, mine, place, PIECES if whole_run else len(regions))
     kinds, copied, took = _copies(rank, regions)
+    graphs = rank.table("graphs", ("start", "end"))
+    in_graphs = intersection(merge(integers(graphs.column("start")), integers(graphs.column("end"))), judged).total_ns
     facts = RankFacts(
         steps=numbered,
         regions=regions,
@@ -126,7 +130,8 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         launch_ns=int(np.median(np.diff(np.sort(work.launch_start)))) if len(work.launch_start) > 1 else 0,
         kernels=int((counted >= 0).sum()),
         kernel_total_ns=int(work_done.total_ns.sum()),
-        graphs=rank.table("graphs", ("start",)).num_rows,
+        graphs=graphs.num_rows,
+        graph_ns=in_graphs,
         ranges=rank.has("ranges"),
         whole_run=whole_run,
         device=_device(rank),
