@@ -50,3 +50,20 @@ def test_a_slow_rank_with_a_report_is_no_missing_one(tmp_path):
 )
 def test_members_without_a_report_are_named_where_they_can_be_known(ranks, size, missing, expected):
     assert _absent([SimpleNamespace(ranks=ranks, size=size)], missing) == expected
+
+
+def test_without_names_a_communicator_of_all_that_are_there_is_of_all_ranks(tmp_path):
+    answer, truth = diagnose(tmp_path, "healthy", SLOW, "missing-rank:ranks=3", "no-nvtx")
+    first = answer.to_pylist()[0]
+    assert (first["kind"], first["ranks"]) == ("missing-rank", [3])
+    # the fastest operation waits too, so that a part of the loss cannot be seen
+    assert 0.5 * truth.faults[0]["lost_ns"] < first["lost_ns"] <= truth.faults[0]["lost_ns"]
+
+
+def test_a_rank_alone_with_a_missing_one_waits_for_it(tmp_path):
+    """Communicators are pairs, so that nothing of rank 2's with rank 3 is matched."""
+    answer, truth = diagnose(tmp_path, "tensor-data", SLOW, "missing-rank:ranks=3", tensor_parallel=2)
+    first = answer.to_pylist()[0]
+    slow = next(f for f in truth.faults if f["kind"] == "slow-rank")
+    assert (first["kind"], first["ranks"]) == ("missing-rank", [3])
+    assert first["lost_ns"] == pytest.approx(slow["lost_ns"], rel=0.1)

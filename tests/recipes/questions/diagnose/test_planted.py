@@ -88,7 +88,7 @@ def test_faults_of_the_capture_cost_nothing_and_come_behind_graver_findings(tmp_
     assert (first["kind"], first["lost_ns"]) == ("capture-fault", 0)
     severity = ["high", "medium", "low"].index
     assert all(severity(row["severity"]) <= severity(first["severity"]) for row in rows[:at])
-    same = [row["lost_ns"] or 0 for row in rows if row["severity"] == first["severity"]]
+    same = [row["lost_ns"] for row in rows if row["severity"] == first["severity"] and row["lost_ns"] is not None]
     assert same == sorted(same, reverse=True)
     assert first["ranks"] == list(truth.faults[0]["ranks"])
 

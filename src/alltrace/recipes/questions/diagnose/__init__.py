@@ -87,6 +87,7 @@ class Diagnose(Recipe):
         """The rank's facts and its graph; nothing without device work."""
         from alltrace.recipes.analysis.run_replay import graph_of
         from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
+        from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
         from alltrace.recipes.questions.diagnose.rank_facts import gather
 
         steps = rank.shared("steps")
@@ -99,7 +100,7 @@ class Diagnose(Recipe):
         if steps is not None and not facts.whole_run:
             begin = min(steps.column("start").to_pylist())
         graph = graph_of(rank)
-        return Contribution(facts, graph, host_time(graph, host, begin))
+        return Contribution(facts, graph, host_time(graph, host, begin), lone_operations(rank, graph.member_row, facts))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The findings of all detectors, ranked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from alltrace.align.schema import Group
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
     from alltrace.trace.arrays import Int64
 
@@ -52,7 +53,7 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
     one takes in complete communicators of the same size, at the median; where there is none, the least that it ever takes.
     """
     transfer = np.zeros(len(members.rank), np.int64)
-    groups = {g.number: g for g in all_ranks.alignment.groups}
+    groups = {g.number: g for g in _groups(all_ranks)}
     short = {n: g for n, g in groups.items() if g.size > len(g.ranks)}
     shares: dict[int, float] = {}
     compared = set()
@@ -69,6 +70,19 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
             if told:
                 compared.add(number)
     return Awaited(transfer, np.minimum(transfer, members.moved), shares, frozenset(compared))
+
+
+def _groups(all_ranks: AllRankFacts) -> list[Group]:
+    """The communicators, each with its size. One of all ranks that have a report is taken to be of all ranks of the job.
+
+    Where no report tells sizes, only the members seen are counted.
+    """
+    groups = list(all_ranks.alignment.groups)
+    present = tuple(all_ranks.ranks.tolist())
+    if not any(g.size == len(g.ranks) and g.ranks == present for g in groups):
+        return groups
+    count = len(present) + len(all_ranks.alignment.run.manifest.missing_ranks)
+    return [replace(g, size=max(g.size, count)) if g.ranks == present else g for g in groups]
 
 
 def _needed(members: Members, mine: NDArray[np.intp], others: NDArray[np.intp]) -> tuple[Int64, bool]:
@@ -89,13 +103,16 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     members = all_ranks.members
     if members is None or not len(members.rank):
         return []
+    missing = all_ranks.alignment.run.manifest.missing_ranks
     waits = awaited(all_ranks, members)
     lost = all_ranks.spread(np.arange(len(members.rank)), waits.moved)
+    alone = _alone(all_ranks, members) if missing else np.zeros_like(lost)
+    lost = lost + alone
     if not lost.any():
         return []
-    groups = [g for g in all_ranks.alignment.groups if g.number in waits.shares]
-    count = max(g.size - len(g.ranks) for g in groups)
-    absent = _absent(groups, all_ranks.alignment.run.manifest.missing_ranks)
+    groups = [g for g in _groups(all_ranks) if g.number in waits.shares]
+    count = max((g.size - len(g.ranks) for g in groups), default=1)
+    absent = _absent(groups, missing) if groups else tuple(missing) if len(missing) == 1 else ()
     several = (len(absent) or count) > 1
     named = f"rank{'s' * several} {number_ranges(absent)}" if absent else f"{count} rank{'s' * several}"
     waiting = lost.any(axis=1)
@@ -108,13 +125,42 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     }
     waited = f"{lost.max(axis=0).sum() / 1e6:.1f} ms"
     advice = f"Waiting for {named}, without a report: {waited}; profile {'them' if several else 'it'} too, or look at the link."
-    # what a rank shares with absent ones alone is matched with nothing, and a replay cannot take the wait out of it
-    alone = any(all_ranks.alignment.unmatched.values())
-    change = None if alone else partial(RecoveredTime.less_transfer, shares=waits.shares)
+    # a replay cannot take the wait out of what is matched with nothing
+    unmatched = any(all_ranks.alignment.unmatched.values())
+    change = None if unmatched else partial(RecoveredTime.less_transfer, shares=waits.shares)
     loss = all_ranks.loss(("communication",), lost, change, ceiling_ns=all_ranks.waiting_ns(lost))
-    where = ", ".join(g.name for g in groups[:3])
-    confidence = 0.85 if waits.compared else 0.6
+    where = ", ".join(g.name for g in groups[:3]) or "operations that are matched with nothing"
+    confidence = 0.85 if waits.compared or alone.any() else 0.6
     return [Finding("missing-rank", loss, absent, where, advice, evidence, confidence)]
+
+
+def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
+    """(ranks, steps): waits in operations with absent ranks alone, beyond what the same ones take in complete communicators.
+
+    When an absent rank arrives is not known, so what they take is from arrival to end, their usual waits included, at the median.
+    """
+    groups = {g.number: g for g in _groups(all_ranks)}
+    complete = {n: g.size for n, g in groups.items() if g.size == len(g.ranks)}
+    whole = np.array([complete.get(n, 0) for n in members.communicator.tolist()])
+    took = members.end - members.start
+    usual: dict[tuple[str, int, int], float] = {}
+    found = np.zeros((len(all_ranks.ranks), len(all_ranks.steps)))
+    for row, lone in enumerate(all_ranks.lone):
+        if lone is None or not len(lone.op):
+            continue
+        needed = np.empty(len(lone.op))
+        for n, ident in enumerate(lone.op.tolist()):
+            key = all_ranks.name(ident), int(lone.size[n]), int(lone.group_size[n])
+            if key not in usual:
+                alike = (members.op == key[0]) & (members.size == key[1]) & (whole == key[2])
+                usual[key] = float(np.median(took[alike])) if alike.any() else np.inf
+            needed[n] = usual[key] * lone.count[n]
+        # once is chance, such as that of a first step
+        if np.median(lone.took_ns / needed) >= _LONGER:
+            known = np.isin(lone.step, all_ranks.steps)
+            over = np.clip(lone.took_ns - needed, 0, lone.waited_ns)
+            np.add.at(found[row], np.searchsorted(all_ranks.steps, lone.step[known]), over[known])
+    return found
 
 
 def _absent(groups: Iterable[Any], missing: Iterable[int]) -> tuple[int, ...]:

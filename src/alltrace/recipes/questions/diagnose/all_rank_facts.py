@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.questions.diagnose.host_time import Contribution
+    from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
     from alltrace.recipes.questions.diagnose.recovered_time import Altered
     from alltrace.replay.join import Replay
@@ -114,6 +115,11 @@ class AllRankFacts:
         known = np.concatenate([f.steps for f in self.facts.values()] or [np.empty(0, np.int64)])
         steps, counts = np.unique(known, return_counts=True)
         self.steps = steps[counts >= max((len(self.facts) - len(self.stepless)) / 2, 1)]
+
+    @cached_property
+    def lone(self) -> list[LoneOperations | None]:
+        """Of each rank, in the order of `ranks`, its operations that are matched with nothing."""
+        return [g.lone for g in self._given.values()]
 
     def name(self, ident: int) -> str:
         """The text of a name."""

@@ -13,6 +13,7 @@ from alltrace.trace.intervals import containing, exclusive, overlap_ns
 
 if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.gaps import HostSets
+    from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
     from alltrace.replay.rank_graph import RankGraph
     from alltrace.trace.arrays import Int64
 
@@ -90,8 +91,10 @@ class Contribution:
         facts: Its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work.
         graph: Its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise.
         host: Its host's time.
+        lone: Its operations that are matched with nothing.
     """
 
     facts: Any = None
     graph: Any = None
     host: HostTime | None = None
+    lone: LoneOperations | None = None

@@ -57,7 +57,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
         f"{_DOES.get(largest, f'they wait for the host ({largest})')}. Look at the timeline; capture calls, ranges and OS calls."
     )
     evidence = {"compute_share": round(share, 4), "stalled_ns_per_step": round(rest / max(len(all_ranks.steps), 1))}
-    loss = Loss(0, "ceiling", (), 0, 0, "nothing tells how much of this time the job could get back")
+    loss = Loss(0, "ceiling", (largest,), 0, 0, "nothing tells how much of this time the job could get back")
     ranks = tuple(all_ranks.ranks.tolist())
     return [Finding("unexplained", loss, ranks, largest, advice, evidence, 0.3, all_ranks.hosts_of(ranks), severity="medium")]
 

@@ -1,0 +1,65 @@
+"""Operations that a rank shares with ranks without a report alone, so that they are matched with nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.trace.arrays import integers
+from alltrace.trace.intervals import Merged, overlap_ns
+
+if TYPE_CHECKING:
+    from alltrace.recipes.base import RankTables
+    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+    from alltrace.trace.arrays import Int64
+
+
+@dataclass(frozen=True)
+class LoneOperations:
+    """Sums over the unmatched operations of one rank in its judged steps; arrays of k, one for each step and kind of operation.
+
+    Attributes:
+        step: The number of the step.
+        op: The id of the operation's name.
+        size: Its bytes.
+        group_size: Ranks of its communicator.
+        count: How many there are.
+        took_ns: From their starts to their ends.
+        waited_ns: In how much of that the rank's device waits for communication.
+    """
+
+    step: Int64
+    op: Int64
+    size: Int64
+    group_size: Int64
+    count: Int64
+    took_ns: Int64
+    waited_ns: Int64
+
+
+def lone_operations(rank: RankTables, matched: Int64, facts: RankFacts) -> LoneOperations:
+    """The unmatched operations of a rank whose reports tell the size of their communicator.
+
+    Args:
+        rank: The rank's tables, with the alignment's `collectives`.
+        matched: Rows of `collectives` that are members of an instance.
+        facts: The rank's facts.
+    """
+    table = rank.table("collectives", ("start", "end", "op", "bytes", "group_size"))
+    start, end, size, group = (integers(table.column(c), -1) for c in ("start", "end", "bytes", "group_size"))
+    op = integers(table.column("op"))
+    at = np.searchsorted(facts.regions[:, 0], end - 1, "right") - 1
+    chosen = (at >= 0) & (group > 1) & (size > 0) & (end > start)
+    chosen[matched] = False
+    chosen[chosen] = end[chosen] <= facts.regions[at[chosen], 1]
+    chosen &= ~np.asarray(table.column("start").is_null().to_numpy(), np.bool_)
+    waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
+    keys = np.stack((facts.steps[at[chosen]], op[chosen], size[chosen], group[chosen]), axis=1)
+    kinds, of = np.unique(keys, axis=0, return_inverse=True)
+    sums = np.zeros((3, len(kinds)), np.int64)
+    parts = (np.ones(len(keys), np.int64), (end - start)[chosen], overlap_ns(start[chosen], end[chosen], waits))
+    for row, part in zip(sums, parts, strict=True):
+        np.add.at(row, of.reshape(-1), part)
+    return LoneOperations(*kinds.reshape(-1, 4).T, *sums)
