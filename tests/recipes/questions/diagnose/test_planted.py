@@ -51,7 +51,9 @@ def test_the_first_finding_names_the_fault_its_culprits_and_its_loss(tmp_path, l
     if (layout, fault) == ("tensor-data", "serialized-communication"):  # smaller gradients are through before anything queues
         values = {"gradient_bytes": 1 << 30}
     answer, truth = diagnose(tmp_path, layout, fault, **values)
-    planted, first = truth.faults[0], answer.to_pylist()[0]
+    # what the program is made of and needs at once is no fault, and may cost more than one
+    rows = [row for row in answer.to_pylist() if "needs at once" not in row["advice"]]
+    planted, first = truth.faults[0], rows[0]
     assert first["kind"] == planted["finding"]
     if first["kind"] == "slow-host":
         assert first["hosts"] == planted["hosts"]
@@ -86,7 +88,7 @@ def test_faults_of_the_capture_cost_nothing_and_come_behind_graver_findings(tmp_
     assert (first["kind"], first["lost_ns"]) == ("capture-fault", 0)
     severity = ["high", "medium", "low"].index
     assert all(severity(row["severity"]) <= severity(first["severity"]) for row in rows[:at])
-    same = [row["lost_ns"] for row in rows if row["severity"] == first["severity"]]
+    same = [row["lost_ns"] for row in rows if row["severity"] == first["severity"] and row["lost_ns"] is not None]
     assert same == sorted(same, reverse=True)
     assert first["ranks"] == list(truth.faults[0]["ranks"])
 
