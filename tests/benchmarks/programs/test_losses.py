@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 
 from benchmarks.programs.draw import KINDS, draw
-from benchmarks.programs.losses import Truth, measure, truth_of, without_causes
-from benchmarks.programs.machine import execute
-from benchmarks.programs.model import Without
+from benchmarks.programs.losses import Truth, judged_ns, measure, truth_of, without_causes
+from benchmarks.programs.machine import Timeline, execute
+from benchmarks.programs.model import Communicator, Without
 from benchmarks.programs.nsys_file import events_of
 from benchmarks.programs.training import Lowered
 
@@ -124,3 +124,32 @@ def test_the_right_kinds_are_those_within_a_tenth_of_the_costliest():
     truth = Truth(1, (), 0.0, {}, {"straggler": 0.1, "sync": 0.095, "jitter": 0.05})
     assert truth.right(0.01) == {"straggler", "sync"}
     assert truth.right(0.2) == set()
+
+
+def test_the_judged_time_is_that_of_steps_without_warm_up_and_checkpoint():
+    program = replace(draw(10, "none"), steps=8, warmup=2, checkpoint=4)
+    program = replace(program, view=replace(program.view, late=((0, 2.4),)))
+    assert program.judged == (3, 6, 7)
+    ends = [{step: 100 * step * step for step in range(8)}, {step: 100 * step * step - 7 * (step == 3) for step in range(8)}]
+    assert judged_ns(program, Timeline(ends, None)) == 100 * (9 - 4 + 36 - 25 + 49 - 36)
+
+
+def test_without_communication_an_operation_ends_when_the_last_has_begun():
+    program = draw(9, "exposed-communication")
+    _, timeline = executed(program, Without(natural=frozenset(["communication"])))
+    starts, ends = defaultdict(list), set()
+    for recorded in timeline.recorded:
+        numbers = defaultdict(int)
+        for kernel in sorted(k for k in recorded.kernels if k[6] >= 0):
+            key = kernel[6], numbers[kernel[6]]
+            numbers[kernel[6]] += 1
+            starts[key].append(kernel[0])
+            ends.add((key, kernel[1]))
+    assert ends == {(key, max(times)) for key, times in starts.items()}
+
+
+def test_transfers_take_what_the_bus_bandwidth_says():
+    link = Communicator("dp", (0, 1, 2, 3), 28, 1, 50.0, 1_000)
+    assert link.transfer_ns("AllReduce", 1_000_000) == 2 * 3 / 4 * 20_000 + 2_000
+    assert link.transfer_ns("AllGather", 1_000_000) == 3 / 4 * 20_000 + 2_000
+    assert link.transfer_ns("SendRecv", 1_000_000) == 20_000 + 2_000
