@@ -18,6 +18,7 @@ from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.execution.ask_all import ask_all
 from alltrace.recipes.execution.part_store import PartStore
 from alltrace.recipes.part import Part
+from alltrace.recipes.questions import sql
 from alltrace.recipes.questions.sql import query
 from alltrace.recipes.registry import find
 from alltrace.trace.errors import AlltraceError, InputError
@@ -76,22 +77,22 @@ def test_a_statement_that_needs_the_disk_says_so(no_folder):
     assert run_statement("SELECT 1 AS a", {}).to_pylist() == [{"a": 1}]
 
 
-def limited(monkeypatch, run, *settings):
-    """Every connection of the run has these settings."""
-    connect = type(run).connect
+def limited(monkeypatch, *settings):
+    """Every connection that a query makes has these settings."""
+    connect = sql.connect
 
-    def connected(self, *arguments, **options):
-        connection = connect(self, *arguments, **options)
+    def connected(*arguments, **options):
+        connection = connect(*arguments, **options)
         for setting in settings:
             connection.execute(setting)
         return connection
 
-    monkeypatch.setattr(type(run), "connect", connected)
+    monkeypatch.setattr(sql, "connect", connected)
 
 
 def test_a_query_that_fills_memory_and_disk_says_so(run, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    limited(monkeypatch, run, "SET memory_limit = '16MiB'", "SET max_temp_directory_size = '1MiB'")
+    limited(monkeypatch, "SET memory_limit = '16MiB'", "SET max_temp_directory_size = '1MiB'")
     with pytest.raises(AlltraceError, match=r"^memory and the temporary folder /.* do not suffice .*set TMPDIR") as error:
         query(run, TOO_LARGE)
     assert error.value.exit_code == 3
@@ -99,7 +100,7 @@ def test_a_query_that_fills_memory_and_disk_says_so(run, monkeypatch, tmp_path):
 
 
 def test_a_query_without_a_temporary_folder_says_so(run, monkeypatch, no_folder):
-    limited(monkeypatch, run, "SET memory_limit = '16MiB'")
+    limited(monkeypatch, "SET memory_limit = '16MiB'")
     with pytest.raises(AlltraceError, match=r"^memory, without a temporary folder, does not suffice"):
         query(run, TOO_LARGE)
 
