@@ -83,7 +83,8 @@ def test_without_identity_communicators_are_inferred(seed):
     found = matched(made)
     assert quality(found, made) == (1.0, pytest.approx(1.0, abs=0.01))
     assert sorted(g.ranks for g in found.groups) == [(0, 1, 2, 3), (0, 4), (1, 5), (2, 6), (3, 7), (4, 5, 6, 7)]
-    assert max(confidences(found)) == 0.882
+    assert 0.6 < max(confidences(found)) <= 0.882
+    assert found.score > 0.6
     assert [n for n in found.notes if "inferred from times (6 of them)" in n]
 
 

@@ -130,7 +130,8 @@ def _with_hosts_together(
     lowest = end.min() - _MARGIN_NS
     start -= lowest
     end -= lowest
-    return {r: o.certainty for r, o in by_rank.items()}
+    # with names a pair of ranks tells how sure its own relation is
+    return {r: 1.0 if known[chosen].all() else o.certainty for r, o in by_rank.items()}
 
 
 def _nameless_keys(operations: Operations, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:

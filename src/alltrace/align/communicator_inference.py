@@ -367,19 +367,20 @@ def _split_by_place(pool: _Pool, others: list[_Pool]) -> None:
     smaller = {m for other in others for sets in other.taken.values() for m in sets}
     for whole in sorted({m for sets in pool.taken.values() for m in sets if len(m) >= 4}):
         shapes: dict[Members, list[Members]] = {}
-        for part in sorted(m for m in smaller if len(m) < len(whole) and set(m) < set(whole)):
-            shapes.setdefault(tuple(r - part[0] for r in part), []).append(part)
+        for group in sorted(m for m in smaller if not set(m) >= set(whole)):
+            shapes.setdefault(tuple(r - group[0] for r in group), []).append(group)
         for tiles in shapes.values():
-            size = len(tiles[0])
-            if len(tiles) * size != len(whole) or len({r for m in tiles for r in m}) != len(whole):
+            inside = [[r for r in m if r in whole] for m in tiles]
+            size = max(map(len, inside))
+            if size < 2 or any(0 < len(i) < size for i in inside) or sorted(r for i in inside for r in i) != list(whole):
                 continue
-            place = {r: p for m in tiles for p, r in enumerate(sorted(m))}
+            place = {r: m.index(r) for m in tiles for r in m}
             sure = _sharper(pool, whole, place)
             if pool.pairs and size * 2 == len(whole):  # two groups that send each other messages do so member by member
                 sure = max(sure or 0.0, _PAIRS_SURE)
             if sure is not None:
-                parts = [tuple(r for r in whole if place[r] == p) for p in range(size)]
-                for part in parts:
+                parts = [tuple(r for r in whole if place[r] == p) for p in sorted({place[r] for r in whole})]
+                for part in (p for p in parts if len(p) > 1):
                     pool.clear[part] = [float(np.mean(pool.clear.get(whole, [0.0]))) * sure]
                     for r in part:
                         pool.taken[r] = [m for m in pool.taken[r] if m != whole]
@@ -389,7 +390,8 @@ def _split_by_place(pool: _Pool, others: list[_Pool]) -> None:
 
 def _sharper(pool: _Pool, whole: Members, place: dict[int, int]) -> float | None:
     """How sure it is that ranks of equal place end more sharply together than others of a set, from 0 to 1; None if it is not."""
-    same, apart = [], []
+    same: list[float] = []
+    apart: list[float] = []
     for rank in _mates((-1, *whole), -1):
         own = pool.ends[rank][_labels(pool, rank, pool.taken[rank]) == pool.taken[rank].index(whole)]
         for mate in _mates(whole, rank):
@@ -424,14 +426,10 @@ def _summed(of: dict[int, Floats], mates: list[int], members: Members) -> Floats
 
 
 def _labels(pool: _Pool, rank: int, sets: list[Members]) -> NDArray[np.int64]:
-    """For each operation of a rank which of its sets it is of; what none explains is of the one with most.
-
-    Of operations that one kernel does, which may be a send and a receive, the second is of the set that explains it next best.
-    """
+    """For each operation of a rank which of its sets it is of; what none explains is of the one with most."""
     own = pool.ends[rank]
-    again = np.concatenate(([False], (own[1:] == own[:-1]) & (pool.starts[rank][1:] == pool.starts[rank][:-1])))
     if len(sets) == 1:
-        return np.where(again, -1, 0)
+        return np.zeros(len(own), np.int64)
     ratio = []
     for members in sets:
         mates = _mates(members, rank)
@@ -453,12 +451,7 @@ def _labels(pool: _Pool, rank: int, sets: list[Members]) -> NDArray[np.int64]:
                 fits = _unusual(*(_transfer(pool, rank, rows, fewer) for rows in (mine, its)))
                 best[mine[fits + 1.0 < off]] = part
     usual = int(np.bincount(best[told], minlength=1).argmax()) if told.any() else 0
-    label = np.where(told, best, usual)
-    for i in np.flatnonzero(again).tolist():
-        stack[label[i - 1], i] = -np.inf
-        stack[:, i] = np.where(np.isinf(stack[:, i - 1]), -np.inf, stack[:, i])
-        label[i] = stack[:, i].argmax() if stack[:, i].max() > 0.0 else -1
-    return label
+    return np.where(told, best, usual)
 
 
 def _unusual(transfer: Floats, usual: Floats) -> Floats:

@@ -16,7 +16,7 @@ import numpy as np
 from alltrace.align.coarse_clocks import Timing, common_time, pair_keys
 from alltrace.align.communicator_inference import Inferred, inferred
 from alltrace.align.instances import clusters, filled, pair
-from alltrace.align.matching_score import explained, reason_of, related
+from alltrace.align.matching_score import connected, explained, reason_of
 from alltrace.align.operations import Operations, flatten
 from alltrace.align.schema import Group
 from alltrace.run.overlay import MEMBERS
@@ -292,11 +292,13 @@ def _result(
     for rank, many in zip(*np.unique(operations.rank[~matched], return_counts=True), strict=True):
         unmatched[int(rank)] = int(many)
     value, counts = explained(operations, timing, number, confidence)
-    if guessed.any():  # what nothing relates may belong together all the same
-        value *= related(timing, operations.rank)
+    apart = 1
+    if guessed.any():  # what nothing connects may belong together all the same
+        share, apart = connected(operations.communicator[rows], operations.rank[rows], np.unique(operations.rank))
+        value *= share
     score = round(float(value[counts].mean()), 3) if counts.any() else None
     unnamed = float((operations.communicator[counts] < 0).mean()) if counts.any() else 0.0
-    reason = reason_of(score, unnamed, timing)
+    reason = reason_of(score, unnamed, timing, apart)
     groups = _groups(operations, used, guessed, np.where(counts, value, np.nan))
     inferred_groups = len(np.unique(operations.communicator[guessed]))
     return Matching(groups, members, unmatched, _notes(operations, timing, ~matched, inferred_groups), score, reason)

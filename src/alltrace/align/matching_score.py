@@ -58,30 +58,42 @@ def explained(
     return np.where((number >= 0) & (seen >= 2), confidence * np.where(counts, share, 1.0), 0.0), counts
 
 
-def related(timing: Timing, rank: NDArray[np.int64]) -> float:
-    """The share of pairs of ranks whose clocks are related."""
-    ranks, at = np.unique(rank, return_index=True)
-    sizes = np.unique(timing.component[at], return_counts=True)[1]
-    return float((sizes * (sizes - 1)).sum() / max(len(ranks) * (len(ranks) - 1), 1)) if len(ranks) > 1 else 1.0
+def connected(communicator: NDArray[np.int64], rank: NDArray[np.int64], every: NDArray[np.int64]) -> tuple[float, int]:
+    """The share of pairs of ranks that a chain of communicators connects, and how many parts of the run none connects.
+
+    Args:
+        communicator: The communicator of each matched operation.
+        rank: Its rank.
+        every: All ranks.
+    """
+    part = {int(r): int(r) for r in every.tolist()}
+    pairs = np.unique(np.stack((communicator, rank)), axis=1)
+    first: dict[int, int] = {}
+    for group, member in pairs.T.tolist():
+        old, new = part[member], part[first.setdefault(group, member)]
+        if old != new:
+            part = {r: new if p == old else p for r, p in part.items()}
+    sizes = np.unique(list(part.values()), return_counts=True)[1]
+    return float((sizes * (sizes - 1)).sum() / max(len(part) * (len(part) - 1), 1)) if len(part) > 1 else 1.0, len(sizes)
 
 
-def reason_of(score: float | None, unnamed: float, timing: Timing) -> str | None:
+def reason_of(score: float | None, unnamed: float, timing: Timing, apart: int) -> str | None:
     """Why a score is too low to rely on; None where it is not.
 
     Args:
         score: The score of the run.
         unnamed: The share of operations whose communicator nothing tells.
         timing: The clocks that operations were matched by.
+        apart: Parts of the run that no communicator connects.
     """
     if score is None or score >= LEAST_MATCHING_SCORE:
         return None
     why = [f"{1 - score:.0%} of the communication is not explained"]
     if unnamed:
         why.append(f"for {unnamed:.0%} neither the reports nor the times tell the communicator")
-    apart = len(np.unique(timing.component))
     doubtful = sum(c < _DOUBTFUL for c in timing.certainty.values())
     if apart > 1:
-        why.append(f"the clocks of {apart} groups of ranks could not be related")
+        why.append(f"the clocks of {apart} groups of ranks could not be related: no communicator connects them")
     elif doubtful:
         why.append(f"the clocks of {doubtful} of {len(timing.certainty)} ranks are related to the others' with little certainty")
     return "; ".join(why)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.align.nccl_names import POINT_TO_POINT, RECV, SEND, SYNCHRONISING
+from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import coded, integers
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ class Operations:
         token: Number of (operation, bytes, type).
         synchronising: Whether no member can leave before the last has arrived, bool.
         paired: 1 for a send, -1 for a receive, 0 else.
-        exchanging: Whether it sends or receives or both, and nothing tells on which communicator, bool; `paired` is 0 then, and
-            one token stands for all of a size and type.
+        exchanging: Whether it is a kernel that sends or receives or both, and nothing tells on which communicator, bool.
         sequence: The profiler's sequence number where it has one.
         lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.
         stream: CUDA stream; likewise `size` (bytes).
@@ -112,14 +111,13 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     keep = np.flatnonzero(timed & ~single & (op >= 0))
     keep = keep[np.lexsort((end[keep], rank[keep]))]
     sizes = numbers("bytes")
-    messages = np.array([*(o in POINT_TO_POINT for o in ops), False])[op]
-    exchanging = messages & (communicator < 0)
-    token = _numbered(np.where(exchanging, -2, op), sizes, datatype)
+    token = _numbered(op, sizes, datatype)
     stream = numbers("stream")
     lane = _numbered(rank, numbers("device"), stream, on_host.astype(np.int64))
     sequence = np.where(_chosen(words, evidence, _WITH_SEQUENCE), numbers("sequence"), -1)
     synchronising = np.array([*(o in SYNCHRONISING for o in ops), False])[op]
-    direction = np.where(exchanging, 0, np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op])
+    exchanging = np.array([*(o == SEND_RECV for o in ops), False])[op] & (communicator < 0)
+    direction = np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op]
     group_rank = _group_ranks(rank, communicator, numbers("group_rank"), size)
     return Operations(
         rank=rank[keep],

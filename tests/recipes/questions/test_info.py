@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from tests.align.planted import planted_run
 from tests.making import kernel, make_run
 
 from alltrace.recipes.base import Part
@@ -47,8 +48,15 @@ def test_clocks_stand_beside_the_rows(tmp_path):
         "clocks": [
             {"host": "a", "offset_ns": 0, "drift_ppm": 0.0, "residual_ns": None, "evidence": 0, "component": 0},
             {"host": "b", "offset_ns": 30, "drift_ppm": 1.5, "residual_ns": 4, "evidence": 0, "component": 0},
-        ]
+        ],
+        "communicators": [],
     }
+
+
+def test_the_grid_of_communicators_stands_beside_the_rows(tmp_path):
+    assert planted_run(tmp_path).recipe("info").answer.extra["communicators"] == [
+        {"grid": "DP 4", "found_by": "ids", "communicators": 1, "score": 1.0, "reason": None}
+    ]
 
 
 def test_warnings_and_what_was_left_out_are_notes(tmp_path):
@@ -62,7 +70,7 @@ def test_a_report_is_called_the_same_in_rows_and_notes(tmp_path):
     """Also one whose name is no UTF-8: half a surrogate is no text, which strict readers of JSON refuse."""
     run = made(tmp_path)
     reports = [r._replace(path="caf\udce9.sqlite") for r in run.manifest.reports]
-    renamed = SimpleNamespace(manifest=run.manifest._replace(reports=tuple(reports)), ranks=run.ranks)
+    renamed = SimpleNamespace(manifest=run.manifest._replace(reports=tuple(reports)), ranks=run.ranks, alignment=None)
     answer = find("info").reduce([Part(r.rank, None) for r in run.ranks], renamed, {})
     assert answer.table.column("reports").to_pylist()[0] == ["caf\\xe9.sqlite"]
     assert answer.notes[0] == "caf\\xe9.sqlite: some events were lost"

@@ -13,6 +13,7 @@ from alltrace.trace.schema import EVENT_TABLES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from alltrace.align.aligned import Aligned
     from alltrace.recipes.base import RankTables, RunFacts
     from alltrace.run.manifest import Manifest
 
@@ -89,18 +90,17 @@ class Info(Recipe):
         )
         told = ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence", "component")
         clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
-        extra = {"clocks": clocks, "communicators": _communicators(run)}
+        extra = {"clocks": clocks, "communicators": _communicators(run.alignment, [r.rank for r in run.ranks])}
         return Answer(pa.Table.from_pylist(rows, schema), columns, (*_warnings(manifest), *_logs(manifest)), extra)
 
 
-def _communicators(run: RunFacts) -> list[dict[str, Any]]:
+def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict[str, Any]]:
     """Who meets whom, in one row; none where ranks do not meet."""
     from alltrace.align.parallel_grid import grid_of
 
-    alignment = run.alignment
     if alignment is None or alignment.matching_score is None:
         return []
-    grid = grid_of(alignment.groups, [r.rank for r in run.ranks])
+    grid = grid_of(alignment.groups, ranks)
     ways = {g.found_by for g in alignment.groups}
     return [
         {
