@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-log-utc-offset",
         metavar="OFFSET",
-        help="how far local times of these logs are ahead of UTC, such as =+01:00 or =-07:30; default: FILE.utc-offset, else found out",
+        help="how far their local times are ahead of UTC, such as =+01:00 or =-07:30; default: FILE.utc-offset, else found out",
     )
     add_import_options(parser)
 
