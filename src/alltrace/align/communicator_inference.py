@@ -389,7 +389,8 @@ def _split_by_place(pool: _Pool, others: list[_Pool]) -> None:
 
 def _sharper(pool: _Pool, whole: Members, place: dict[int, int]) -> float | None:
     """How sure it is that ranks of equal place end more sharply together than others of a set, from 0 to 1; None if it is not."""
-    same, apart = [], []
+    same: list[float] = []
+    apart: list[float] = []
     for rank in _mates((-1, *whole), -1):
         own = pool.ends[rank][_labels(pool, rank, pool.taken[rank]) == pool.taken[rank].index(whole)]
         for mate in _mates(whole, rank):
