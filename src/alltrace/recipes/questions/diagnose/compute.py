@@ -6,7 +6,7 @@ says of each whether it belongs to ranks, rotates, or is random.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -338,6 +338,10 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         if alone and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
             undo = partial(_at_peers_pace, ranks)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
+        if cause.undo is not None:
+            # of n independent parts of a step that all wait for, each varies by a square root of n-th of the step
+            most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(max(_operations_per_step(all_ranks), 1))
+            loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(most)))
         hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence["slowdown"] >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
@@ -349,6 +353,12 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             )
         )
     return found
+
+
+def _operations_per_step(all_ranks: AllRankFacts) -> float:
+    """Operations of a rank in a step at which it may wait for others."""
+    members = all_ranks.members
+    return 0.0 if members is None else len(members.rank) / len(all_ranks.ranks) / len(all_ranks.steps)
 
 
 def _less_compute(ranks: Int64, steps: Sequence[int] | None, share: Float, run: RecoveredTime) -> Int64:
