@@ -21,7 +21,7 @@ from typing import Any
 import alltrace
 from alltrace.run.importer import import_reports
 from benchmarks.programs.draw import KINDS, draw
-from benchmarks.programs.losses import truth_of
+from benchmarks.programs.losses import judged_ns, truth_of
 from benchmarks.programs.machine import execute
 from benchmarks.programs.nsys_file import write_reports
 from benchmarks.programs.score import Judgement, described, judge, summary
@@ -53,10 +53,11 @@ def run_program(split: str, seed: int, kind: str | None, least: float, folder: P
         folder: Where reports and the run are written.
     """
     program = draw(drawing_seed(split, seed), kind)
-    truth = truth_of(program)
     lowered = Lowered(program)
+    timeline = execute(lowered.code, lowered.members, record=True)
+    truth = truth_of(program, judged_ns(program, timeline))
     (folder / "reports").mkdir(parents=True, exist_ok=True)
-    write_reports(program, lowered, execute(lowered.code, lowered.members, record=True), folder / "reports")
+    write_reports(program, lowered, timeline, folder / "reports")
     try:
         import_reports([str(folder / "reports")], folder / "run", jobs=1)
         findings: list[dict[str, Any]] = alltrace.open(folder / "run").recipe("diagnose").to_pylist()
@@ -93,7 +94,7 @@ def main() -> None:
     """Run the programs and print how right the diagnosis was."""
     args = arguments()
     judged: list[Judgement] = []
-    begun = time.perf_counter()
+    begun = time.process_time()
     for index in range(args.programs):
         seed = seed_of(args.seed, index)
         folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-truth-"))
@@ -107,9 +108,9 @@ def main() -> None:
     if args.json:
         args.json.write_text(json.dumps([j.as_dict() for j in judged], indent=1))
     kind = f" --kind {args.kind}" if args.kind else ""
-    took = time.perf_counter() - begun
+    took = time.process_time() - begun
     with contextlib.suppress(BrokenPipeError):
-        print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s\n")
+        print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s of CPU time\n")
         print(summary(judged, args.least))
         print(f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER --seed SEED")
 

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import in_turn, measure
 from benchmarks.__main__ import main
 from benchmarks.in_turn import difference
 from benchmarks.measure import Taken
+
+from benchmarks import in_turn, measure
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,13 @@ KINDS = (
 """What can be planted."""
 
 LEAST, MOST = 0.005, 0.4
+FIXED = ("exposed-communication", "serialized-communication")
+"""Causes without an amount: what they cost follows from the program."""
+
+UNDONE_OTHERWISE = ("sync", "pageable-copy", "sync-copy", "exposed-transfer")
+"""Causes whose removal leaves something done rightly, so that a program without them is not one that never had them."""
+
+_NOW_AND_THEN = ("host-pause", "module-loading", "recompilation", "allocation")
 _STEP_TEXTS = (
     "step {}", "ProfilerStep#{}", "iteration_{}", "train_step", "Step {}", "iter {}", "global_step {}", "training_step",
     "Iteration {}", "[pl][profile]run_training_batch", None, None, None,
@@ -34,7 +41,7 @@ _FAMILIES = {
 }  # fmt: skip
 _FIT = {
     "exposed-communication": {"ddp": 3, "fsdp": 3, "hybrid": 1, "zero": 1, "tensor": 1},
-    "serialized-communication": {"tensor": 3, "pipeline": 1},
+    "serialized-communication": {"tensor": 1},
     "slow-communicator": {"tensor": 3, "pipeline": 2, "context": 1, "hybrid": 1, "experts": 1},
     "low-bandwidth": {"tensor": 3, "pipeline": 2, "hybrid": 1},
     "recompilation": {"ddp": 2, "fsdp": 2, "zero": 1},
@@ -51,7 +58,7 @@ def _pick(chance: random.Random, weights: dict[str, int]) -> str:
 
 
 def _grid(chance: random.Random, family: str, kinds: list[str]) -> Grid:
-    ranks = chance.choices((2, 4, 8, 16, 32, 64), (2, 6, 9, 3, 0.5, 0.25))[0]
+    ranks = chance.choices((2, 4, 8, 16, 32, 64), (3, 8, 8, 2.5, 0.4, 0.15))[0]
     if family in ("tensor", "pipeline", "context", "experts", "hybrid") or {"slow-host", "missing-rank"} & set(kinds):
         ranks = max(ranks, 8 if {"slow-communicator", "low-bandwidth"} & set(kinds) or family == "hybrid" else 4)
     tp = cp = pp = ep = 1
@@ -60,9 +67,6 @@ def _grid(chance: random.Random, family: str, kinds: list[str]) -> Grid:
     elif family == "pipeline":
         pp = chance.choice([p for p in (2, 4) if p * 2 <= ranks])
         tp = 2 if ranks >= 4 * pp and chance.random() < 0.6 else 1
-        if "serialized-communication" in kinds:
-            tp, pp = 2, 2
-            ranks = max(ranks, 8)
     elif family == "context":
         cp = chance.choice([c for c in (2, 4) if c * 2 <= ranks])
         tp = 2 if ranks >= 4 * cp and chance.random() < 0.3 else 1
@@ -116,6 +120,8 @@ def _communicators(chance: random.Random, grid: Grid, family: str) -> tuple[Comm
     inside, across = chance.choice((40.0, 120.0, 230.0, 370.0)), chance.choice((3.0, 10.0, 22.0, 45.0, 90.0))
     inside = max(inside, across)
     streams = {"tp": 20, "cp": 24, "dp": 28, "shard": 28, "replicate": 32, "ep": 36, "forward": 40, "backward": 44, "norm": 48}
+    if chance.random() < 0.3:  # some frameworks have one stream for all that is not tensor-parallel
+        streams |= {"norm": 28, "ep": 28}
     made = []
     for role, members in _groups(grid, family):
         local = len({grid.host_of(r) for r in members}) == 1
@@ -165,10 +171,10 @@ def _view(chance: random.Random, grid: Grid, family: str, steps: int) -> View:
 
 
 def _sizes(
-    chance: random.Random, communicators: tuple[Communicator, ...], layers: int, layer_ns: int, kinds: list[str]
-) -> tuple[int, int]:
-    """Bytes of a layer's parameters and activations, by the share of time that communicating them takes."""
-    heavy = {"exposed-communication", "slow-communicator", "low-bandwidth", "serialized-communication"} & set(kinds)
+    chance: random.Random, communicators: tuple[Communicator, ...], layer_ns: int, kinds: list[str]
+) -> tuple[int, int, float]:
+    """Bytes of a layer's parameters and activations, by the share of time that communicating them takes; and that of parameters."""
+    heavy = {"slow-communicator", "low-bandwidth"} & set(kinds)
 
     def size(role: str, operation: str, wanted_ns: float) -> int:
         links = [c for c in communicators if c.role == role]
@@ -177,7 +183,8 @@ def _sizes(
         slowest = min(links, key=lambda c: c.bandwidth)
         return max(4_096, int(wanted_ns * slowest.bandwidth / slowest.passes(operation)) // 256 * 256)
 
-    small = chance.uniform(0.02, 0.12) if heavy or chance.random() < 0.2 else _log_uniform(chance, 0.003, 0.03)
+    busy = chance.random() < 0.1
+    small = chance.uniform(0.02, 0.1) if busy or "slow-communicator" in kinds else _log_uniform(chance, 0.002, 0.015)
     activation = min(
         size(role, operation, factor * small * layer_ns)
         for role, operation, factor in (
@@ -187,11 +194,11 @@ def _sizes(
             ("cp", "SendRecv", 6),
         )
     )
-    big = chance.uniform(0.3, 0.8) if heavy or chance.random() < 0.15 else _log_uniform(chance, 0.01, 0.2)
+    big = chance.uniform(0.3, 0.8) if busy or "exposed-communication" in kinds else _log_uniform(chance, 0.005, 0.08)
+    big = chance.uniform(0.1, 0.3) if heavy else big
     if any(c.role == "shard" for c in communicators):
-        return size("shard", "AllGather", big * layer_ns), activation
-    del layers
-    return size("dp", "AllReduce", big * 2 * layer_ns), activation
+        return size("shard", "AllGather", big * layer_ns), activation, big
+    return size("dp", "AllReduce", big * 2 * layer_ns), activation, big
 
 
 def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
@@ -204,10 +211,14 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
     micro = max(grid.pp, chance.choice((2, 4))) if grid.pp > 1 else chance.choice((1, 1, 1, 2, 3))
     while layers * micro > (8 if grid.ranks <= 8 else 6) and layers > 2:
         layers -= 1
+    serialized = "serialized-communication" in kinds
+    if serialized:  # operations queue behind a bucket that backward would hide
+        layers, micro = chance.randint(4, 6), 1
     host_bound = "launch-bound" in kinds or chance.random() < 0.06
-    layer_ns = int(_log_uniform(chance, 1.5e5, 4e5) if host_bound else _log_uniform(chance, 8e5, 5e6))
+    shortest, longest = (1.5e5, 4e5) if host_bound else (4e5, 1.5e6) if "sync" in kinds else (8e5, 5e6)
+    layer_ns = int(_log_uniform(chance, shortest, longest))
     communicators = _communicators(chance, grid, family)
-    parameters, activations = _sizes(chance, communicators, layers, layer_ns, kinds)
+    parameters, activations, parameters_share = _sizes(chance, communicators, layer_ns, kinds)
     transformers = [s for s in names.STYLES if s != "vision"]
     step_ns = 3 * layer_ns * layers * micro
     workers = chance.choice((2, 4, 8))
@@ -217,6 +228,7 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
         zero={"zero": chance.choice((1, 2)), "fsdp": 3, "hybrid": 3}.get(family, 0),
         hybrid=family == "hybrid",
         mpi=family == "mpi",
+        staged=chance.random() < 0.4,
         style="vision" if family == "vision" else "compiled" if "recompilation" in kinds else chance.choice(transformers),
         layers=layers,
         micro=micro,
@@ -229,13 +241,14 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
         gap_ns=chance.randint(2_000, 7_000),
         call_ns=chance.randint(3_000, 6_000),
         noise=_log_uniform(chance, 0.003, 0.04),
-        buckets=chance.randint(2, 4),
+        buckets=layers if serialized else chance.randint(2, 4),
+        first_bucket=chance.uniform(0.9, layers - 1.5) / parameters_share if serialized else chance.uniform(1.0, 1.5),
         prefetch=True,
         overlap=bool({"exposed-communication", "serialized-communication"} & set(kinds)) or chance.random() < 0.9,
         tp_on_compute="serialized-communication" not in kinds and chance.random() < 0.25,
         norm=chance.random() < 0.7,
         norm_item=chance.random() < 0.4,
-        loss_item_every=chance.choice((0, 1, 1, 2, 10)),
+        loss_item_every=chance.choice((0, 1, 1, 1, 2, 10)),
         loader_workers=workers,
         loader_ns=int(chance.uniform(0.1, 0.6) * step_ns / micro * workers),
         input_bytes=int(_log_uniform(chance, 1e4, 4e6)),
@@ -253,13 +266,15 @@ def _culprits(chance: random.Random, program: Program, kind: str) -> tuple[str, 
     some = one if chance.random() < 0.5 else ()
     column = chance.randrange(grid.dp)
     same_data = tuple(r for r in range(grid.ranks) if grid.place(r)[2] == column)
+    if kind == "straggler" and grid.ranks > 4 and chance.random() < 0.15:
+        return "equally slow", tuple(sorted(chance.sample(range(grid.ranks), 2)))
     if kind in ("straggler", "missing-rank"):
         return "", one
     if kind == "slow-host":
         host = chance.randrange(grid.hosts)
         return "", tuple(r for r in range(grid.ranks) if grid.host_of(r) == host)
     if kind == "imbalance":
-        variants = ["static", "rotating"] + ["expert"] * 3 * (grid.ep > 1) + ["sequence"] * (program.style != "vision")
+        variants = ["static", "rotating", "launches"] + ["expert"] * 3 * (grid.ep > 1) + ["sequence"] * (program.style != "vision")
         variant = chance.choice(variants)
         return variant, tuple(range(grid.ranks)) if variant == "rotating" else same_data
     variants = {
@@ -267,6 +282,7 @@ def _culprits(chance: random.Random, program: Program, kind: str) -> tuple[str, 
         "launch-bound": ["slow launches", "slow launches", "tiny kernels"],
         "sync": ["stream", "device", "item"],
         "data-stall": ["slow workers", "host loads"],
+        "host-pause": ["descheduled", "descheduled", "in turn"],
         "sync-copy": ["HtoD", "DtoH"],
         "pageable-copy": ["HtoD", "HtoD", "DtoH"],
         "exposed-transfer": ["HtoD"],
@@ -275,7 +291,8 @@ def _culprits(chance: random.Random, program: Program, kind: str) -> tuple[str, 
         "recompilation": ["torch/_dynamo/convert_frame.py: _compile", "Torch-Compiled Region: 2/1", "CompiledFxGraph"],
     }.get(kind, [""])
     everyone = ("jitter", "exposed-communication", "serialized-communication", "sync", "exposed-transfer")
-    return chance.choice(variants), () if kind in everyone else some
+    variant = chance.choice(variants)
+    return variant, () if kind in everyone or variant == "in turn" else some
 
 
 def _link_cause(chance: random.Random, program: Program, kind: str) -> Cause | None:
@@ -318,72 +335,81 @@ def _per_step(program: Program, lowered: Lowered, ranks: tuple[int, ...], commun
 def _cause(
     chance: random.Random, program: Program, kind: str, step_ns: float, lowered: Lowered, share: float
 ) -> tuple[Cause, float] | None:
-    """A cause that costs about this share, and the amount at which it would cost nothing."""
+    """A cause that costs about this share, and by how many ns a unit more of its amount lengthens a step, once it does."""
     extra = step_ns * share / (1 - share)
     steps = frozenset(range(program.steps))
     if kind in ("slow-communicator", "low-bandwidth"):
         cause = _link_cause(chance, program, kind)
         if cause is None:
             return None
-        touched = (
-            {cause.communicator}
-            if kind == "slow-communicator"
-            else {i for i, c in enumerate(program.communicators) if cause.ranks[0] in c.ranks}
-        )
+        touched = {cause.communicator} if kind == "slow-communicator" else {
+            i for i, c in enumerate(program.communicators) if cause.ranks[0] in c.ranks
+        }  # fmt: skip
         _, transfers, _ = _per_step(program, lowered, cause.ranks, {i for i in touched if i is not None})
-        return replace(cause, amount=1 + extra / transfers), 1.0
+        return replace(cause, amount=1 + extra / transfers), transfers
     variant, ranks = _culprits(chance, program, kind)
-    if kind in ("exposed-communication", "serialized-communication"):
+    if kind in FIXED:
         roles = {c.role for c in program.communicators}
         possible = roles & {"dp", "shard"} and not program.mpi and (kind[0] == "e" or "tp" in roles)
         return (Cause(kind, variant, ranks, 1.0, steps), 1.0) if possible else None
     compute, _, launches = _per_step(program, lowered, ranks, set())
-    often = chance.choice((1, 1, 2, 3)) if kind in ("host-pause", "module-loading", "recompilation", "allocation") else 1
-    if often > 1:
-        steps = frozenset(range(chance.randrange(often) + program.warmup, program.steps, often)) or steps
-        acting = len(steps & set(program.judged))
-        if not acting:
+    acts = 1.0  # the part of the judged steps in which it acts
+    often = chance.choice((1, 1, 2, 3)) if kind in _NOW_AND_THEN else 1
+    if often > 1 and variant != "in turn":
+        steps = frozenset(range(chance.randrange(often) + program.warmup, program.steps, often))
+        acts = len(steps & set(program.judged)) / len(program.judged)
+        if not acts:
             return None
-        extra *= len(program.judged) / acting
     visits = program.layers * program.micro
-    base = 0.0
-    if kind in ("straggler", "slow-host", "missing-rank") or (kind == "imbalance" and variant in ("static", "rotating")):
-        base, amount = 1.0, 1 + extra / compute
-    elif kind == "imbalance":
-        base, amount = 1.0, 1 + extra / (0.25 * compute)
-    elif kind == "jitter":
-        amount = 1.5 * extra / step_ns if variant == "steps" else min(1.2, 6 * extra / step_ns)
-    elif kind == "launch-bound" and variant == "slow launches":
-        base, amount = 1.0, max(1.5, ((step_ns + extra) / launches - program.call_ns) / program.gap_ns)
-    elif kind == "launch-bound":
-        amount = min(40.0, 3 + extra / visits / 2 / (program.gap_ns + program.call_ns))
-    elif kind == "sync":
-        amount = extra / visits
-    elif kind == "data-stall" and variant == "slow workers":
-        base, amount = step_ns, step_ns + extra
-    else:
-        amount = extra
-    return Cause(kind, variant, ranks, amount, steps), base
+    host_ns = program.gap_ns + program.call_ns
+    slopes = {
+        "straggler": compute,
+        "slow-host": compute,
+        "missing-rank": compute,
+        "imbalance": compute * {"sequence": 0.2, "expert": 0.25}.get(variant, 1.0),
+        "jitter": step_ns if variant == "steps" else step_ns / 4,
+        "launch-bound": launches * program.gap_ns if variant == "slow launches" else 2 * visits * host_ns,
+        "sync": visits / (2 if variant == "item" else 1),
+    }
+    slope = slopes.get(kind, acts)
+    start = {"slow launches": (step_ns / launches - program.call_ns) / program.gap_ns, "slow workers": step_ns}.get(variant)
+    if start is None:
+        start = 1.0 if kind in ("straggler", "slow-host", "missing-rank", "imbalance") else 0.0
+    return Cause(kind, variant, ranks, start + extra / slope, steps), slope
 
 
-def _tuned(program: Program, causes: list[Cause], at: int, base: float, share: float) -> Cause:
+def _most(program: Program, cause: Cause, step_ns: float) -> float:
+    """The largest amount of a cause that keeps a program small, and hidden what its removal is to hide."""
+    if cause.kind == "sync":
+        return min(8e5, 0.5 * step_ns / (program.layers * program.micro))  # longer, it would be a pause of the host
+    if cause.kind == "jitter":
+        return 1.2
+    if cause.variant == "tiny kernels":
+        return max(4.0, 1_500 / program.steps / (2 * program.layers * program.micro))
+    return math.inf
+
+
+def _tuned(program: Program, cause: Cause, slope: float, share: float, clean_ns: int) -> Cause:
     """The cause with the amount at which it costs about the share that was drawn."""
-    cause = causes[at]
-    if cause.kind in ("exposed-communication", "serialized-communication"):
+    if cause.kind in FIXED:
         return cause
-    for _ in range(2):
+    steps = len(program.judged)
+    least = 1.0 if cause.amount > 1 and cause.kind in ("straggler", "slow-host", "missing-rank", "imbalance") else 0.0
+    for _ in range(4):
         alone = replace(program, causes=(cause,))
-        with_it, without = measure(alone), measure(alone, Without(frozenset([0])))
+        with_it = measure(alone)
+        without = measure(alone, Without(frozenset([0]))) if cause.kind in UNDONE_OTHERWISE else clean_ns
         cost = (with_it - without) / with_it
         if 0.6 * share <= cost <= 1.6 * share:
             break
-        wanted, got = share / (1 - share), max(cost / (1 - cost), share / 8)
-        amount = base + (cause.amount - base) * min(6.0, max(0.1, wanted / got))
-        if cause.kind == "jitter":
-            amount = min(amount, 1.2)
-        if cause.kind == "launch-bound" and cause.variant == "tiny kernels":
-            amount = min(amount, 40.0)
-        cause = replace(cause, amount=amount)
+        if with_it - without < 0.1 * without * share / (1 - share) and cause.amount > least:  # hidden: hosts run ahead
+            cause = replace(cause, amount=min(least + 2 * (cause.amount - least), _most(program, cause, without / steps)))
+            continue
+        missing = (without * share / (1 - share) - (with_it - without)) / steps
+        amount = cause.amount + missing / slope
+        if amount <= least:
+            amount = (cause.amount + least) / 2
+        cause = replace(cause, amount=min(amount, _most(program, cause, without / steps)))
     return cause
 
 
@@ -401,13 +427,13 @@ def draw(seed: int, kind: str | None = None) -> Program:
         kinds = ["missing-rank", *(k for k in kinds if k not in ("missing-rank", "straggler", "slow-host", "imbalance"))]
     program = draw_program(chance, seed, kinds)
     lowered = Lowered(program)
-    step_ns = measure(program) / len(program.judged)
+    clean_ns = measure(program) if kinds else 0
     made: list[Cause] = []
     for name in kinds:
-        share = _log_uniform(chance, LEAST * 1.2, MOST)
-        drawn = _cause(chance, program, name, step_ns, lowered, share)
+        share = max(_log_uniform(chance, LEAST * 1.2, MOST), _log_uniform(chance, LEAST * 1.2, MOST) * (chance.random() < 0.5))
+        drawn = _cause(chance, program, name, clean_ns / len(program.judged), lowered, share)
         if drawn is not None:
-            made.append(_tuned(program, [drawn[0]], 0, drawn[1], share))
+            made.append(_tuned(program, *drawn, share, clean_ns))
     view = program.view
     missing = tuple(r for c in made if c.kind == "missing-rank" for r in c.ranks)
     if missing:

@@ -293,8 +293,8 @@ class _Host:
         if count == 0:
             self.now += took
         else:
-            self.workers = self.workers or [0] * count
-            room = self.consumed[number - depth] if number >= depth else 0
+            self.workers = self.workers or [(n + 1) * took // count - took for n in range(count)]  # they began before
+            room = self.consumed[number - depth] if number >= depth else -took
             self.workers[number % count] = ready = max(self.workers[number % count], room) + took
             self.now = max(self.now + 20_000, ready)
         self.consumed.append(self.now)

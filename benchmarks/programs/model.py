@@ -159,6 +159,7 @@ class Program:
         zero: ZeRO stage, 0 to 3; with 3, parameters are gathered for each layer.
         hybrid: Whether shards are within a host and replicated over hosts.
         mpi: Whether gradients are reduced by MPI on hosts, without NCCL.
+        staged: Whether what MPI reduces is copied to the host and back, as libraries that know no devices want it.
         style: Of kernel names and layers.
         layers: Layers of a stage.
         micro: Micro-batches of a step.
@@ -172,6 +173,7 @@ class Program:
         call_ns: Host time of a launch.
         noise: Standard deviation of the logarithm of durations on the device.
         buckets: Gradient buckets of a step.
+        first_bucket: How many times larger the first one is: it has the gradients of the head.
         prefetch: Whether a layer's parameters are gathered while the layer before computes.
         overlap: Whether buckets are reduced while backward goes on.
         tp_on_compute: Whether tensor-parallel kernels are on the compute stream.
@@ -193,6 +195,7 @@ class Program:
     zero: int
     hybrid: bool
     mpi: bool
+    staged: bool
     style: str
     layers: int
     micro: int
@@ -206,6 +209,7 @@ class Program:
     call_ns: int
     noise: float
     buckets: int
+    first_bucket: float
     prefetch: bool
     overlap: bool
     tp_on_compute: bool

@@ -102,8 +102,13 @@ def kernel(name: str, blocks: int, threads: int = 128, registers: int = 64) -> K
     return Kernel(name, _short(name), blocks, threads, registers)
 
 
-def layer_of(style: str) -> tuple[tuple[tuple[str, Kernel, float], ...], tuple[tuple[str, Kernel, float], ...]]:
+Layer = tuple[tuple[str, Kernel, float], ...]
+
+
+def layer_of(style: str) -> tuple[Layer, Layer]:
     """The kernels of a layer, forward and backward: (part, kernel, weight), the weights of forward adding up to about 1."""
+    forward: Layer
+    backward: Layer
     if style == "vision":
         forward = (
             ("conv", kernel(CONVOLUTIONS[0], 784, 256, 168), 0.45),

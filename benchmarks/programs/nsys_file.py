@@ -101,6 +101,9 @@ _DDL = {
 }
 """Tables as of schema 3.7, with fewer properties of devices; an export has those that have rows."""
 
+_LAUNCHES = {"compiled": "cuLaunchKernel", "hopper": "cudaLaunchKernelExC_v11060"}
+"""The call that launches most kernels, where it is not `cudaLaunchKernel`."""
+
 _COPY_KINDS = {"HtoD": 1, "DtoH": 2, "DtoD": 8}
 _GPUS = (
     ("NVIDIA A100-SXM4-80GB", 85_095_874_560, 2_039_040_000_000, 1_410_000_000, 108, 8, 0),
@@ -159,8 +162,10 @@ class _Report:
                     (at(start), at(end), device, 1, None, stream, correlation, process, size, _COPY_KINDS[direction], None, *kinds)
                     + (None,) * 7
                 )
+        launch = _LAUNCHES.get(self.program.style, "cudaLaunchKernel_v7000")
         for start, end, name, thread, correlation in recorded.calls:
             if start >= window_ns:
+                name = launch if name == "cudaLaunchKernel_v7000" else name
                 driver = int(name.startswith("cu") and not name.startswith("cuda"))
                 self.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append(
                     (at(start), at(end), driver, self.threads[thread], correlation, self.text(name), 0, None)
@@ -277,13 +282,13 @@ class _Report:
         export |= dict(zip(("EXPORT_SCHEMA_VERSION_MAJOR", "EXPORT_SCHEMA_VERSION_MINOR"), version, strict=False))
         rows["META_DATA_EXPORT"] += export.items()
         size, local_size = program.grid.ranks, program.grid.ranks // program.grid.hosts
-        variables = {
+        launchers: dict[str, dict[str, Any]] = {
             "torchrun": {"RANK": self.rank, "LOCAL_RANK": self.local, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": local_size},
             "slurm": {"SLURM_PROCID": self.rank, "SLURM_LOCALID": self.local, "SLURM_NTASKS": size},
             "open mpi": {"OMPI_COMM_WORLD_RANK": self.rank, "OMPI_COMM_WORLD_LOCAL_RANK": self.local, "OMPI_COMM_WORLD_SIZE": size},
             "name only": {"HOME": "/home/user"},
-        }[self.launcher]
-        shown = {k: str(v) for k, v in variables.items()}
+        }
+        shown = {k: str(v) for k, v in launchers[self.launcher].items()}
         if self.hides_devices:
             shown["CUDA_VISIBLE_DEVICES"] = str(self.local)
         rows["META_DATA_CAPTURE"] += [("PROCESS_0:ENVIRONMENT_VARIABLE", f"{k}={v}") for k, v in shown.items()]

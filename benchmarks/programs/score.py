@@ -22,6 +22,8 @@ NO_LOSS = "capture-fault"
 ANY_RANKS = ("jitter", "exposed-communication", "serialized-communication")
 CLOSE = 0.15
 CAUSES_WITHIN = 4
+QUIET = 0.02
+"""A share that a program may lose by itself without being told."""
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Judgement:
         right: Whether the first finding has an accepted kind, or there is rightly none.
         ranks_right: Whether it names the culprits; None where none were planted or the kind is wrong.
         all_found: Whether every planted cause that counts is in the first findings; None with fewer than two.
+        true_shares: What removing the only planted cause gives back, and what removing all that the program loses to its kind does.
         found_share: The loss that the finding of the only planted cause states; None where it states none.
         stated: Whether there was such a finding.
         false_alarms: Kinds of findings of severity high or medium whose kind costs less than half of what that severity wants.
@@ -61,6 +64,7 @@ class Judgement:
     right: bool = False
     ranks_right: bool | None = None
     all_found: bool | None = None
+    true_shares: tuple[float, float] | None = None
     found_share: float | None = None
     stated: bool = False
     false_alarms: list[str] = field(default_factory=list)
@@ -109,6 +113,8 @@ def ranks_right(program: Program, cause: Cause, kind: str, ranks: Iterable[int] 
         return True
     if not cause.ranks or set(cause.ranks) == set(range(program.grid.ranks)):
         return not named or 2 * len(named & everyone) >= len(everyone)
+    if cause.variant == "equally slow":  # neither alone gives anything back, so that either or both will do
+        return bool(named) and named <= set(cause.ranks)
     return named == set(cause.ranks)
 
 
@@ -144,6 +150,8 @@ def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str
     if about:
         made.first, made.confidence = about[0]["kind"], about[0]["confidence"]
     made.right = made.first in accepted if accepted else made.first is None or about[0]["severity"] == "low"
+    if made.first is None and made.natural and made.share < QUIET:
+        made.right = True
     culprits = [c for c, _ in counted if made.first == c.kind or made.first in also_accepted(program, c)]
     if made.right and culprits and made.first:
         made.ranks_right = any(ranks_right(program, c, made.first, about[0]["ranks"]) for c in culprits)
@@ -151,7 +159,8 @@ def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str
         named = {r["kind"] for r in about[:CAUSES_WITHIN]}
         made.all_found = all(named & ({c.kind} | also_accepted(program, c)) for c, _ in counted)
     if len(counted) == 1:
-        cause = counted[0][0]
+        cause, share = counted[0]
+        made.true_shares = share, max(share, truth.kinds[cause.kind])
         kinds = {cause.kind} | also_accepted(program, cause)
         found = next((r for r in about if r["kind"] in kinds), None)
         made.stated, made.found_share = found is not None, found["lost_share"] if found else None
@@ -208,13 +217,19 @@ def summary(judged: Sequence[Judgement], least: float) -> str:
 
 
 def _losses(answered: Sequence[Judgement]) -> list[str]:
-    single = [(j, j.planted[0]["share"]) for j in answered if len(j.planted) == 1 and j.stated]
-    stated = [(abs(j.found_share - true) / true, j.found_share / true) for j, true in single if j.found_share is not None]
-    lines = [f"| one planted cause, found: loss null | {_percent(len(single) - len(stated), len(single))} |"]
-    close = sum(error <= CLOSE for error, _ in stated)
-    lines.append(f"| loss within {100 * CLOSE:g} % of the truth | {_percent(close, len(stated))} |")
-    if stated:
-        ratios = sorted(ratio for _, ratio in stated)
+    """How near losses are to the truth, which is a span where the program also loses by itself to the kind that was planted."""
+    found = [j for j in answered if j.true_shares and j.stated]
+    ratios = []
+    for j in found:
+        if j.found_share is not None and j.true_shares:
+            low, high = j.true_shares
+            ratios.append(j.found_share / min(max(j.found_share, low), high))
+    lines = [f"| one planted cause, found: loss null | {_percent(len(found) - len(ratios), len(found))} |"]
+    lines.append(
+        f"| loss within {100 * CLOSE:g} % of the truth | {_percent(sum(abs(r - 1) <= CLOSE for r in ratios), len(ratios))} |"
+    )
+    if ratios:
+        ratios.sort()
         low, high = ratios[len(ratios) // 10], ratios[-1 - len(ratios) // 10]
         lines.append(f"| loss found / true: median, and where 80 % are | {median(ratios):.2f}, {low:.2f} to {high:.2f} |")
     return lines

@@ -125,6 +125,7 @@ class _RankCode:
         self.sequence: dict[int, int] = defaultdict(int)
         random = np.random.default_rng((program.seed, rank))
         self._noise = random.standard_normal((program.steps, _SLOTS))
+        self._noise_of_device = float(random.standard_normal())  # no two devices run at the same clock
         self._host_noise = np.exp(0.25 * random.standard_normal(_SLOTS)).tolist()
         self.host: Iterator[float] = itertools.cycle(self._host_noise)
         self.z: Iterator[float] = iter(())
@@ -135,7 +136,7 @@ class _RankCode:
         self.work: dict[str, float] = {}
         self.gathers: dict[int, int] = {}
         self.computed: list[int] = []
-        self.side_works: list[tuple[int, Callable[[], None]]] = []
+        self.side_works: list[tuple[int, Callable[[Cause, int], None], Cause, int]] = []
 
     # What acts in a step
 
@@ -147,7 +148,8 @@ class _RankCode:
             if step in cause.steps:
                 self.now[cause.kind].append(cause)
         warm = 1.0 + 0.3 * (step == 0 and program.warmup > 0)
-        self.slow = warm * math.prod(c.amount for kind in _SLOWER for c in self.now[kind])
+        own = 1.0 if "noise" in self.free else 1.0 + 0.002 * self._noise_of_device
+        self.slow = warm * own * math.prod(c.amount for kind in _SLOWER for c in self.now[kind])
         for cause in self.now["jitter"]:
             if cause.variant == "steps":
                 self.slow *= math.exp(cause.amount * float(self._noise[step][-1]))
@@ -157,7 +159,11 @@ class _RankCode:
             0.0 if "noise" in self.free else max([program.noise, *(c.amount for c in self.now["jitter"] if c.variant == "kernels")])
         )
         self.work = {}
+        self.repeats = self.due = 0.0
         for cause in self.now["imbalance"]:
+            if cause.variant == "launches":
+                self.repeats += cause.amount - 1
+                continue
             if cause.variant == "rotating":
                 turn = program.grid.place(cause.ranks[step % len(cause.ranks)])[2]
                 if self.data != turn:
@@ -172,6 +178,7 @@ class _RankCode:
     def _plant_calls(self) -> None:
         """Put what hosts do beside launching at layers of the step: (layer counted over the step, what to do)."""
         layers = max(1, 2 * self.program.layers * self.program.micro)
+        self.now["host-pause"] = [c for c in self.now["host-pause"] if c.variant != "in turn" or (self.step + self.rank) % 3 == 0]
         for kind, plant in (
             ("host-pause", self._pause),
             ("allocation", self._allocate),
@@ -183,7 +190,7 @@ class _RankCode:
                 times = 1 if kind in ("host-pause", "unexplained", "recompilation") else 2
                 for n in range(times):
                     place = (cause.ranks[0] if cause.ranks else 0) * 7 + self.step * 5 + n * 3
-                    self.side_works.append((place % layers, lambda p=plant, c=cause, t=times: p(c, int(c.amount / t))))  # type: ignore[misc]
+                    self.side_works.append((place % layers, plant, cause, int(cause.amount / times)))
 
     def _pause(self, _: Cause, took_ns: int) -> None:
         self.out.append((HOST, took_ns))
@@ -217,9 +224,15 @@ class _RankCode:
         duration = max(1_000, int(base_ns * work * self.slow * next(self.z)))
         if self.collected is not None and stream == COMPUTE:
             self.collected.append((kernel, duration, work))
-            return
-        gap = int(self.gap * next(self.host))
-        self.out.append((KERNEL, stream, kernel, duration, gap, self._call(), work))
+            return  # a graph has the same kernels on all ranks
+        again = 1
+        if part:
+            self.due += self.repeats
+            again += int(self.due)
+            self.due %= 1
+        for _ in range(again):
+            gap = int(self.gap * next(self.host))
+            self.out.append((KERNEL, stream, kernel, duration, gap, self._call(), work))
 
     def _call(self) -> int:
         return 0 if "host" in self.free else self.program.call_ns
@@ -272,6 +285,11 @@ class _RankCode:
         rate = PAGEABLE if memory == "pageable" else PINNED
         duration = 0 if "copies" in self.free else 1_200 + int(size_bytes / rate)
         self.out.append((COPY, stream, direction, size_bytes, duration, int(self.gap), self._call(), blocks, memory))
+
+    def _read_scalar(self, stream: int) -> None:
+        """Copy one number to memory that is not pinned; the wait for it is the caller's."""
+        duration = 0 if "copies" in self.free else 1_200
+        self.out.append((COPY, stream, "DtoH", 4, duration, int(self.gap), self._call(), False, "pageable"))
 
     def _sync(self, name: str = "cudaStreamSynchronize_v3020", stream: int | None = COMPUTE) -> None:
         self.out.append((SYNC, stream, int(self.gap), name))
@@ -339,10 +357,11 @@ class _RankCode:
         workers, depth, took = program.loader_workers, 2 * program.loader_workers, float(program.loader_ns)
         for cause in self.now["data-stall"]:
             if cause.variant == "host loads":
-                workers, depth, took = 0, 0, took + cause.amount / program.micro
+                workers, depth, took = 0, 0, cause.amount / program.micro
             else:
                 took = max(took, cause.amount / program.micro * workers)
-        self.out.append((LOAD, workers, depth, int(took * next(self.host)), program.view.data_text or "", program.view.osrt))
+        took *= 1 + 0.1 * (next(self.host) - 1)
+        self.out.append((LOAD, workers, depth, int(took), program.view.data_text or "", program.view.osrt))
         if program.input_stream:
             self._copy(INPUT, "HtoD", program.input_bytes)
             self._wait(COMPUTE, self._recorded(INPUT))
@@ -404,6 +423,7 @@ class _RankCode:
                 self._reduce_shards()
             elif last and (done % every == 0 or layer == 0) and "dp" in self.roles and not program.mpi:
                 size = program.parameter_bytes * (done - every * (done // every) or every)
+                size = int(size * program.first_bucket) // 4 * 4 if done == every else size
                 if exposed or not program.overlap:
                     late.append(size)
                 else:
@@ -487,16 +507,16 @@ class _RankCode:
                 self._wait(COMPUTE, event)
 
     def _between_layers(self, micro: int, *, forward: bool) -> None:
-        for place, work in self.side_works:
+        for place, work, cause, took_ns in self.side_works:
             if place == self.layer_count:
-                work()
+                work(cause, took_ns)
         self.layer_count += 1
         for cause in self.mine_or_gone("sync"):
             if self.step not in cause.steps or not forward or (cause.variant == "item" and self.layer_count % 2):
                 continue
             acts = cause in self.now["sync"] and "sync" not in self.free
             if cause.variant == "item":
-                self._copy(COMPUTE if acts else SIDE, "DtoH", 4, blocks=False)
+                self._read_scalar(COMPUTE if acts else SIDE)
             if acts:
                 device = cause.variant == "device"
                 self._sync("cudaDeviceSynchronize_v3020" if device else "cudaStreamSynchronize_v3020", None if device else COMPUTE)
@@ -518,7 +538,7 @@ class _RankCode:
             if "norm" in self.roles:
                 self._blocking("norm", "AllReduce", 8)
             if program.norm_item and "sync" not in self.free:
-                self._copy(COMPUTE, "DtoH", 4)
+                self._read_scalar(COMPUTE)
                 self._sync()
         adam = self.low.number(names.kernel(names.OPTIMIZER, 640, 512, 64))
         for _ in range(program.optimizer_kernels):
@@ -526,7 +546,7 @@ class _RankCode:
         self._pop(shown=program.view.phases)
         every = program.loss_item_every
         if every and self.step % every == 0 and "sync" not in self.free:
-            self._copy(COMPUTE, "DtoH", 4)
+            self._read_scalar(COMPUTE)
             self._sync()
 
     def _reduce_on_hosts(self) -> None:
@@ -535,9 +555,11 @@ class _RankCode:
         for _ in range(program.buckets):
             size = program.parameter_bytes * program.layers // program.buckets
             self._sync()
-            self._copy(COMPUTE, "DtoH", size, blocks=True)
+            if program.staged:
+                self._copy(COMPUTE, "DtoH", size, blocks=True)
             number = self.sequence[index]
             self.sequence[index] += 1
             transfer = self.low.transfer_ns(index, number, "AllReduce", size)
             self.out.append((MPI, "MPI_Allreduce", transfer, index, number, size))
-            self._copy(COMPUTE, "HtoD", size)
+            if program.staged:
+                self._copy(COMPUTE, "HtoD", size)

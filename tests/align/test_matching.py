@@ -327,7 +327,9 @@ def test_what_is_told_of_a_thousand_ranks_looks_at_each_operation_a_few_times():
     ranks, each = 1_024, 1_000
     rank = np.repeat(np.arange(ranks), each)
     end = np.tile(np.arange(each, dtype=np.float64), ranks)
-    operations = SimpleNamespace(rank=rank, communicator=rank // 8, group_size=np.full(len(rank), -1), names=["c"] * (ranks // 8))
+    nothing = np.zeros(len(rank), np.int64)
+    facts = {"paired": nothing, "exchanging": nothing > 0, "group_size": nothing - 1, "names": ["c"] * (ranks // 8)}
+    operations = SimpleNamespace(rank=rank, communicator=rank // 8, **facts)
     begin = process_time()
     timing = SimpleNamespace(end=end, component=np.zeros(len(rank), np.int64))
     lacking = matching._lacking(operations, timing, (rank == 3) & (end < 500))

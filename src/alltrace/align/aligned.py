@@ -35,9 +35,7 @@ class Aligned:
         facts = run.overlay.facts if run.overlay else {}
         self.notes: tuple[str, ...] = (*notes, *facts.get("notes", ()))
         self.steps_notes: tuple[str, ...] = tuple(facts.get("steps_notes", ()))
-        self.groups: tuple[Group, ...] = tuple(
-            Group(g["number"], g["name"], tuple(g["ranks"]), g["size"], g["found_by"], g["score"]) for g in facts.get("groups", ())
-        )
+        self.groups: tuple[Group, ...] = tuple(Group(**{**g, "ranks": tuple(g["ranks"])}) for g in facts.get("groups", ()))
         self.matching_score: float | None = facts.get("matching_score")
         self.matching_reason: str | None = facts.get("matching_reason")
         self.unmatched: dict[int, int] = {int(r): int(n) for r, n in facts.get("unmatched", {}).items()}

@@ -17,6 +17,7 @@ import numpy as np
 from alltrace.align.clock_fit import MAD_TO_SIGMA, Block, Fit, Units, fit, make_blocks, residuals
 from alltrace.align.clock_jumps import Jump, find_jump
 from alltrace.align.clock_residuals import LEAST_INSTANCES, remaining
+from alltrace.align.members import EXCHANGE
 from alltrace.align.message_bounds import bounds_between
 from alltrace.run.manifest import Clock
 from alltrace.run.store import number_ranges
@@ -148,6 +149,7 @@ class _Rows:
     end: Floats
     synchronising: Int64
     messages: Int64
+    exchanges: Int64
 
 
 def _usable(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _Rows:
@@ -164,7 +166,8 @@ def _usable(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _Rows:
         start,
         end,
         np.flatnonzero(evidence.synchronising & lasting),
-        np.flatnonzero(evidence.direction != 0),
+        np.flatnonzero(np.abs(evidence.direction) == 1),
+        np.flatnonzero((evidence.direction == EXCHANGE) & lasting),
     )
 
 
@@ -177,6 +180,11 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank], *, tied: bool) -> _State:
     stamped = rows.end - known[rows.at]
     blocks = make_blocks(rows.evidence.instance[used], rows.evidence.communicator[used], rows.at[used], stamped[used])
     component = _components(blocks, unit_of)
+    if len(rows.exchanges) and len(np.unique(component)) > 1:
+        # the two ends of a message end together too, if less sharply; which is the sender is not known
+        used = np.union1d(rows.synchronising, rows.exchanges)
+        blocks = make_blocks(rows.evidence.instance[used], rows.evidence.communicator[used], rows.at[used], stamped[used])
+        component = _components(blocks, unit_of)
     cluster = _clusters(component, unit_of, host_of, len(hosts))
     units = Units(unit_of, host_of, component, cluster)
     state = _State(ranks, hosts, units, known, blocks, fit(blocks, units, np.zeros(len(hosts), np.bool_)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.align.host_offsets import HostOffset, host_offsets
+from alltrace.align.operations import telling_streams
 from alltrace.align.pairwise_clock_fit import ClockLine, Ends, ends_of, relate
 from alltrace.align.shared_ends import relate_part
 
@@ -96,7 +97,7 @@ def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, st
                 connect(first, second, (ends[first], ends[second]))
     chosen = (operations.synchronising | operations.exchanging) & ~known
     if chosen.any() and len(parent) < len(ranks) - 1:
-        ends = _ends(operations, end, ranks, chosen, operations.token)
+        ends = _ends(operations, end, ranks, chosen, _nameless_keys(operations, chosen))
         _connect_parts(ends, hosts or {}, window, component, parent)
     timing = _placed(operations, start, end, ranks, component, parent)
     timing.certainty = {r: min(c, sure[r]) for r, c in timing.certainty.items()}
@@ -112,9 +113,10 @@ def _with_hosts_together(
     known = operations.communicator >= 0
     apart = pair_keys(operations)
     chosen = operations.synchronising | operations.exchanging | (apart >= 0)
-    key = np.where(apart >= 0, -1 - apart, np.where(known, operations.communicator + 1, 0) * 8191 + operations.token)
-    codes = np.unique(key, return_inverse=True)[1].reshape(-1)
-    ends = _ends(operations, end, ranks, chosen, codes)
+    named = np.where(apart >= 0, -1 - apart, operations.communicator * 8191 + operations.token)
+    nameless = _nameless_keys(operations, chosen & ~known)
+    key = np.where(known, np.unique(named, return_inverse=True)[1].reshape(-1) + 1 + nameless.max(initial=0), nameless)
+    ends = _ends(operations, end, ranks, chosen, key)
     pairs = np.unique(np.stack((operations.rank[known], operations.communicator[known])), axis=1)
     sharing: dict[int, set[int]] = {}
     for rank, communicator in pairs.T.tolist():
@@ -129,6 +131,16 @@ def _with_hosts_together(
     start -= lowest
     end -= lowest
     return {r: o.certainty for r, o in by_rank.items()}
+
+
+def _nameless_keys(operations: Operations, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """What must be equal of two of the chosen operations to be one where nothing names communicators; 0 for others."""
+    rows = np.flatnonzero(chosen)
+    key = np.zeros(len(operations), np.int64)
+    if len(rows):
+        pairs = np.stack((operations.token[rows], telling_streams(operations, rows)))
+        key[rows] = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
+    return key
 
 
 def _connect_parts(

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from alltrace.align.operations import telling_streams
 
+if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.align.coarse_clocks import Timing
@@ -40,10 +40,15 @@ _MOST_ANCHORS = 64
 _MOST_SEEN = 48
 _MOST_CROSSED = 12
 _MOST_TAKEN = 8
-_SHIFTS = (-10.0, -5.0, 5.0, 10.0)
+_SHIFTS = (-10.0, -6.0, 6.0, 10.0)
 _LEAST_EXPLAINED = 3
 _DIFFERENT = 1.63
+_LEAST_CLEAR = 0.15
 _LEAST_SPREAD = 0.1
+_LEAST_TIMES, _SURE_TIMES = 1.25, 1.5
+_PAIRS_SURE = 0.9
+_NEAR_NS = 1_000.0
+_ROUNDS = 8
 _LEAST_RATIO = 2.0
 _SURE_RATIO = 4.0
 
@@ -72,6 +77,10 @@ class _Pool:
         rows: For each rank the places of these among all operations.
         scatter: The usual distance of the ends of an instance, ns.
         width: The width in which ends of others fall, ns.
+        pairs: Whether they are messages, which two ranks exchange.
+        component: The component of the ranks.
+        taken: For each rank the sets that explain its operations.
+        clear: For each set how clearly each rank that was asked told it from others.
     """
 
     ends: dict[int, Floats]
@@ -79,7 +88,8 @@ class _Pool:
     rows: dict[int, NDArray[np.int64]]
     scatter: float
     width: float
-    pairs_only: bool
+    pairs: bool
+    component: int
     taken: dict[int, list[Members]] = field(default_factory=dict)
     clear: dict[Members, list[float]] = field(default_factory=dict)
 
@@ -95,8 +105,12 @@ def inferred(operations: Operations, timing: Timing) -> Inferred:
     chosen = (operations.synchronising | operations.exchanging) & (operations.communicator < 0)
     numbers: dict[tuple[int, Members], int] = {}
     clear: list[list[float]] = []
-    for stream, pool in _pools(operations, timing, chosen):
+    pools = _pools(operations, timing, chosen)
+    for _, pool in pools:
         _take(pool)
+    for _, pool in pools:
+        _split_by_place(pool, [other for _, other in pools if other.component == pool.component])
+    for stream, pool in pools:
         for rank, sets in pool.taken.items():
             label = _labels(pool, rank, sets)
             for at, members in enumerate(sets):
@@ -113,7 +127,7 @@ def _pools(operations: Operations, timing: Timing, chosen: NDArray[np.bool_]) ->
     rows = np.flatnonzero(chosen)
     if not len(rows):
         return []
-    stream = _telling(operations, rows)
+    stream = telling_streams(operations, rows)
     keys = (timing.end[rows], operations.rank[rows], stream, operations.token[rows], timing.component[rows])
     order = np.lexsort(keys)
     rows, stream = rows[order], stream[order]
@@ -127,40 +141,36 @@ def _pools(operations: Operations, timing: Timing, chosen: NDArray[np.bool_]) ->
             continue
         its = {int(operations.rank[r[0]]): r for r in by_rank}
         ends = {r: timing.end[i] for r, i in its.items()}
-        scatter = _scatter(ends, [timing.scale_ns[r] for r in ends])
+        scatter = _scatter(ends)
         gaps = [np.median(np.diff(e)) for e in ends.values() if len(e) > 1]
         width = float(np.clip(min(gaps, default=np.inf) / 2, 4 * scatter, _AROUND_NS))
         starts = {r: timing.start[i] for r, i in its.items()}
-        pools.append((int(stream[part[0]]), _Pool(ends, starts, its, scatter, width, bool(operations.exchanging[mine[0]]))))
+        pool = _Pool(ends, starts, its, scatter, width, bool(operations.exchanging[mine[0]]), int(timing.component[mine[0]]))
+        pools.append((int(stream[part[0]]), pool))
     return pools
 
 
-def _telling(operations: Operations, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The stream of each operation where all ranks have the same streams for a token, so that its number tells; -1 elsewhere."""
-    found = np.full(len(rows), -1, np.int64)
-    token, rank, stream = operations.token[rows], operations.rank[rows], operations.stream[rows]
-    for one in np.unique(token).tolist():
-        mine = np.flatnonzero(token == one)
-        pairs = np.unique(np.stack((rank[mine], stream[mine])), axis=1)
-        streams, many = np.unique(pairs[1], return_counts=True)
-        if len(streams) > 1 and (many == len(np.unique(pairs[0]))).all():
-            found[mine] = stream[mine]
-    return found
+def _scatter(ends: dict[int, Floats]) -> float:
+    """The usual distance between the ends of an instance: of each rank's to those of the rank that ends most sharply with it."""
+    found = []
+    for rank in _anchors(list(ends))[:: max(1, min(len(ends), _MOST_ANCHORS) // 16)]:
+        own = ends[rank][np.linspace(0, len(ends[rank]) - 1, min(len(ends[rank]), _SAMPLE // 2)).astype(np.int64)]
+        distances = [np.abs(_distance(own, ends[r])) for r in _mates(tuple(ends), rank, _MOST_ANCHORS)]
+        sharp = [float((1.0 / (1.0 + np.square(d / _NEAR_NS))).sum()) for d in distances]
+        # of many others one is near by luck, the more so the fewer operations there are
+        found.append(_laplace(distances[int(np.argmax(sharp))]) * (1.0 + 2.0 / np.sqrt(len(own))))
+    return float(np.clip(np.median(found), _LEAST_SCATTER_NS, _MOST_SCATTER_NS))
 
 
-def _scatter(ends: dict[int, Floats], scales: Sequence[float]) -> float:
-    """The usual distance between the ends of an instance: that of the clocks' fit, or more where nothing ends as near."""
-    anchors = _anchors(list(ends))[:16]
-    least = []
-    for rank in anchors:
-        own = ends[rank][np.linspace(0, len(ends[rank]) - 1, min(len(ends[rank]), 64)).astype(np.int64)]
-        others = (np.abs(_distance(own, e)) for r, e in ends.items() if r != rank)
-        near = np.full(len(own), np.inf)
-        for distance in others:
-            near = np.minimum(near, distance)
-        least.append(near)
-    typical = float(np.median(np.concatenate(least)))
-    return float(np.clip(max(np.median(scales), typical), _LEAST_SCATTER_NS, _MOST_SCATTER_NS))
+def _laplace(distance: Floats) -> float:
+    """The scale of the distances that are near 0: their mean, without what is beyond four times that, corrected for the cut."""
+    scale = _MOST_SCATTER_NS / 2
+    for _ in range(_ROUNDS):
+        near = distance[distance <= 4 * scale]
+        if not len(near):
+            break
+        scale = max(float(near.mean()) / 0.925, 1.0)
+    return scale
 
 
 def _anchors(ranks: list[int]) -> list[int]:
@@ -180,7 +190,7 @@ def _take(pool: _Pool) -> None:
     """Find the sets of ranks that explain the operations of each rank."""
     ranks = sorted(pool.ends)
     sample = _sampled(pool)
-    families = _families(ranks, pairs=pool.pairs_only)
+    families = _families(ranks, pairs=pool.pairs)
     seen = _seen(pool, sample)
     votes: Counter[Members] = Counter()
     asked: Counter[Members] = Counter()
@@ -278,13 +288,15 @@ def _explaining(pool: _Pool, rank: int, at: NDArray[np.int64], candidates: list[
         if gains[best] <= 0.0:
             break
         more = rest.pop(best) > explained
+        # what is as likely as half of what is found: ends of one instance scatter too
+        least = np.maximum(explained, 0.5 * float(np.median(ratio[best][more])))
         usual = 0
         for wrong in by_chance:
             # mates that explain an operation already do so by no chance
             mixed = {
                 j: np.where(np.isin(owner, [i for i, m in enumerate(taken) if j in m]), likely[j], wrong[j]) for j in mates[best]
             }
-            usual = max(usual, int((_summed(mixed, mates[best], best) > explained).sum()))
+            usual = max(usual, int((_summed(mixed, mates[best], best) > least).sum()))
         if more.sum() - usual >= max(_LEAST_EXPLAINED - 0.5, 3 * np.sqrt(usual)):
             owner[more] = len(taken)
             explained = np.maximum(explained, ratio[best])
@@ -300,7 +312,9 @@ def _explaining(pool: _Pool, rank: int, at: NDArray[np.int64], candidates: list[
         rivals = [ratio[m] for m in candidates if m != members and (m in taken or not set(m) <= set(members))]
         second = np.maximum.reduce(rivals)[mine] if rivals else np.zeros(int(mine.sum()))
         margin = stack[place][mine] - np.maximum(second, 0.0)
-        found.append((members, float(np.clip(margin / _SURE_RATIO, 0.0, 1.0).mean())))
+        clear = float(np.clip(margin / _SURE_RATIO, 0.0, 1.0).mean())
+        if clear >= _LEAST_CLEAR:
+            found.append((members, clear))
     return found
 
 
@@ -344,12 +358,58 @@ def _differ(first: Floats, second: Floats) -> bool:
     return distance * float(np.sqrt(len(first) * len(second) / len(every))) > _DIFFERENT
 
 
-def _mates(members: Members, rank: int) -> list[int]:
+def _split_by_place(pool: _Pool, others: list[_Pool]) -> None:
+    """Cut sets by their ranks' places in smaller groups that cover them, where equal places end more sharply together.
+
+    Where tensor parallel groups cover the ranks, the data parallel groups of their first, second, ... members start together, right
+    after a tensor parallel operation, and end nearly together: no operation tells them apart, but the distances of all do.
+    """
+    smaller = {m for other in others for sets in other.taken.values() for m in sets}
+    for whole in sorted({m for sets in pool.taken.values() for m in sets if len(m) >= 4}):
+        shapes: dict[Members, list[Members]] = {}
+        for part in sorted(m for m in smaller if len(m) < len(whole) and set(m) < set(whole)):
+            shapes.setdefault(tuple(r - part[0] for r in part), []).append(part)
+        for tiles in shapes.values():
+            size = len(tiles[0])
+            if len(tiles) * size != len(whole) or len({r for m in tiles for r in m}) != len(whole):
+                continue
+            place = {r: p for m in tiles for p, r in enumerate(sorted(m))}
+            sure = _sharper(pool, whole, place)
+            if pool.pairs and size * 2 == len(whole):  # two groups that send each other messages do so member by member
+                sure = max(sure or 0.0, _PAIRS_SURE)
+            if sure is not None:
+                parts = [tuple(r for r in whole if place[r] == p) for p in range(size)]
+                for part in parts:
+                    pool.clear[part] = [float(np.mean(pool.clear.get(whole, [0.0]))) * sure]
+                    for r in part:
+                        pool.taken[r] = [m for m in pool.taken[r] if m != whole]
+                        pool.taken[r] += [part] if part not in pool.taken[r] else []
+                break
+
+
+def _sharper(pool: _Pool, whole: Members, place: dict[int, int]) -> float | None:
+    """How sure it is that ranks of equal place end more sharply together than others of a set, from 0 to 1; None if it is not."""
+    same: list[float] = []
+    apart: list[float] = []
+    for rank in _mates((-1, *whole), -1):
+        own = pool.ends[rank][_labels(pool, rank, pool.taken[rank]) == pool.taken[rank].index(whole)]
+        for mate in _mates(whole, rank):
+            distance = _distance(own, pool.ends[mate])
+            near = distance[np.abs(distance) <= 8 * pool.scatter]
+            if len(near) >= _LEAST_EXPLAINED:  # the clocks may be off by as much, but not by another amount each time
+                (same if place[rank] == place[mate] else apart).append(float(np.abs(near - np.median(near)).mean()))
+    if len(same) < 2 or len(apart) < 2:
+        return None
+    ratio = float(np.mean(apart)) / max(float(np.mean(same)), 1.0)
+    return min((ratio - 1.0) / (_SURE_TIMES - 1.0), 1.0) if ratio > _LEAST_TIMES else None
+
+
+def _mates(members: Members, rank: int, most: int = _MOST_MATES) -> list[int]:
     """The other members, or some that stand for them."""
     others = [m for m in members if m != rank]
-    if len(others) <= _MOST_MATES:
+    if len(others) <= most:
         return others
-    return [others[i] for i in np.linspace(0, len(others) - 1, _MOST_MATES).astype(np.int64).tolist()]
+    return [others[i] for i in np.linspace(0, len(others) - 1, most).astype(np.int64).tolist()]
 
 
 def _ratio(distance: Floats, pool: _Pool) -> Floats:
@@ -365,10 +425,14 @@ def _summed(of: dict[int, Floats], mates: list[int], members: Members) -> Floats
 
 
 def _labels(pool: _Pool, rank: int, sets: list[Members]) -> NDArray[np.int64]:
-    """For each operation of a rank which of its sets it is of; what none explains is of the one with most."""
+    """For each operation of a rank which of its sets it is of; what none explains is of the one with most.
+
+    Of operations that one kernel does, which may be a send and a receive, the second is of the set that explains it next best.
+    """
     own = pool.ends[rank]
+    again = np.concatenate(([False], (own[1:] == own[:-1]) & (pool.starts[rank][1:] == pool.starts[rank][:-1])))
     if len(sets) == 1:
-        return np.zeros(len(own), np.int64)
+        return np.where(again, -1, 0)
     ratio = []
     for members in sets:
         mates = _mates(members, rank)
@@ -390,7 +454,12 @@ def _labels(pool: _Pool, rank: int, sets: list[Members]) -> NDArray[np.int64]:
                 fits = _unusual(*(_transfer(pool, rank, rows, fewer) for rows in (mine, its)))
                 best[mine[fits + 1.0 < off]] = part
     usual = int(np.bincount(best[told], minlength=1).argmax()) if told.any() else 0
-    return np.where(told, best, usual)
+    label = np.where(told, best, usual)
+    for i in np.flatnonzero(again).tolist():
+        stack[label[i - 1], i] = -np.inf
+        stack[:, i] = np.where(np.isinf(stack[:, i - 1]), -np.inf, stack[:, i])
+        label[i] = stack[:, i].argmax() if stack[:, i].max() > 0.0 else -1
+    return label
 
 
 def _unusual(transfer: Floats, usual: Floats) -> Floats:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.align.coarse_clocks import Timing, common_time, pair_keys
-from alltrace.align.communicator_inference import inferred
+from alltrace.align.communicator_inference import Inferred, inferred
 from alltrace.align.instances import clusters, filled, pair
 from alltrace.align.matching_score import explained, reason_of, related
 from alltrace.align.operations import Operations, flatten
@@ -96,13 +96,22 @@ def _timed(
     timing = common_time(operations, stamped=stamped, hosts=hosts)
     found = inferred(operations, timing)
     told = np.ones(len(operations))
+    if not found.count:
+        return operations, timing, told
+    # with communicators the clocks are related by all that ranks share, and sharper clocks tell more communicators
+    again = common_time(_named(operations, found), stamped=stamped, hosts=hosts)
+    if len(np.unique(again.component)) <= len(np.unique(timing.component)):
+        timing, found = again, inferred(operations, again)
     guessed = found.number >= 0
-    if found.count:
-        first = len(operations.names)
-        names = [*operations.names, *(f"inferred {i}" for i in range(found.count))]
-        operations = replace(operations, communicator=np.where(guessed, first + found.number, operations.communicator), names=names)
-        told[guessed] = _GUESSED * np.array(found.score)[found.number[guessed]]
-    return operations, timing, told
+    told[guessed] = _GUESSED * np.array(found.score)[found.number[guessed]]
+    return _named(operations, found), timing, told
+
+
+def _named(operations: Operations, found: Inferred) -> Operations:
+    """The operations with inferred communicators."""
+    first = len(operations.names)
+    names = [*operations.names, *(f"inferred {i}" for i in range(found.count))]
+    return replace(operations, communicator=np.where(found.number >= 0, first + found.number, operations.communicator), names=names)
 
 
 def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
@@ -287,7 +296,7 @@ def _result(
         value *= related(timing, operations.rank)
     score = round(float(value[counts].mean()), 3) if counts.any() else None
     unnamed = float((operations.communicator[counts] < 0).mean()) if counts.any() else 0.0
-    reason = reason_of(score, unnamed, len(np.unique(timing.component)))
+    reason = reason_of(score, unnamed, timing)
     groups = _groups(operations, used, guessed, np.where(counts, value, np.nan))
     inferred_groups = len(np.unique(operations.communicator[guessed]))
     return Matching(groups, members, unmatched, _notes(operations, timing, ~matched, inferred_groups), score, reason)
@@ -307,7 +316,8 @@ def _groups(
         told = value[mine][~np.isnan(value[mine])]
         score = round(float(told.mean()), 3) if len(told) else 1.0
         found_by = "structure" if guessed[mine].any() else "ids"
-        groups.append(Group(place, operations.names[communicator], ranks, size, found_by, score))
+        messages = bool(((operations.paired[mine] != 0) | operations.exchanging[mine]).all())
+        groups.append(Group(place, operations.names[communicator], ranks, size, found_by, score, messages))
     return tuple(groups)
 
 
@@ -347,13 +357,13 @@ def _notes(
         lacking = [r for r, share in _lacking(operations, timing, alone).items() if share > _MANY_UNMATCHED]
         if lacking:
             notes.append(
-                f"{_named(lacking)}: more than {_MANY_UNMATCHED:.0%} of the communication found no partner on other ranks; "
+                f"{_ranks_named(lacking)}: more than {_MANY_UNMATCHED:.0%} of the communication found no partner on other ranks; "
                 "reports of another run, missing ranks, dropped events or a clock that was set would show like this"
             )
     return tuple(notes)
 
 
-def _named(ranks: list[int]) -> str:
+def _ranks_named(ranks: list[int]) -> str:
     from alltrace.run.store import number_ranges
 
     return f"rank{'s' * (len(ranks) > 1)} {number_ranges(ranks)}"

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from alltrace.align.coarse_clocks import Timing
     from alltrace.align.operations import Operations
 
+_DOUBTFUL = 0.75
+
 
 def explained(
     operations: Operations, timing: Timing, number: NDArray[np.int64], confidence: NDArray[np.float64]
@@ -63,19 +65,23 @@ def related(timing: Timing, rank: NDArray[np.int64]) -> float:
     return float((sizes * (sizes - 1)).sum() / max(len(ranks) * (len(ranks) - 1), 1)) if len(ranks) > 1 else 1.0
 
 
-def reason_of(score: float | None, unnamed: float, apart: int) -> str | None:
+def reason_of(score: float | None, unnamed: float, timing: Timing) -> str | None:
     """Why a score is too low to rely on; None where it is not.
 
     Args:
         score: The score of the run.
         unnamed: The share of operations whose communicator nothing tells.
-        apart: Groups of ranks whose clocks nothing relates.
+        timing: The clocks that operations were matched by.
     """
     if score is None or score >= LEAST_MATCHING_SCORE:
         return None
     why = [f"{1 - score:.0%} of the communication is not explained"]
     if unnamed:
         why.append(f"for {unnamed:.0%} neither the reports nor the times tell the communicator")
+    apart = len(np.unique(timing.component))
+    doubtful = sum(c < _DOUBTFUL for c in timing.certainty.values())
     if apart > 1:
         why.append(f"the clocks of {apart} groups of ranks could not be related")
+    elif doubtful:
+        why.append(f"the clocks of {doubtful} of {len(timing.certainty)} ranks are related to the others' with little certainty")
     return "; ".join(why)

@@ -22,6 +22,7 @@ _SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?a
 _SEND, _RECEIVE = re.compile(r"i?send", re.IGNORECASE), re.compile(r"i?recv|i?receive", re.IGNORECASE)
 
 _MEET_NS = 1_000_000
+EXCHANGE = 2
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Evidence:
         end: End, likewise.
         synchronising: Whether no member can leave before the last has arrived: all-reduce, all-gather, reduce-scatter, all-to-all,
             barrier.
-        direction: 1 for a send, -1 for a receive, 0 else.
+        direction: 1 for a send, -1 for a receive, `EXCHANGE` where one kernel is either or both, 0 else.
     """
 
     instance: NDArray[np.int64]
@@ -54,9 +55,11 @@ def is_synchronising(op: str | None) -> bool:
 
 
 def direction_of(op: str | None) -> int:
-    """1 for a send, -1 for a receive, 0 for anything else."""
+    """1 for a send, -1 for a receive, `EXCHANGE` where it may be both, 0 for anything else."""
     if op is None or is_synchronising(op):
         return 0
+    if _SEND.search(op) and _RECEIVE.search(op):
+        return EXCHANGE
     return 1 if _SEND.search(op) else -1 if _RECEIVE.search(op) else 0
 
 

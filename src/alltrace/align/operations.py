@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
+from alltrace.align.nccl_names import POINT_TO_POINT, RECV, SEND, SYNCHRONISING
 from alltrace.trace.arrays import coded, integers
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Operations:
         token: Number of (operation, bytes, type).
         synchronising: Whether no member can leave before the last has arrived, bool.
         paired: 1 for a send, -1 for a receive, 0 else.
-        exchanging: Whether it is a kernel of sends and receives of which only the kernel is known, bool.
+        exchanging: Whether it sends or receives or both, and nothing tells on which communicator, bool; `paired` is 0 then, and
+            one token stands for all of a size and type.
         sequence: The profiler's sequence number where it has one.
         lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.
         stream: CUDA stream; likewise `size` (bytes).
@@ -111,12 +112,14 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     keep = np.flatnonzero(timed & ~single & (op >= 0))
     keep = keep[np.lexsort((end[keep], rank[keep]))]
     sizes = numbers("bytes")
-    token = _numbered(op, sizes, datatype)
+    messages = np.array([*(o in POINT_TO_POINT for o in ops), False])[op]
+    exchanging = messages & (communicator < 0)
+    token = _numbered(np.where(exchanging, -2, op), sizes, datatype)
     stream = numbers("stream")
     lane = _numbered(rank, numbers("device"), stream, on_host.astype(np.int64))
     sequence = np.where(_chosen(words, evidence, _WITH_SEQUENCE), numbers("sequence"), -1)
     synchronising = np.array([*(o in SYNCHRONISING for o in ops), False])[op]
-    direction = np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op]
+    direction = np.where(exchanging, 0, np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op])
     group_rank = _group_ranks(rank, communicator, numbers("group_rank"), size)
     return Operations(
         rank=rank[keep],
@@ -130,7 +133,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         token=token[keep],
         synchronising=synchronising[keep],
         paired=direction[keep],
-        exchanging=np.array([*(o == SEND_RECV for o in ops), False])[op][keep],
+        exchanging=exchanging[keep],
         sequence=sequence[keep],
         lane=lane[keep],
         stream=stream[keep],
@@ -141,6 +144,19 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         names=[n or "" for n in names],
         calls_only=int((~timed & ~single).sum()),
     )
+
+
+def telling_streams(operations: Operations, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The stream of each operation where all ranks have the same streams for a token, so that its number tells; -1 elsewhere."""
+    found = np.full(len(rows), -1, np.int64)
+    token, rank, stream = operations.token[rows], operations.rank[rows], operations.stream[rows]
+    for one in np.unique(token).tolist():
+        mine = np.flatnonzero(token == one)
+        pairs = np.unique(np.stack((rank[mine], stream[mine])), axis=1)
+        streams, many = np.unique(pairs[1], return_counts=True)
+        if len(streams) > 1 and (many == len(np.unique(pairs[0]))).all():
+            found[mine] = stream[mine]
+    return found
 
 
 def _group_ranks(

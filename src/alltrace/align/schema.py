@@ -30,6 +30,7 @@ class Group:
         size: Its size as the profiler tells, or the number of members seen.
         found_by: `ids` where the profiler names it, `logs` where NCCL's logs do, `structure` where it was inferred.
         score: How well it explains its operations, from 0 to 1.
+        messages: Whether it has sends and receives and nothing else.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Group:
     size: int
     found_by: str = "ids"
     score: float = 1.0
+    messages: bool = False
 
 
 @dataclass(frozen=True)

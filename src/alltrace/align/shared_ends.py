@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from alltrace.align.pairwise_clock_fit import ClockLine, Ends, Vote, nearest_ends, offset_votes
+from alltrace.align.pairwise_clock_fit import ClockLine, Ends, Vote, ends_of, nearest_ends, offset_votes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -34,6 +36,9 @@ _LEAST = 4
 _LEAST_WORTH = 14.0
 _SURE_WORTH = 60.0
 _CLEAR = 1.3
+_SHARP_NS, _UNSHARP = 4_000.0, 0.5
+_MOST_KINDS = 4
+_MOST = 0.5
 _SCALE_FLOOR_NS = 200.0
 
 
@@ -61,8 +66,35 @@ def relate_part(first: Ends, second: Ends, window_ns: float | None, *, rate: boo
 
 def possible_lines(first: Ends, second: Ends, window_ns: float | None, *, rate: bool = True) -> list[tuple[float, ClockLine]]:
     """What each line is worth on which a part of the ends coincides, the best first, with its certainty; see `relate_part`."""
+    found: list[tuple[float, ClockLine]] = []
+    for one, other in _kinds(first, second):
+        found += _lines(one, other, window_ns, rate=rate)
+        found.sort(key=lambda f: -f[0])
+        if found and found[0][0] >= _SURE_WORTH and found[0][1].share > _MOST and _rival(found) < found[0][0] / _CLEAR:
+            break
+    if found:
+        certainty = min(float(np.clip(3.0 * (1.0 - _rival(found) / found[0][0]), 0.0, 1.0)), found[0][0] / _SURE_WORTH)
+        found[0] = found[0][0], replace(found[0][1], certainty=certainty)
+    return found
+
+
+def _kinds(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends]]:
+    """The ends of each key that both have, those with most first, and all of them: one kind may be shared and others not."""
     if not (len(first.time) and len(second.time)):
-        return []
+        return
+    keys = np.intersect1d(first.keys, second.keys, assume_unique=True)
+    if len(keys) > 1:
+        many = [min(int((e.key == k).sum()) for e in (first, second)) for k in keys.tolist()]
+        for at in np.argsort(np.negative(many), kind="stable")[:_MOST_KINDS].tolist():
+            if many[at] >= _LEAST:
+                one, other = (ends_of(e.time[e.key == keys[at]], e.key[e.key == keys[at]]) for e in (first, second))
+                yield one, other
+    if len(keys):
+        yield first, second
+
+
+def _lines(first: Ends, second: Ends, window_ns: float | None, *, rate: bool) -> list[tuple[float, ClockLine]]:
+    """What each line is worth on which a part of the ends coincides."""
     found: list[tuple[float, ClockLine]] = []
     for place in (0.5, 0.2, 0.8):
         votes = offset_votes(first, second, window_ns, place, _MOST_RATE if rate else 0.0)
@@ -73,9 +105,6 @@ def possible_lines(first: Ends, second: Ends, window_ns: float | None, *, rate: 
         found.sort(key=lambda f: -f[0])
         if found and found[0][0] >= _SURE_WORTH and _rival(found) < found[0][0] / _CLEAR:
             break
-    if found:
-        certainty = min(float(np.clip(3.0 * (1.0 - _rival(found) / found[0][0]), 0.0, 1.0)), found[0][0] / _SURE_WORTH)
-        found[0] = found[0][0], replace(found[0][1], certainty=certainty)
     return found
 
 
@@ -144,6 +173,8 @@ def _followed(first: Ends, second: Ends, vote: Vote, *, rate: bool) -> tuple[flo
             offset, slope, rest, width = offset + more, slope + steeper, rest - more - steeper * x, narrower
             worth += sharp.worth
             break
+    if width > _SHARP_NS:  # groups in step that share nothing, at this offset or another
+        worth *= _UNSHARP
     near = np.abs(rest) <= 2 * width
     scale = max(1.4826 * float(np.median(np.abs(rest[near]))), _SCALE_FLOOR_NS) if near.any() else width
     low, high = first.time[0] - offset, first.time[-1] - offset

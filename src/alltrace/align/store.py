@@ -167,13 +167,13 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
     solution = solve(evidence, ranks)
     found = {p.rank: p.shift_ns - solution.ahead_ns[p.rank] for p in ranks}
     if found != shifts and (any(matching.unmatched.values()) or not meet(evidence, found)):
-        again = match(tables, names.texts, found)
+        again = match(tables, names.texts, found, hosts)
         if not again.members.equals(matching.members):
             matching = again
             solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
     joined, names = _joined(run, draft, tables, names)
     if joined.complete:  # logs tell communicators, which without them are inferred
-        again = match(joined.tables, names.texts, found)
+        again = match(joined.tables, names.texts, found, hosts)
         if again.members.num_rows >= NEARLY_ALL * matching.members.num_rows:
             named = tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in again.groups)
             matching = replace(again, groups=named)

@@ -89,6 +89,13 @@ from alltrace.recipes.analysis.kernel_families import family_of
             None,
         ),
         ("void <unnamed>::softmax_warp_forward<float, float, float, (int)7, (bool)0, (bool)0>(T2 *)", "softmax", None),
+        ("void <unnamed>::softmax_warp_forward<float, float, float, (int)7, (bool)1, (bool)0>(T2 *)", "log-softmax", None),
+        ("void (anonymous namespace)::softmax_warp_backward<c10::Half, c10::Half, float, 10, true>(float*)", "log-softmax", None),
+        (
+            "void at::native::cunn_SoftMaxForward<4, float, at::native::LogSoftMaxForwardEpilogue>(T4 *)",
+            "log-softmax",
+            None,
+        ),
         ("triton_poi_fused_add_gelu_0", "fused", None),
         ("void cudnn::ops::nchwToNhwcKernel<__half, __half, float>(T1)", "other", None),
         ("void fbgemm_gpu::permute_2D_lengths_kernel<int>(int)", "other", None),

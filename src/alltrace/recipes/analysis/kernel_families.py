@@ -28,6 +28,7 @@ CONVOLUTION = "convolution"
 ATTENTION = "attention"
 ELEMENTWISE = "elementwise"
 SOFTMAX = "softmax"
+LOG_SOFTMAX = "log-softmax"
 REDUCTION = "reduction"
 FUSED = "fused"
 OTHER = "other"
@@ -35,7 +36,7 @@ OTHER = "other"
 MATRIX_FAMILIES = frozenset({GEMM, CONVOLUTION, ATTENTION})
 """Families whose time follows the rate of matrix products."""
 
-BANDWIDTH_FAMILIES = frozenset({ELEMENTWISE, SOFTMAX, REDUCTION})
+BANDWIDTH_FAMILIES = frozenset({ELEMENTWISE, SOFTMAX, LOG_SOFTMAX, REDUCTION})
 """Families that read and write each element once or so, and nothing else: what a compiler can fuse."""
 
 FP64, FP32, TF32X3, TF32, HALF, FP8, FP4 = "fp64", "fp32", "3xtf32", "tf32", "half", "fp8", "fp4"
@@ -45,7 +46,7 @@ class KernelFamily(NamedTuple):
     """What a kernel does.
 
     Attributes:
-        family: One of `GEMM`, `CONVOLUTION`, `ATTENTION`, `ELEMENTWISE`, `SOFTMAX`, `REDUCTION`, `FUSED`, `OTHER`.
+        family: One of `GEMM`, `CONVOLUTION`, `ATTENTION`, `ELEMENTWISE`, `SOFTMAX`, `LOG_SOFTMAX`, `REDUCTION`, `FUSED`, `OTHER`.
         precision: The format of the products, one of `FP64` to `FP4`; None where the name does not tell.
     """
 
@@ -60,6 +61,8 @@ _FAMILIES = (
         r"fmha|flash_(?:fwd|bwd)|flash_attn|FlashAttn|flash::|\bmha_|sdpa|paged_attention|attention_kernel|AttentionKernel",
     ),
     (FUSED, r"^triton_(?:poi|per|red|for)_"),
+    # of a loss; PyTorch's name says so in a word, or as the truth value behind three types and a size
+    (LOG_SOFTMAX, r"LogSoftMax|log_softmax|softmax_warp_\w+<(?:[^,<>]+, ){4}(?:\(bool\)1|true)"),
     (SOFTMAX, r"softmax|SoftMax"),
     (ELEMENTWISE, r"elementwise_kernel|CatArrayBatchedCopy|fused_dropout_kernel|vectorized_gather_kernel|index_elementwise"),
     (REDUCTION, r"at::native::(?:\S*::)?(?:reduce_kernel|\w*(?:layer|batch|group|rms)_?norm\w*|GammaBeta\w*|RowwiseMoments\w*)"),

@@ -83,7 +83,7 @@ def peers_in(replay: Replay, run: RunFacts) -> Peers:
     return once(run, ("peers", id(replay)), lambda: (replay, peers_of(replay, alignment_of(run).members)))[1]
 
 
-def costliest_rank(replay: Replay, run: RunFacts) -> tuple[int, int] | None:
+def costliest_rank(replay: Replay, peers: Peers, run: RunFacts) -> tuple[int, int] | None:
     """The rank whose work and host at its peers' pace would save most, and how much, ns; None where it would be next to nothing.
 
     What recipes that name ranks are compared with, made once for all of them. The few ranks with most blame on the critical path
@@ -96,7 +96,6 @@ def costliest_rank(replay: Replay, run: RunFacts) -> tuple[int, int] | None:
     def find() -> tuple[int, int] | None:
         if len(replay.parts) < 2 or alignment_of(run).matching_reason is not None:
             return None
-        peers = peers_in(replay, run)
         blame, _ = blame_ns(replay, peers)
         before, _ = replayed(replay, replay.weights)
         saved = {
@@ -109,16 +108,17 @@ def costliest_rank(replay: Replay, run: RunFacts) -> tuple[int, int] | None:
     return once(run, ("costliest rank", id(replay)), lambda: (replay, find()))[1]
 
 
-def other_culprit(replay: Replay, run: RunFacts, named: Collection[int], why: str) -> list[str]:
+def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection[int], why: str) -> list[str]:
     """A note where the rank that would save most is not among those that an answer names first.
 
     Args:
         replay: The run.
-        run: Its facts.
+        peers: What the peers take.
+        run: The run's facts.
         named: The ranks that the answer names first.
         why: What puts them first.
     """
-    best = costliest_rank(replay, run)
+    best = costliest_rank(replay, peers, run)
     if best is None or not named or best[0] in named:
         return []
     rank, saved = best

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, other_culprit, replay_notes
+from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, other_culprit, peers_in, replay_notes
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_schema
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ class CriticalPath(ReplayRecipe):
         notes = replay_notes(replay, members)
         if pieces.makespan_ns:
             notes.append(f"the path takes {pieces.makespan_ns} ns, from the run's first moment to the last end of a piece of work")
-        if not options["segments"]:
+        if not options["segments"] and len(replay.parts) > 1:
             first = {row["rank"] for row in _shares(replay, pieces)[:1]}
-            notes += other_culprit(replay, run, first, "most of the path goes through it, which is no blame")
+            notes += other_culprit(replay, peers_in(replay, run), run, first, "most of the path goes through it, which is no blame")
         columns = self.answer_columns(options)
         rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)
         schema = answer_schema(columns, ("class", "what"), {"share_percent": None})

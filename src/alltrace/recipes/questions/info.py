@@ -20,7 +20,11 @@ class Info(Recipe):
 
     Beside the rows stands `clocks`, one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
     `residual_ns` (typical error that remains; null without evidence), `evidence` (collectives used) and `component` (hosts with
-    the same number were connected by evidence; others by their UTC stamps alone).
+    the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
+    dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null where they form none), `found_by` (`ids`
+    where the reports name them, `logs` where NCCL's logs do, `structure` where they are inferred from who ends together),
+    `communicators` (how many there are), `score` (how sure it is who meets whom, from 0 to 1), and `reason` (why nothing should be
+    computed from that; null where it is sure enough).
     """
 
     name = "info"
@@ -83,7 +87,28 @@ class Info(Recipe):
         )
         told = ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence", "component")
         clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
-        return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(_warnings(manifest)), {"clocks": clocks})
+        extra = {"clocks": clocks, "communicators": _communicators(run)}
+        return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(_warnings(manifest)), extra)
+
+
+def _communicators(run: RunFacts) -> list[dict[str, Any]]:
+    """Who meets whom, in one row; none where ranks do not meet."""
+    from alltrace.align.parallel_grid import grid_of
+
+    alignment = run.alignment
+    if alignment is None or alignment.matching_score is None:
+        return []
+    grid = grid_of(alignment.groups, [r.rank for r in run.ranks])
+    ways = {g.found_by for g in alignment.groups}
+    return [
+        {
+            "grid": None if grid is None else grid.text,
+            "found_by": next((w for w in ("structure", "logs", "ids") if w in ways), None),
+            "communicators": len(alignment.groups),
+            "score": alignment.matching_score,
+            "reason": alignment.matching_reason,
+        }
+    ]
 
 
 def _warnings(manifest: Any) -> list[str]:

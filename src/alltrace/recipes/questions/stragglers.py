@@ -193,7 +193,7 @@ class _Question:
         rows.sort(key=lambda r: (-r["root_share"], -r["caused_ns"], r["rank"]))
         self._name_ranges(rows, why)
         first = {row["rank"] for row in rows[:1] if row["caused_ns"]}
-        other = other_culprit(replay, self._run, first, "most waits are for it, hidden by others or not")
+        other = other_culprit(replay, peers, self._run, first, "most waits are for it, hidden by others or not")
         return rows, [*replay_notes(replay, self._members), *self._notes(), *other]
 
     def _before(self) -> Int64:

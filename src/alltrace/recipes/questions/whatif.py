@@ -86,7 +86,7 @@ class WhatIf(ReplayRecipe):
             if not chosen and not options["per_step"]:
                 rows.sort(key=lambda r: -r["saved_ns"])
                 first = next((r["rank"] for r in rows if r["rank"] is not None), None)
-                notes += other_culprit(replay, run, [] if first is None else [first], "--scale takes no peers")
+                notes += other_culprit(replay, peers, run, [] if first is None else [first], "--scale takes no peers")
             extra = {"slowdown": _slowdowns(replay, peers)}
         schema = answer_schema(self.columns, ("what", "duration"), {"saved_percent": None})
         return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes), extra)

@@ -153,3 +153,27 @@ def test_a_straggler_shows_through_noise(tmp_path):
     found = kinds(run_of(tmp_path, 8, 20, lambda r, s, _p: noise[r, s] * (1.15 if r == 1 else 1)))
     assert found[0] == ("straggler", [1])
     assert all(kind in ("straggler", "jitter") for kind, _ in found)
+
+
+def run_without_steps(folder, duration):
+    """Kernels in no order that repeats, on four ranks alike; `duration(rank, place)` stretches a kernel."""
+    draw = random.Random(9)
+    listed = draw.choices(KERNELS, k=160)
+    tables = {r: {"kernels": []} for r in range(4)}
+    for rank, made in tables.items():
+        at = 0
+        for place, (name, took, blocks) in enumerate(listed):
+            length = int(took * US * duration(rank, place))
+            made["kernels"].append(kernel(at, at + length, name, grid_x=blocks, grid_y=1, grid_z=1, block_x=256))
+            at += length
+    return make_run(folder, tables)
+
+
+def test_a_run_without_steps_is_judged_in_pieces(tmp_path):
+    run = run_without_steps(tmp_path / "slow", lambda r, _p: 1.1 if r == 1 else 1.0)
+    answer = run.recipe("diagnose")
+    assert any("no steps were found" in note for note in answer.notes)
+    assert kinds(run) == [("straggler", [1])]
+    # longer for a part of the run on each rank in turn is no device, although one has more of it
+    turns = run_without_steps(tmp_path / "turns", lambda r, p: 1.5 if (0, 1, 2, 3, 1, 1, None, None)[p // 20] == r else 1.0)
+    assert "straggler" not in [kind for kind, _ in kinds(turns)]

@@ -129,9 +129,11 @@ class Diagnose(Recipe):
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         rows = [_row(r, all_ranks) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]
         notes = [*_limits(all_ranks), *sharing.notes(run)]
-        if all_ranks.recovery is not None:
+        if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
             first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
-            notes += other_culprit(all_ranks.recovery.replay, run, first, "what it is found for gives back more")
+            notes += other_culprit(
+                all_ranks.recovery.replay, all_ranks.recovery.peers, run, first, "what it is found for gives back more"
+            )
         if all(row["kind"] == "capture-fault" for row in rows):
             notes.insert(0, unexplained.verdict(all_ranks))
         return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(notes))

@@ -50,7 +50,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     slow, excess, shares = _slow(all_ranks, members)
     queued, found = _serialized(all_ranks, members, shares)
     exposed = _exposed(all_ranks, members, excess, {**waits.shares, **shares}, queued)
-    return [*slow, *found, *exposed]
+    return [*slow, *found, *exposed, *_needed_at_once(all_ranks, members, excess, {**waits.shares, **shares}, queued)]
 
 
 def _firsts(members: Members) -> NDArray[np.int64]:
@@ -180,7 +180,8 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], 
     given = members.size * np.where(members.op == "AllGather", ranks, 1)
     taken = members.size * np.where(members.op == "ReduceScatter", ranks, 1)
     passed_on = apart & (given[ahead] == taken[after]) & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
-    return passed_on | all_ranks.carries_on(members.rank[after], members.row[after], members.row[ahead])
+    found: NDArray[np.bool_] = passed_on | all_ranks.carries_on(members.rank[after], members.row[after], members.row[ahead])
+    return found
 
 
 def _unqueued(
@@ -224,7 +225,7 @@ def _exposed(
 
     Parameters can be gathered ahead, and gradients are needed by the optimizer only, so all but a step's last such operation could
     run under compute. What a layer needs of its peers at once (all-to-all, messages between stages, all-reduces that the forward
-    pass has too) is no loss.
+    pass has too) is a finding of its own.
     """
     hideable = _hideable(all_ranks, members) & ~queued
     # what the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no transfer's
@@ -258,6 +259,39 @@ def _exposed(
     loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
     kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
     return [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
+
+
+def _needed_at_once(
+    all_ranks: AllRankFacts, members: Members, excess: NDArray[np.int64], shares: Mapping[int, float], queued: NDArray[np.bool_]
+) -> list[Finding]:
+    """Transfers that the device waits for and that nothing in the program could hide: what they cost with free transfers."""
+    needed = ~_hideable(all_ranks, members) & ~queued
+    first = _firsts(members)
+    least = np.minimum.reduceat(members.moved - excess, first)
+    amounts = np.where(needed, np.repeat(least, np.diff(np.append(first, len(needed)))), 0)
+    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
+    if not lost.any():
+        return []
+    ranks = all_ranks.ranks[all_ranks.culprits(lost, 0.2)].tolist()
+    evidence = {
+        "exposed_ns_per_step": float(np.round(lost[lost.any(axis=1)].mean())),
+        "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
+        "all_exposed_ns_per_step": float(np.round(all_ranks.of("communication").mean())),
+    }
+    ops, times = np.unique(members.op[amounts > 0].astype(str), return_inverse=True)
+    where = str(ops[np.bincount(times.reshape(-1), amounts[amounts > 0]).argmax()])
+    advice = (
+        "Devices wait for transfers that the next kernel needs at once; send less, let groups that talk most share the fastest "
+        "links, or split the work so that one part computes while another is sent."
+    )
+    instances = np.unique(members.instance[needed])
+
+    def changed(run: RecoveredTime) -> OtherOrder:
+        return run.free_transfers(instances, run.less_transfer(shares) if shares else None)
+
+    loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
+    kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
+    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.8, hosts, never_high=True)]
 
 
 def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:

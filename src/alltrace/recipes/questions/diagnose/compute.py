@@ -280,7 +280,9 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
                 "imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, _surety(slow, values[slow.slow] - 1)
             )
         )
-    plain = np.where(mine[:, None] | (slow.slow & slow.rotates), np.nan, values)
+    # a slow device varies too, around its own level
+    around = np.where(slow.persistent[:, None], values / slow.level[:, None], values)
+    plain = np.where(slow.sometimes[:, None] | (slow.slow & slow.rotates), np.nan, around)
     if not np.isnan(plain).all():
         middle = float(np.nanmedian(plain))
         share = np.where(plain > middle, 1 - middle / np.where(plain > middle, plain, 1.0), 0.0)
@@ -313,7 +315,7 @@ def _even(all_ranks: AllRankFacts, slow: Variation, uneven: Variation) -> Callab
         return None
     own = uneven.level[:, None]
     usual = np.abs(uneven.values - own) <= np.maximum(4 * np.nan_to_num(uneven.noise), _USUAL_WORK) * own
-    return lambda run: even_durations(run, all_ranks.ranks, all_ranks.steps, slow.level, usual & ~slow.slow)
+    return lambda run: even_durations(run, all_ranks.ranks, all_ranks.steps, slow.persistent, usual & ~slow.slow)
 
 
 def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding]:
@@ -330,7 +332,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     for cause in costly:
         ranks = all_ranks.ranks[cause.rows].tolist()
         share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
-        undo = cause.undo or (lambda run, share=share: run.less_compute(all_ranks.ranks, steps, share))
+        undo = cause.undo or partial(_less_compute, all_ranks.ranks, steps, share)
         # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
         alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
         if alone and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
@@ -347,6 +349,10 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             )
         )
     return found
+
+
+def _less_compute(ranks: Int64, steps: Sequence[int] | None, share: Float, run: RecoveredTime) -> Int64:
+    return run.less_compute(ranks, steps, share)
 
 
 def _at_peers_pace(ranks: Sequence[int], run: RecoveredTime) -> Int64:

@@ -1,8 +1,8 @@
-"""The run with kernels that take as long in each step and on each rank as the same kernels do on the average.
+"""The run with kernels that take as long in each step and on each rank as the same kernels do as a rule.
 
 Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks alike. Segments
-with the same place in the step, the same number of kernels and the same names are the same; each then takes their mean, times its
-rank's level, so that a slow device stays slow.
+with the same place in the step, the same number of kernels and the same names are the same; each then takes the mean of their
+middle half, which a few long ones do not change. Those of a slow device are the same among themselves, so that it stays slow.
 """
 
 from __future__ import annotations
@@ -19,20 +19,18 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
     from alltrace.trace.arrays import Int64
 
-    Float = NDArray[np.float64]
-
 _MIX = np.int64(0x9E3779B97F4A7C1)
 """An odd number, whose multiples tell sets of names apart."""
 
 
-def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, level: Float, even: NDArray[np.bool_]) -> Int64:
+def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArray[np.bool_], even: NDArray[np.bool_]) -> Int64:
     """The weights of the run's graph with even durations.
 
     Args:
         run: The run.
         ranks: The ranks, ascending.
         steps: The judged steps, ascending.
-        level: How long each rank takes for the same work as others, by what is usual.
+        apart: Ranks that are like none but themselves.
         even: Which steps of which ranks are made even, (ranks, steps).
     """
     replay = run.replay
@@ -54,13 +52,18 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, level: Float,
         keys.append(np.column_stack((within, count[order], mix[order])))
     node, took, key = np.concatenate(nodes), np.concatenate(own), np.concatenate(keys)
     row, column = np.searchsorted(ranks, replay.rank[node]), np.searchsorted(steps, replay.step[node])
-    chosen = even[row, column] & ~np.isnan(level[row])
-    node, row, took, key = node[chosen], row[chosen], took[chosen], key[chosen]
+    chosen = even[row, column]
+    node, took = node[chosen], took[chosen]
+    key = np.column_stack((key, np.where(apart[row], row, -1)))[chosen]
     factor = np.ones(len(replay.kind))
     if len(node):
         _, same = np.unique(key, axis=0, return_inverse=True)
         same = same.reshape(-1)
-        at_pace = took / level[row]
-        mean = np.bincount(same, at_pace) / np.bincount(same)
-        factor[node] = mean[same] / at_pace
+        order = np.lexsort((took, same))
+        begins = np.flatnonzero(np.concatenate(([True], np.diff(same[order]) != 0)))
+        having = np.diff(np.append(begins, len(order)))
+        whole = np.concatenate(([0.0], np.cumsum(took[order])))
+        middle = having - 2 * (having // 4)
+        usual = (whole[begins + having // 4 + middle] - whole[begins + having // 4]) / middle
+        factor[node] = usual[same] / took
     return run.with_factors(factor)

@@ -76,9 +76,9 @@ def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: i
     count = int(code.max()) + 1 if len(code) else 0
     cell = step * count + code
     counts = np.bincount(cell, minlength=steps * count).astype(np.int32).reshape(steps, count)
-    sums = np.zeros(steps * count, np.int64)
-    np.add.at(sums, cell, length)
-    sums = sums.reshape(steps, count)
+    by_cell = np.zeros(steps * count, np.int64)
+    np.add.at(by_cell, cell, length)
+    sums: Int64 = by_cell.reshape(steps, count)
     first = np.zeros(count, np.int64)
     first[code] = np.arange(len(code))
     works = np.stack([column[first] for column in columns], axis=1)

@@ -47,7 +47,7 @@ class Ranked:
         finding = self.finding
         if finding.severity is not None:
             return finding.severity
-        if self._claim >= HIGH_SHARE and finding.kind not in NEVER_HIGH:
+        if self._claim >= HIGH_SHARE and finding.kind not in NEVER_HIGH and not finding.never_high:
             return "high"
         return "medium" if self._claim >= MEDIUM_SHARE else "low"
 

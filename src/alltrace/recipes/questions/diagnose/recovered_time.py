@@ -68,7 +68,7 @@ class RecoveredTime:
         self._hosts: list[HostTime] = [g.host for g in given.values() if g.host is not None]
         self._steps = steps
         self._members = members
-        self._peers = peers
+        self._find_peers = peers
         self.replay = replay
         # where each rank's arcs are in the joint graph: after those of each rank comes one to its first moment
         count = np.array([len(part.source) + 1 for part in replay.parts])
@@ -76,6 +76,11 @@ class RecoveredTime:
         self._place = np.full(int(max(self.replay.graph.arcs.max(initial=-1), self.replay.graph.dropped.max(initial=-1))) + 1, -1)
         self._place[self.replay.graph.arcs] = np.arange(len(self.replay.graph.arcs))
         self._before = replayed(self.replay, self.replay.weights)
+
+    @cached_property
+    def peers(self) -> Peers:
+        """What the peers of each rank take."""
+        return self._find_peers(self.replay)
 
     @property
     def error(self) -> float:
@@ -98,7 +103,7 @@ class RecoveredTime:
     def at_peers_pace(self, ranks: Iterable[int]) -> Int64:
         """The weights with the kernels of some ranks at the pace of the others, as `whatif --rank` has them; hosts stay."""
         change = Change(ranks=frozenset(ranks), kinds=frozenset([COMPUTE]))
-        return changed_weights(self.replay, self._peers(self.replay), change)
+        return changed_weights(self.replay, self.peers, change)
 
     def less_work(self, kind: int, ranks: Int64, steps: Sequence[int] | None, share: Float) -> Int64:
         """The weights with less device work.
@@ -151,6 +156,18 @@ class RecoveredTime:
         work[transfer] = np.rint(work[transfer] * factor[replay.instance[transfer]]).astype(np.int64)
         weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work
         return weights
+
+    def free_transfers(self, instances: Int64, weights: Int64 | None = None) -> OtherOrder:
+        """The run with transfers of some instances that take no time.
+
+        Args:
+            instances: Their numbers.
+            weights: The weights under which that is asked, ns; None for the recorded ones.
+        """
+        replay = self.replay
+        before = replay.weights if weights is None else weights
+        free = (replay.instance >= 0) & np.isin(replay.instance, instances) & (replay.work_ns > 0)
+        return OtherOrder(replay.graph, np.where(free, np.minimum(before, 0), before), weights)
 
     def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> NDArray[np.bool_]:
         """Which collectives carry what was computed after one before them had ended, and so may need what that brought.

@@ -186,7 +186,7 @@ def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
     few = int(np.searchsorted(held, _OWNED * held[-1])) + 1
     # ranks with as many slow steps as the last of them belong to them too
     mine: NDArray[np.bool_] = counts >= max(counts[order[few - 1]], _LEAST_STEPS)
-    return mine if mine.any() and mine.sum() <= max(_FEW * len(counts), 1) else none
+    return mine if counts[mine].sum() >= _OWNED * held[-1] and mine.sum() <= max(_FEW * len(counts), 1) else none
 
 
 def _between(values: Float) -> float:

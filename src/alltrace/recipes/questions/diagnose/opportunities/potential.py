@@ -16,6 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.recipes.analysis.device_peaks import peaks_of
 from alltrace.recipes.analysis.kernel_families import (
@@ -121,11 +122,11 @@ def potentials(rank: RankTables, step: Int64, work: Activity) -> dict[str, Poten
         step: The place of the step of each row of `kernels`; -1 for what does not count.
         work: What its devices did.
     """
-    kernels, is_log = _kernels(rank, step)
+    kernels = _kernels(rank, step)
     if not len(kernels.start):
         return {}
     devices = {d["device"]: d for d in rank.table("devices", _DEVICE).to_pylist()}
-    inside = _attention(kernels, is_log)
+    inside = _attention(kernels)
     saved = {
         "precision": _precision(rank, kernels, devices),
         "attention": np.where(inside, kernels.length, 0),
@@ -136,7 +137,7 @@ def potentials(rank: RankTables, step: Int64, work: Activity) -> dict[str, Poten
     return {kind: _summed(kernels, ns) for kind, ns in saved.items() if ns.any()}
 
 
-def _kernels(rank: RankTables, step: Int64) -> tuple[_Kernels, NDArray[np.bool_]]:
+def _kernels(rank: RankTables, step: Int64) -> _Kernels:
     table = rank.table("kernels", ("start", "end", "process", "device", "stream", "name", "graph_node", *_LAUNCH))
     rows = np.flatnonzero(step >= 0)
     columns = {c: integers(table.column(c), -1)[rows] for c in ("start", "end", "process", "device", "stream", "name", *_LAUNCH)}
@@ -146,33 +147,20 @@ def _kernels(rank: RankTables, step: Int64) -> tuple[_Kernels, NDArray[np.bool_]
         track = distinct(track * len(values) + at)[1]
     order = np.lexsort((columns["start"], track))
     ids, family = distinct(columns["name"][order])
-    import pyarrow as pa
-
-    texts = [t or "" for t in rank.texts(pa.array(ids)).to_pylist()]
-    families = [family_of(t) for t in texts]
-    is_log = np.array([_is_log_softmax(t) for t in texts], np.bool_)[family] if len(ids) else np.empty(0, np.bool_)
     in_graph = np.asarray(table.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_)[rows][order]
     launch = np.stack([columns[c][order] for c in _LAUNCH], axis=1)
-    kept = (columns[c][order] for c in ("start", "end"))
-    found = _Kernels(
-        *kept, track[order], step[rows][order], columns["name"][order], columns["device"][order], launch, in_graph, families, family
+    return _Kernels(
+        start=columns["start"][order],
+        end=columns["end"][order],
+        track=track[order],
+        step=step[rows][order],
+        name=columns["name"][order],
+        device=columns["device"][order],
+        launch=launch,
+        in_graph=in_graph,
+        families=[family_of(t or "") for t in rank.texts(pa.array(ids)).to_pylist()],
+        family=family,
     )
-    return found, is_log
-
-
-def _is_log_softmax(name: str) -> bool:
-    """Whether a softmax is that of a loss: PyTorch's name says so, in a word or as the first truth value of its template."""
-    if "LogSoftMax" in name or "log_softmax" in name:
-        return True
-    arguments = (
-        name.partition("softmax_warp_")[2]
-        .partition("<")[2]
-        .partition("(T")[0]
-        .replace("(bool)1", "true")
-        .replace("(bool)0", "false")
-    )
-    truths = [a.strip(" >") for a in arguments.split(",") if a.strip(" >") in ("true", "false")]
-    return bool(truths) and truths[0] == "true"
 
 
 def _summed(kernels: _Kernels, saved: Int64) -> Potential:
@@ -184,8 +172,6 @@ def _summed(kernels: _Kernels, saved: Int64) -> Potential:
 
 
 def _precision(rank: RankTables, kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
-    import pyarrow as pa
-
     ids, at = distinct(kernels.name)
     vectors = np.array(["gemv" in (t or "") or "gemmk1" in (t or "") for t in rank.texts(pa.array(ids)).to_pylist()], np.bool_)[at]
     share = np.zeros(len(kernels.start))
@@ -205,8 +191,6 @@ def _precision(rank: RankTables, kernels: _Kernels, devices: Mapping[int, Mappin
 
 
 def _device_name(rank: RankTables, device: Mapping[str, object] | None) -> str | None:
-    import pyarrow as pa
-
     if device is None or device["name"] is None:
         return None
     found: str | None = rank.texts(pa.array([device["name"]], pa.int64()))[0].as_py()
@@ -227,7 +211,7 @@ def _rows_of(chosen: NDArray[np.bool_], follows: NDArray[np.bool_]) -> Int64:
     return found
 
 
-def _attention(kernels: _Kernels, is_log: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _attention(kernels: _Kernels) -> NDArray[np.bool_]:
     """What stands between the two matrix products of attention: a row with a softmax, directly after one and before another."""
     follows = _follows(kernels)
     row = _rows_of(kernels.has(BANDWIDTH_FAMILIES), follows)
@@ -238,7 +222,7 @@ def _attention(kernels: _Kernels, is_log: NDArray[np.bool_]) -> NDArray[np.bool_
     first, last = np.full(count, len(row)), np.full(count, -1)
     np.minimum.at(first, row[members], members)
     np.maximum.at(last, row[members], members)
-    softmax = np.bincount(row[members], (kernels.has(frozenset({SOFTMAX})) & ~is_log)[members], minlength=count) > 0
+    softmax = np.bincount(row[members], kernels.has(frozenset({SOFTMAX}))[members], minlength=count) > 0
     product = kernels.has(frozenset({GEMM}))
     after = np.minimum(last + 1, len(row) - 1)
     between = follows[first] & product[np.maximum(first - 1, 0)] & (last + 1 < len(row)) & follows[after] & product[after]

@@ -1,0 +1,91 @@
+"""The grid of ranks that communicators form: tensor, data and pipeline parallel groups at regular strides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from alltrace.align.schema import Group
+
+
+class ParallelGrid(NamedTuple):
+    """A grid of all ranks.
+
+    Attributes:
+        text: Its dimensions, such as `TP 2 x PP 2 x DP 4`, the one of neighbouring ranks first.
+        found_by: How its communicators were found: the least certain way of all of them.
+        score: The lowest of their mean scores by dimension.
+    """
+
+    text: str
+    found_by: str
+    score: float
+
+
+class _Dimension(NamedTuple):
+    size: int
+    stride: int
+    messages: bool
+    groups: tuple[Group, ...]
+
+
+def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | None:
+    """The grid that communicators form; None where no regular ones divide the ranks.
+
+    Dimensions are taken from the smallest stride on, each beginning where the one before ends, until their sizes multiply to the
+    number of ranks. One of messages is a pipeline (PP). Of others the innermost is called tensor parallel (TP) if there is a
+    further one, and every further one data parallel (DP): context and expert parallel groups look the same.
+
+    Args:
+        groups: The communicators.
+        ranks: All ranks of the run.
+    """
+    count = len(ranks)
+    if sorted(ranks) != list(range(count)) or count < 2:
+        return None
+    regular = _dimensions(groups, count)
+    chosen: list[_Dimension] = []
+    stride = 1
+    while stride < count:
+        # groups of all that is left are the last choice: a communicator of all ranks exists beside any grid
+        at = sorted((d for d in regular if d.stride == stride), key=lambda d: (d.size * stride == count, -len(d.groups), d.size))
+        if not at:
+            return None
+        chosen.append(at[0])
+        stride *= at[0].size
+    collective = [d for d in chosen if not d.messages]
+    named = []
+    for dimension in chosen:
+        inner = len(collective) > 1 and dimension is collective[0] and dimension.stride == 1
+        named.append(f"{'PP' if dimension.messages else 'TP' if inner else 'DP'} {dimension.size}")
+    ways = {g.found_by for d in chosen for g in d.groups}
+    found_by = next(w for w in ("structure", "logs", "ids") if w in ways)
+    score = min(sum(g.score for g in d.groups) / len(d.groups) for d in chosen)
+    return ParallelGrid(" x ".join(named), found_by, round(score, 3))
+
+
+def _dimensions(groups: Sequence[Group], count: int) -> list[_Dimension]:
+    """Sizes and strides of which there are groups of all ranks."""
+    by_shape: dict[tuple[int, int, bool], list[Group]] = {}
+    for group in groups:
+        steps = {b - a for a, b in zip(group.ranks, group.ranks[1:], strict=False)}
+        if len(steps) == 1:
+            by_shape.setdefault((len(group.ranks), steps.pop(), group.messages), []).append(group)
+    found = []
+    for (size, stride, messages), its in by_shape.items():
+        there = {g.ranks for g in its}
+        if messages and size == 2:  # pairs of neighbouring stages, which are as many as it takes
+            stages = [s for s in range(2, count // stride + 1) if count % (s * stride) == 0 and _chains(s, stride, count) <= there]
+            found += [_Dimension(s, stride, True, tuple(its)) for s in stages[-1:]]
+            continue
+        wanted = {tuple(range(f, f + size * stride, stride)) for f in range(count) if f // stride % size == 0}
+        if count % (size * stride) == 0 and wanted <= there:
+            found.append(_Dimension(size, stride, messages, tuple(its)))
+    return found
+
+
+def _chains(size: int, stride: int, count: int) -> set[tuple[int, int]]:
+    """The pairs of neighbouring stages of all pipelines of so many stages at a stride."""
+    return {(r, r + stride) for r in range(count) if r // stride % size < size - 1}
