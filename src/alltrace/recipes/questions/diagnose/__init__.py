@@ -81,7 +81,8 @@ class Diagnose(Recipe):
         """What facts and graphs are made from."""
         from alltrace.recipes.analysis.run_replay import with_graph
 
-        return with_graph(super().reads(options))
+        operations = {"collectives": ("start", "end", "op", "bytes", "group_size")}
+        return with_graph({**super().reads(options), **operations})
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's facts and its graph; nothing without device work."""

@@ -152,7 +152,7 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
         for n, ident in enumerate(lone.op.tolist()):
             key = all_ranks.name(ident), int(lone.size[n]), int(lone.group_size[n])
             if key not in usual:
-                alike = (members.op == key[0]) & (members.size == key[1]) & (whole == key[2])
+                alike = (members.op == key[0]) & (members.size == key[1]) & (whole == key[2] if key[2] > 0 else whole > 0)
                 usual[key] = float(np.median(took[alike])) if alike.any() else np.inf
             needed[n] = usual[key] * lone.count[n]
         # once is chance, such as that of a first step

@@ -24,7 +24,7 @@ class LoneOperations:
         step: The number of the step.
         op: The id of the operation's name.
         size: Its bytes.
-        group_size: Ranks of its communicator.
+        group_size: Ranks of its communicator; -1 where the reports do not tell.
         count: How many there are.
         took_ns: From their starts to their ends.
         waited_ns: In how much of that the rank's device waits for communication.
@@ -40,7 +40,7 @@ class LoneOperations:
 
 
 def lone_operations(rank: RankTables, matched: Int64, facts: RankFacts) -> LoneOperations:
-    """The unmatched operations of a rank whose reports tell the size of their communicator.
+    """The unmatched operations of a rank.
 
     Args:
         rank: The rank's tables, with the alignment's `collectives`.
@@ -51,7 +51,7 @@ def lone_operations(rank: RankTables, matched: Int64, facts: RankFacts) -> LoneO
     start, end, size, group = (integers(table.column(c), -1) for c in ("start", "end", "bytes", "group_size"))
     op = integers(table.column("op"))
     at = np.searchsorted(facts.regions[:, 0], end - 1, "right") - 1
-    chosen = (at >= 0) & (group > 1) & (size > 0) & (end > start)
+    chosen = (at >= 0) & (group != 1) & (size > 0) & (end > start)
     chosen[matched] = False
     chosen[chosen] = end[chosen] <= facts.regions[at[chosen], 1]
     chosen &= ~np.asarray(table.column("start").is_null().to_numpy(), np.bool_)
