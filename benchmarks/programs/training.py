@@ -326,7 +326,7 @@ class _RankCode:
             self._gather_parameters()
         for kind, micro in self._schedule():
             if kind == "F":
-                self._forward(micro)
+                self._forward()
             else:
                 self._backward(micro)
         self._finish()
@@ -385,7 +385,7 @@ class _RankCode:
         else:
             self._copy(COMPUTE, direction, size, blocks=cause.kind == "sync-copy")
 
-    def _forward(self, micro: int) -> None:
+    def _forward(self) -> None:
         program = self.program
         self.out.append((THREAD, 0))
         self._batch()
@@ -398,7 +398,7 @@ class _RankCode:
         for layer in range(program.layers):
             self._gathered(layer, layer + 1)
             self._layer(layer, self.low.forward, program.layer_ns)
-            self._between_layers(micro, forward=True)
+            self._between_layers(forward=True)
         if self.stage < program.grid.pp - 1:
             self._communicate("forward>", "SendRecv", program.activation_bytes)
         else:
@@ -428,7 +428,7 @@ class _RankCode:
                     late.append(size)
                 else:
                     self._reduce_bucket(size)
-            self._between_layers(micro, forward=False)
+            self._between_layers(forward=False)
         for size in late:
             self._reduce_bucket(size)
         if self.stage:
@@ -506,7 +506,7 @@ class _RankCode:
             if event:
                 self._wait(COMPUTE, event)
 
-    def _between_layers(self, micro: int, *, forward: bool) -> None:
+    def _between_layers(self, *, forward: bool) -> None:
         for place, work, cause, took_ns in self.side_works:
             if place == self.layer_count:
                 work(cause, took_ns)
@@ -521,7 +521,6 @@ class _RankCode:
                 device = cause.variant == "device"
                 self._sync("cudaDeviceSynchronize_v3020" if device else "cudaStreamSynchronize_v3020", None if device else COMPUTE)
             self.out.append((HOST, 0 if "host" in self.free else int(cause.amount)))
-        del micro
 
     def _finish(self) -> None:
         """Gradients, their norm, the optimizer, the loss."""
