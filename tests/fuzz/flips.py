@@ -100,8 +100,8 @@ def questions() -> dict[str, Callable[[Path], Any]]:
     }
 
 
-def run_flips(flips: int, seed: int, progress: Callable[[int], None] = lambda _: None) -> Outcome:
-    """Change `flips` bits, one after the other, and ask after each."""
+def run_flips(flips: int, seed: int, progress: Callable[[int, int], None] = lambda *_: None) -> Outcome:
+    """Change `flips` bits, one after the other, and ask after each; `progress` is told how many were changed, and the failures."""
     draw = random.Random(seed)
     same = refused = 0
     failures = []
@@ -131,7 +131,7 @@ def run_flips(flips: int, seed: int, progress: Callable[[int], None] = lambda _:
                     same += 1
                 elif name != "verify" or file.suffix != ".json":  # a bit of white space changes nothing
                     failures.append(f"{where}: {name}: another answer")
-            progress(number + 1)
+            progress(number + 1, len(failures))
     return Outcome(same, refused, failures)
 
 
@@ -142,9 +142,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="which bits (default: 1)")
     given = parser.parse_args()
 
-    def progress(done: int) -> None:
-        if done % 100 == 0:
-            print(f"{done} of {given.flips}", flush=True)
+    def progress(done: int, failures: int) -> None:
+        if done % 10 == 0:
+            print(f"{done} of {given.flips}, {failures} failures", flush=True)
 
     found = run_flips(given.flips, given.seed, progress)
     for failure in found.failures:
