@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
-from alltrace.recipes.questions.diagnose.kernel_work import LAUNCH
+from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ DETECTORS = (
     "alltrace.recipes.questions.diagnose.opportunities",
 )
 """The modules that look for what costs time."""
+_WORK = ("start", "end", "process", "device", "stream", "correlation")
 
 
 class Diagnose(Recipe):
@@ -48,9 +49,21 @@ class Diagnose(Recipe):
     name = "diagnose"
     aligned = True
     tables: ClassVar = {
-        "kernels": ("start", "end", "device", "stream", "name", "kind", "correlation", "process", *LAUNCH),
-        "copies": ("start", "end", "device", "stream", "bytes", "kind", "src_kind", "dst_kind", "correlation", "process"),
-        "graphs": ("start", "end", "device", "stream", "correlation", "process"),
+        "kernels": (
+            "start",
+            "end",
+            "device",
+            "stream",
+            "name",
+            "kind",
+            "correlation",
+            "process",
+            *LAUNCH,
+            *RESOURCES,
+            "graph_node",
+        ),
+        "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
+        "graphs": _WORK,
         "api": ("start", "end", "process", "thread", "name", "correlation"),
         "ranges": ("start", "end", "name", "thread"),
         "osrt": ("start", "end", "name", "thread"),

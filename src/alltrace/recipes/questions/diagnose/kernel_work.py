@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RankTables
     from alltrace.trace.arrays import Int64
-
-LAUNCH = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "dynamic_shared_memory")
-"""What launches of one kernel must have in common to be the same work."""
 
 _MOST_WORKS = 64
 """Works kept of a rank, the longest in sum; what the others take is `rest_ns`."""

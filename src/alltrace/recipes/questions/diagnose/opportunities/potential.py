@@ -28,6 +28,7 @@ from alltrace.recipes.analysis.kernel_families import (
     SOFTMAX,
     family_of,
 )
+from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.occupancy import Limits, blocks_at_once, occupancy
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
@@ -49,17 +50,7 @@ SMALL_NS = 10_000
 _VECTOR_GAIN = 0.5
 """Elements of half the size are read in half the time."""
 
-_LAUNCH = (
-    "grid_x",
-    "grid_y",
-    "grid_z",
-    "block_x",
-    "block_y",
-    "block_z",
-    "registers",
-    "static_shared_memory",
-    "dynamic_shared_memory",
-)
+_LAUNCH = (*LAUNCH, *RESOURCES)
 _LIMITS = (
     "sm_count",
     "compute_major",
@@ -263,15 +254,16 @@ def _empty_share(device: Mapping[str, object] | None, launch: list[int]) -> floa
     has = {c: v for c in _LIMITS if isinstance(v := device[c], int)}
     most = has.get("max_blocks_per_sm") or blocks_at_once(has.get("compute_major"), has.get("compute_minor"))
     known = ("sm_count", "compute_major", "max_warps_per_sm", "max_registers_per_sm", "max_shared_memory_per_sm")
-    threads = prod(launch[3:6])
+    grid, block, (dynamic, registers, static) = launch[:3], launch[3:6], launch[6:]
+    threads = prod(block)
     if most is None or threads < 1 or any(c not in has for c in known):
         return 0.0
     limits = Limits(
         has["max_warps_per_sm"], most, has["max_registers_per_sm"], has["max_shared_memory_per_sm"], has["compute_major"]
     )
-    fit = occupancy(threads, max(launch[6], 0), max(launch[7], 0) + max(launch[8], 0), limits)
+    fit = occupancy(threads, max(registers, 0), max(static, 0) + max(dynamic, 0), limits)
     room = fit.blocks * has["sm_count"]
-    blocks = prod(launch[:3])
+    blocks = prod(grid)
     return 0.0 if room < 1 or blocks < 1 else 1 - blocks / (-(-blocks // room) * room)
 
 
