@@ -32,6 +32,7 @@ DETECTORS = (
     "alltrace.recipes.questions.diagnose.opportunities",
 )
 """The modules that look for what costs time."""
+
 _WORK = ("start", "end", "process", "device", "stream", "correlation")
 
 
@@ -49,19 +50,7 @@ class Diagnose(Recipe):
     name = "diagnose"
     aligned = True
     tables: ClassVar = {
-        "kernels": (
-            "start",
-            "end",
-            "device",
-            "stream",
-            "name",
-            "kind",
-            "correlation",
-            "process",
-            *LAUNCH,
-            *RESOURCES,
-            "graph_node",
-        ),
+        "kernels": (*_WORK, "name", "kind", "graph_node", *LAUNCH, *RESOURCES),
         "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
         "graphs": _WORK,
         "api": ("start", "end", "process", "thread", "name", "correlation"),
