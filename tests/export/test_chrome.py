@@ -61,13 +61,13 @@ def test_slices_have_nanoseconds_names_and_sizes(tmp_path):
 
 
 def test_arrows_join_the_members_of_a_collective(tmp_path):
-    ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 4)]} for r in range(3)}
+    ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 7)]} for r in range(3)}
     run = make_run(tmp_path / "run", ranks)
-    assert len(run.aligned().members) == 9
+    assert len(run.aligned().members) == 18
     [trace], _ = exported(run, tmp_path / "t.json")
     arrows = [e for e in trace["traceEvents"] if e.get("cat") == "collective"]
-    assert [(e["ph"], e["pid"]) for e in arrows] == [("s", 0), ("t", 1), ("f", 2)] * 3
-    assert len({e["id"] for e in arrows}) == 3
+    assert [(e["ph"], e["pid"]) for e in arrows] == [("s", 0), ("t", 1), ("f", 2)] * 6
+    assert len({e["id"] for e in arrows}) == 6
     for e in arrows:  # each lies on a slice
         assert any(
             s["pid"] == e["pid"] and s["tid"] == e["tid"] and s["ts"] == e["ts"] for s in of_phase(trace["traceEvents"], "X")

@@ -95,13 +95,13 @@ def test_gpus_that_share_an_ordinal_have_counters_of_their_own(tmp_path):
 
 
 def test_flows_join_the_members_of_a_collective(tmp_path):
-    ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 4)]} for r in range(3)}
+    ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 7)]} for r in range(3)}
     [trace], _ = exported(make_run(tmp_path / "run", ranks), tmp_path / "t.pftrace")
     members = defaultdict(list)
     for track, start, *_, flows in slices_of(trace):
         assert len(flows) == 1
         members[flows[0]].append((track[:6], start))
-    assert sorted(members.values()) == [[("rank 0", 100 * n), ("rank 1", 100 * n + 10), ("rank 2", 100 * n + 20)] for n in range(3)]
+    assert sorted(members.values()) == [[("rank 0", 100 * n), ("rank 1", 100 * n + 10), ("rank 2", 100 * n + 20)] for n in range(6)]
 
 
 def test_nesting_hostile_names_and_no_length(tmp_path):

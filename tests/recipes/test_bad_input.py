@@ -58,7 +58,8 @@ def test_a_good_run_states_its_waits_and_names_who_causes_them(tmp_path):
     found = answers(tmp_path, {r: rank_rows(r) for r in range(4)})
     assert found["stragglers"][0][0]["rank"] == 2
     assert waits_stated(found) == pytest.approx(STEPS * (2 * MS * 3 - 80_000), rel=0.01)
-    assert found["diagnose"][0][0]["ranks"] == [2]
+    # the hosts launch by the clock, so that without the straggler little time is given back
+    assert [r["ranks"] for r in found["diagnose"][0] if r["kind"] == "straggler"] == [[2]]
     assert len(found["steps"][0]) == 4 * STEPS
 
 

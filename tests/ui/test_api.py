@@ -142,19 +142,16 @@ def test_sql_reads_the_run_and_nothing_else(client, query):
     assert client.post("/api/sql", json={"query": query}).status_code == 400
 
 
-def test_a_rank_that_cannot_be_read_is_left_out(tmp_path, monkeypatch):
+def test_a_damaged_rank_is_an_error_that_names_its_file(tmp_path, monkeypatch):
     monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
     make_run(tmp_path / "run", {r: rank_rows() for r in range(3)})
     (tmp_path / "run/ranks/rank=1/kernels.parquet").write_bytes(b"cut")
     client = client_of([tmp_path / "run"], tmp_path / "scratch")
-    assert list(client.get("/api/run").json()["broken"]) == ["1"]
-    for ranks in (None, [0, 1, 2]):
-        body = {"ranks": ranks, "start": 0, "end": 10**6, "tables": ["kernels"], "pattern": "gemm"}
-        assert [r["rank"] for r in client.post("/api/window", json=body).json()["breakdown"]] == [0, 2]
-        assert client.post("/api/events", json=body).json()["rank"] == [0, 2]
-        assert client.post("/api/search", json=body).json()["events"]["rank"] == [0, 2]
-    found = client.post("/api/events", json=body | {"ranks": [1]})
-    assert (found.status_code, "kernels.parquet" in found.json()["error"]) == (500, True)
+    assert "rank=1/kernels.parquet: it is damaged" in client.get("/api/run").json()["state"]["error"]
+    body = {"ranks": [0, 2], "start": 0, "end": 10**6, "tables": ["kernels"], "pattern": "gemm"}
+    for question in ("window", "events", "search"):
+        found = client.post(f"/api/{question}", json=body)
+        assert (found.status_code, "kernels.parquet" in found.json()["error"]) == (500, True)
 
 
 def test_who_no_longer_wants_an_answer_does_not_wait_for_the_turn():

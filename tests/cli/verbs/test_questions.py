@@ -67,6 +67,16 @@ def test_the_envelope_of_info_is_as_promised(alltrace, run):
         ],
         "notes": ["rank 2: no report", UNALIGNED],
         "clocks": [{"host": "host0", "offset_ns": 0, "drift_ppm": 0.0, "residual_ns": None, "evidence": 0, "component": 0}],
+        "communicators": [
+            {
+                "grid": None,
+                "found_by": None,
+                "communicators": 0,
+                "score": 0.0,
+                "reason": "100% of the communication is not explained; for 100% neither the reports nor the times tell the "
+                "communicator",
+            }
+        ],
     }
 
 

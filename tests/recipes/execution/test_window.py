@@ -151,7 +151,11 @@ def test_collectives_of_mpi_count_for_the_step_of_their_call(tmp_path):
 
 
 def test_operations_have_one_row_number_in_what_ranks_and_the_alignment_tell(tmp_path):
-    run = make_run(tmp_path / "run", {r: rows_of() for r in range(2)})
+    rows = rows_of()
+    calls = [k for k in rows["kernels"] if k["name"] == COMMUNICATION_KERNEL]
+    called = {"communicator": "c0", "op": "AllReduce", "group_size": 2, "evidence": "trace"}
+    met = [called | {c: k[c] for c in ("start", "end", "correlation")} | {"sequence": n} for n, k in enumerate(calls)]
+    run = make_run(tmp_path / "run", {r: rows | {"collectives": [m | {"group_rank": r} for m in met]} for r in range(2)})
     alignment = aligned(run)
     window = window_of(select("2:4"), alignment.steps, [0, 1])
     members = WindowedAlignment(alignment, window).members

@@ -45,7 +45,10 @@ def test_claims_are_exclusive(found):
     assert sum(r.claim_ns for r in rows) <= SPAN_NS
     for row in rows:
         assert 0 <= row.claim_ns <= max(min(row.finding.loss.estimate_ns, row.finding.loss.bound_ns), 0)
-        assert (row.lost_ns, row.share) == ((None, None) if row.finding.loss.unknown else (row.claim_ns, row.claim_ns / SPAN_NS))
+        held = row.claim_ns == 0 and min(row.finding.loss.estimate_ns, row.finding.loss.bound_ns) > 0  # by other findings
+        stated = row.finding.loss.unknown is None and not held
+        assert (row.lost_ns, row.share) == ((row.claim_ns, row.claim_ns / SPAN_NS) if stated else (None, None))
+        assert (row.note is None) == stated
     severities = [("high", "medium", "low").index(r.severity) for r in rows]
     assert severities == sorted(severities)
     for one, other in pairwise(rows):

@@ -170,7 +170,7 @@ def _row(ranked: Ranked, all_ranks: AllRankFacts) -> dict[str, Any]:
         "lost_ns": lost,
         "lost_ns_per_step": lost // max(len(all_ranks.steps), 1) if lost is not None and not all_ranks.whole_run else None,
         "lost_share": ranked.share,
-        "loss_note": finding.loss.unknown,
+        "loss_note": ranked.note,
         "classes": list(finding.loss.classes),
         "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.trace.distinct import rows_by
 
@@ -61,5 +61,6 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding]) -> list[Finding]:
         )
         loss = all_ranks.loss(("compute", *HOST_CLASSES, "transfer", "copy", "idle", "unknown"), lost)
         where, hosts = str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
-        found.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, hosts))
+        told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even where losses of all ranks hold its time
+        found.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, hosts, told=told_anyway))
     return found

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SEVERITIES = ("high", "medium", "low")
+_STATED = "the losses of other findings hold this time already"
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,15 @@ class Ranked:
 
     @property
     def lost_ns(self) -> int | None:
-        """What is stated as its loss; None where that is not known."""
-        return self.claim_ns if self.finding.loss.unknown is None else None
+        """What is stated as its loss; None where that is not known, or other findings state all of it."""
+        return self.claim_ns if self.note is None else None
+
+    @property
+    def note(self) -> str | None:
+        """Why no loss is stated; None where one is."""
+        if self.finding.loss.unknown is None and not self.claim_ns and _most(self.finding) > 0:
+            return _STATED
+        return self.finding.loss.unknown
 
     @property
     def share(self) -> float | None:
