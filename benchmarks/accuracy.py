@@ -189,7 +189,7 @@ def judged(case: Case, values: dict[str, Any]) -> dict[str, Any]:
     if case.purpose == "alone":
         result["good"] = bool(found) and right(found[0], truth[0])
         result["true"] = truth[0]["ranks"]
-        if result["good"] and truth[0]["lost_ns"] > 0:
+        if result["good"] and truth[0]["lost_ns"] > 0 and found[0]["lost_ns_per_step"] is not None:
             result["ratio"] = found[0]["lost_ns_per_step"] * steps / truth[0]["lost_ns"]
             result["basis"] = found[0]["evidence"]["basis"]
     elif case.purpose == "pair":
@@ -289,7 +289,11 @@ def _percent(found: list[bool]) -> str:
 
 
 def _short(found: list[dict[str, Any]]) -> str:
-    return "found " + (", ".join(f"{f['kind']} {f['ranks']} {f['lost_ns'] / 1e6:.1f} ms" for f in found[:3]) or "nothing")
+    return "found " + (", ".join(f"{f['kind']} {f['ranks']} {_loss(f)}" for f in found[:3]) or "nothing")
+
+
+def _loss(finding: dict[str, Any]) -> str:
+    return "unknown loss" if finding["lost_ns"] is None else f"{finding['lost_ns'] / 1e6:.1f} ms"
 
 
 def _say(text: str) -> None:
