@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from alltrace.api import OpenRun
+from alltrace.readers.base import ReportWarning
 from alltrace.run.checksums import checksum, write_rank_record
 from alltrace.run.manifest import NAMES, Clock, Device, Manifest, Rank, ReportRecord, write_manifest
 from alltrace.run.writer import TableWriter
@@ -41,7 +42,7 @@ def make_run(
     clocks: Sequence[Clock] = (),
     missing: Sequence[int] = (),
     notes: Sequence[str] = (),
-    warnings: Sequence[str] = (),
+    warnings: Sequence[str | ReportWarning] = (),
     redactions: Sequence[str] = (),
 ) -> OpenRun:
     """A run with these rows.
@@ -55,7 +56,7 @@ def make_run(
         clocks: The hosts' clocks; exact ones where not given.
         missing: Ranks without a report.
         notes: The run's notes.
-        warnings: Warnings of the first rank's report.
+        warnings: Warnings of the first rank's report; a text touches all tables.
         redactions: What was left out.
     """
     texts: set[str] = set()
@@ -95,9 +96,10 @@ def make_run(
         records.append(record)
     _write(TABLES["names"], [{"id": name_id(t), "value": t} for t in sorted(texts)], folder, set())
     known = tuple(dict.fromkeys(r.host for r in records))
+    given_warnings = tuple(ReportWarning(w, EVENT_TABLES) if isinstance(w, str) else w for w in warnings)
     manifest = Manifest(
         reports=tuple(
-            ReportRecord(f"rank{r.rank}.sqlite", 1, f"{r.rank}", host=r.host, warnings=tuple(warnings if i == 0 else ()))
+            ReportRecord(f"rank{r.rank}.sqlite", 1, f"{r.rank}", host=r.host, warnings=given_warnings if i == 0 else ())
             for i, r in enumerate(records)
         ),
         ranks=tuple(records),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alltrace.readers.base import ReportWarning
 from alltrace.run.bounds import MOST_SUM, MOST_TIME_NS, MOST_VALUE, Bounds
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
@@ -33,6 +34,8 @@ TIMES = st.one_of(
     st.sampled_from([MOST_TIME_NS, -MOST_TIME_NS, MOST_TIME_NS + 1]),
 )
 SIZES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(0, 9), st.sampled_from([MOST_SUM // 2, -MOST_SUM // 2]))
+
+LEFT_OUT = "values of `gpu_metrics` left out because they are no finite numbers, or 1e100 or more"
 
 
 @given(st.lists(st.lists(st.tuples(TIMES, TIMES, SIZES), min_size=1, max_size=4), max_size=4))
@@ -63,9 +66,31 @@ def test_values_that_are_no_numbers_are_left_out_and_counted(values):
     good = [None if v is None or not math.isfinite(v) or abs(v) >= MOST_VALUE else v for v in values]
     assert kept == good
     lost = good.count(None) - values.count(None)
-    assert bounds.warnings() == (
-        (f"{lost} values in gpu_metrics are no finite numbers, or 1e100 or more, and are left out.",) if lost else ()
-    )
+    assert bounds.warnings() == ((ReportWarning(LEFT_OUT, ("gpu_metrics",), lost),) if lost else ())
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(0, 9))), min_size=1, max_size=8))
+def test_rows_without_an_end_or_that_end_before_they_start_are_counted(times):
+    """Of a range that has no end it is not known that anything is wrong."""
+    found = {}
+    for table in ("kernels", "ranges"):
+        bounds = Bounds("r.sqlite", TABLES[table])
+        for part in (times[:3], times[3:]):
+            columns = {"start": [s for s, _ in part], "end": [e for _, e in part]}
+            bounds.checked(batch(table, **columns))
+        found[table] = {w.text.partition("` ")[2][:12]: w.number for w in bounds.warnings()}
+    backward, endless = sum(e is not None and e < s for s, e in times), sum(e is None for _, e in times)
+    assert found["kernels"] == {k: n for k, n in (("that end bef", backward), ("that have no", endless)) if n}
+    assert found["ranges"] == ({"that end bef": backward} if backward else {})
+
+
+def test_columns_without_any_value_are_told():
+    bounds = Bounds("r.sqlite", TABLES["copies"])
+    bounds.checked(batch("copies", start=[1], end=[2], bytes=[None]))
+    bounds.checked(batch("copies", start=[1], end=[2], bytes=[4]))
+    lacking = bounds.lacking()
+    assert "correlation" in lacking
+    assert not {"start", "end", "bytes"} & set(lacking)
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +143,7 @@ def test_metrics_that_are_no_numbers_are_noted_once(report, tmp_path):
         "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value REAL)",
         "INSERT INTO GPU_METRICS VALUES (1, 0, 7, 9e999), (2, 0, 7, -9e999), (3, 0, 7, NULL), (4, 0, 7, 1e300), (5, 0, 7, 2.5)",
     )
-    (record,) = import_reports([str(path)], tmp_path / "run", jobs=1).reports
-    assert [w for w in record.warnings if "gpu_metrics" in w] == [
-        "3 values in gpu_metrics are no finite numbers, or 1e100 or more, and are left out."
-    ]
+    (rank,) = import_reports([str(path)], tmp_path / "run", jobs=1).ranks
+    assert rank.row_warnings == {"0": (ReportWarning(LEFT_OUT, ("gpu_metrics",), 3),)}
     values = Run(tmp_path / "run").table("gpu_metrics").order("time").to_arrow_table().column("value").to_pylist()
     assert values == [None, None, None, None, 2.5]

@@ -75,7 +75,7 @@ def test_content_that_changed_in_place_is_another_run(copy, tmp_path):
 def test_a_report_that_was_written_after_its_export_is_warned_of_also_where_the_run_is_known(copy, tmp_path):
     def warnings():
         run = resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1)
-        return [w for r in read_manifest(run).reports for w in r.warnings if "older" in w]
+        return [w for r in read_manifest(run).reports for w in map(str, r.warnings) if "older" in w]
 
     assert warnings() == []
     (copy / "tiny_rank1.nsys-rep").write_bytes(b"")

@@ -30,6 +30,25 @@ ENVIRONMENT_ALLOWED = frozenset(
 """The only environment variables of a report that enter a run: ranks, devices and communication settings, never a token."""
 
 
+class ReportWarning(NamedTuple):
+    """What a user should know about a report, or of the rows of a rank.
+
+    Attributes:
+        text: One sentence, with its `number` at the end where there is one.
+        tables: The canonical event tables whose answers it touches; those made from one of them carry it as a note. Without any it
+            is of the report alone, and `info` tells it.
+        number: How many rows, events or values it is true of; None where that is no matter.
+    """
+
+    text: str
+    tables: tuple[str, ...] = ()
+    number: int | None = None
+
+    def __str__(self) -> str:
+        """The sentence with its number."""
+        return self.text if self.number is None else f"{self.text}: {self.number:,}"
+
+
 class ReportProcess(NamedTuple):
     """One process that a report has events of.
 
@@ -78,7 +97,7 @@ class Report(NamedTuple):
         environment_removed: How many other variables the report holds; none of them enters a run.
         world_size: The number of ranks of the job as far as the report knows it, or None.
         tables: The canonical event tables that the report can fill.
-        warnings: What a user should know about the report, each one sentence.
+        warnings: What a user should know about the report.
     """
 
     path: str
@@ -95,7 +114,7 @@ class Report(NamedTuple):
     environment_removed: int = 0
     world_size: int | None = None
     tables: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[ReportWarning, ...] = ()
 
 
 class ReportReader(Protocol):
@@ -123,8 +142,8 @@ class ReportReader(Protocol):
         """
         ...
 
-    def warnings(self) -> tuple[str, ...]:
-        """What only reading the rows found, beside `report.warnings`, each one sentence; asked for after all were streamed."""
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """What only reading the rows found, beside `report.warnings`; asked for after all were streamed."""
         ...
 
     def rows_estimate(self, tables: Collection[str]) -> int:

@@ -2,7 +2,8 @@
 
 Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point. Both are
 exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once for every question: a
-report with a time or a sum that no job can reach is damaged and refused; a value of a metric that is no number is left out.
+report with a time or a sum that no job can reach is damaged and refused; a value of a metric that is no number is left out. What
+is odd but can be answered is counted, so that answers made from it say so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.readers.base import ReportWarning
 from alltrace.trace.arrays import extremes
 from alltrace.trace.errors import InputError
 
@@ -33,6 +35,15 @@ MOST_VALUE = 1e100
 """No value of a metric is as large, so that sums of squares are finite."""
 
 
+_OPEN = ("ranges", "collectives")
+"""Tables whose rows may have no end: of a range that is still open, and of an operation of which only the call is known."""
+
+_BACKWARD = "rows of `{table}` that end before they start"
+_ENDLESS = "rows of `{table}` that have no end, so that their duration is not known"
+_NO_NUMBER = "values of `{table}` left out because they are no finite numbers, or 1e100 or more"
+_WRONG = (_BACKWARD, _ENDLESS, _NO_NUMBER)
+
+
 class Bounds:
     """Checks the batches of one table of one rank.
 
@@ -47,7 +58,8 @@ class Bounds:
         self._sizes = [c for c in table.columns if c.unit == "bytes" and c.type == "int64"]
         self._values = [c.name for c in table.columns if c.type == "float64"]
         self._sums: dict[str, float] = {}
-        self._left_out = 0
+        self._empty = set(table.column_names)
+        self._wrong = dict.fromkeys(_WRONG, 0)
 
     def checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, without the values that are no numbers.
@@ -55,6 +67,7 @@ class Bounds:
         Raises:
             InputError: A time is too far away, or durations or sizes are too large to be added up.
         """
+        self._empty = {c for c in self._empty if batch.column(c).null_count == batch.num_rows}
         for name in self._table.time_columns():
             for time in extremes(batch.column(name)):
                 if time is not None and abs(time) > MOST_TIME_NS:
@@ -70,17 +83,23 @@ class Bounds:
             batch = self._finite(batch, name)
         return batch
 
-    def warnings(self) -> tuple[str, ...]:
-        """What was left out, in a sentence; nothing where nothing was."""
-        if not self._left_out:
-            return ()
-        return (f"{self._left_out} values in {self._table.name} are no finite numbers, or 1e100 or more, and are left out.",)
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """What is wrong with rows, or was left out; nothing where nothing is."""
+        name = self._table.name
+        return tuple(ReportWarning(text.format(table=name), (name,), count) for text, count in self._wrong.items() if count)
+
+    def lacking(self) -> tuple[str, ...]:
+        """The columns that had no value in any row."""
+        return tuple(c for c in self._table.column_names if c in self._empty)
 
     def _amounts(self, batch: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64]]]:
         for first, last in (("start", "end"), ("api_start", "api_end")):
             if {first, last} <= set(self._table.time_columns()):
-                took = pc.subtract(batch.column(last), batch.column(first))
-                yield f"durations ({first} to {last}, ns)", _known(took)
+                took = _known(pc.subtract(batch.column(last), batch.column(first)))
+                self._wrong[_BACKWARD] += int(np.count_nonzero(took < 0))
+                if self._table.name not in _OPEN and batch.column(last).null_count:
+                    self._wrong[_ENDLESS] += batch.column(last).null_count
+                yield f"durations ({first} to {last}, ns)", took
         for column in self._sizes:
             yield f"sizes ({column.name})", _known(batch.column(column.name))
 
@@ -92,7 +111,7 @@ class Bounds:
         wrong = len(good) - good.null_count - (pc.sum(good).as_py() or 0)
         if not wrong:
             return batch
-        self._left_out += wrong
+        self._wrong[_NO_NUMBER] += wrong
         place = batch.schema.get_field_index(name)
         return batch.set_column(place, batch.schema.field(name), pc.if_else(good, column, None))
 

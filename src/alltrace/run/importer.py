@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
+from alltrace.readers.base import ReportWarning
 from alltrace.readers.registry import open_report
 from alltrace.run.checksums import CheckedFiles, checksum, files_of
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
@@ -254,7 +255,7 @@ def _with_ages(probes: list[_Probe], old: Mapping[Path, str]) -> list[_Probe]:
         record, beside = probe.record, old.get(Path(probe.record.path))
         if beside is not None:
             warning = f"The export is older than the report {printable(beside)} beside it."
-            record = record._replace(warnings=(*record.warnings, warning))
+            record = record._replace(warnings=(*record.warnings, ReportWarning(warning, EVENT_TABLES)))
         found.append(probe._replace(record=record))
     return found
 
@@ -502,19 +503,9 @@ def _finish(output: Path, manifest: Manifest) -> Manifest:
         draft.replace(output / NAMES)
     finally:
         draft.unlink(missing_ok=True)
-    complete = manifest._replace(reports=_with_warnings(manifest), files=files, complete=True)
+    complete = manifest._replace(files=files, complete=True)
     write_manifest(output, complete)
     return complete
-
-
-def _with_warnings(manifest: Manifest) -> tuple[ReportRecord, ...]:
-    """The reports, with what reading their rows found beside what opening them did."""
-    reports = list(manifest.reports)
-    for rank in manifest.ranks:
-        for number, found in rank.warnings.items():
-            own = reports[int(number)]
-            reports[int(number)] = own._replace(warnings=tuple(dict.fromkeys((*own.warnings, *found))))
-    return tuple(reports)
 
 
 def _write_error(output: Path, error: OSError) -> InputError:

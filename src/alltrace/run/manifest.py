@@ -7,6 +7,7 @@ from math import isfinite
 from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from alltrace.readers.base import ReportWarning  # noqa: TC001  its fields are read from JSON by their types
 from alltrace.run.json_files import read_json, read_unchecked, write_json
 from alltrace.trace.errors import DamageError, InputError, printable
 from alltrace.trace.schema import FORMAT_VERSION
@@ -39,7 +40,7 @@ class ReportRecord(NamedTuple):
         system_clock_ns: The host's monotonic clock at the report's time 0, or None.
         environment: The allow-listed variables.
         environment_removed: How many other variables were left out.
-        warnings: What a user should know, each one sentence.
+        warnings: What opening it found that a user should know.
         error: Why it could not be read, or None.
     """
 
@@ -53,7 +54,7 @@ class ReportRecord(NamedTuple):
     utc_ns: int | None = None
     environment: Mapping[str, str] = {}
     environment_removed: int = 0
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[ReportWarning, ...] = ()
     error: str | None = None
     system_clock_ns: int | None = None
 
@@ -91,7 +92,9 @@ class Rank(NamedTuple):
         rows: Row count of each table it has.
         open_end_ns: Where a range that was still open is taken to end, in the time of its files.
         stamp_error_ns: How far `time_base_utc_ns` is ahead of what its host's clock showed, as matched collectives tell.
-        warnings: What only reading the rows of a report found, by its row of `Manifest.reports` in decimals.
+        warnings: What only reading a report found, by its row of `Manifest.reports` in decimals.
+        row_warnings: What is wrong with the rows that the rank has of a report, likewise.
+        lacking: The columns that have no value in any row, of each table it has.
     """
 
     rank: int
@@ -107,7 +110,9 @@ class Rank(NamedTuple):
     rows: Mapping[str, int] = {}
     open_end_ns: int | None = None
     stamp_error_ns: int = 0
-    warnings: Mapping[str, tuple[str, ...]] = {}
+    warnings: Mapping[str, tuple[ReportWarning, ...]] = {}
+    row_warnings: Mapping[str, tuple[ReportWarning, ...]] = {}
+    lacking: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def folder(self) -> str:

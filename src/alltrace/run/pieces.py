@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from alltrace.readers.base import ReportWarning
+
 _TOGETHER = ("ranges", "marks")
 """Tables that come from one table of a source and are read together: open ranges end with the last of either."""
 
@@ -45,7 +47,9 @@ class Piece:
         self.end_ns: int | None = None
         self.open_end_ns: int | None = None
         self.devices: set[int] = set()
-        self.warnings: tuple[str, ...] = ()
+        self.warnings: tuple[ReportWarning, ...] = ()
+        self.row_warnings: tuple[ReportWarning, ...] = ()
+        self.lacking: dict[str, tuple[str, ...]] = {}
 
     def saw(self, start: int | None, end: int | None) -> None:
         """The first start and the last end of a table."""
@@ -121,7 +125,8 @@ class Sinks:
                 piece.rows[name] = stats.rows
                 piece.saw(stats.first_start_ns, stats.last_end_ns)
                 if (name, n) in self._bounds:
-                    piece.warnings += self._bounds[name, n].warnings()
+                    piece.row_warnings += self._bounds[name, n].warnings()
+                    piece.lacking[name] = self._bounds[name, n].lacking()
         finally:
             for writer in self._writers.values():
                 writer.abort()  # nothing is left to do where it has finished

@@ -142,7 +142,7 @@ def _split(
                 piece.write_dictionary(name, router.dictionary(table, n) if len(owners) > 1 else table)
         if piece.open_end_ns is None and piece.end_ns is not None:
             piece.open_end_ns = piece.end_ns
-        piece.warnings = (*warnings, *piece.warnings)
+        piece.warnings = warnings
         yield owners[n][0], piece
 
 
@@ -244,6 +244,8 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         rows=piece.rows,
         open_end_ns=piece.open_end_ns,
         warnings=warnings,
+        row_warnings={p.folder.parent.name: p.row_warnings for p in pieces if p.row_warnings},
+        lacking=_lacking(pieces),
     )
     write_rank_record(piece.folder, rank, task.signatures[plan.rank])
     _sync(piece.folder)
@@ -251,6 +253,15 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     shutil.rmtree(place, ignore_errors=True)
     piece.folder.rename(place)
     return rank
+
+
+def _lacking(pieces: Sequence[Piece]) -> dict[str, tuple[str, ...]]:
+    """The columns without a value in any piece that has rows of a table."""
+    found: dict[str, tuple[str, ...]] = {}
+    for piece in pieces:
+        for table, columns in piece.lacking.items():
+            found[table] = tuple(c for c in columns if c in found.get(table, columns))
+    return {table: columns for table, columns in found.items() if columns}
 
 
 def _shift(task: RankTask, first: int, other: int) -> int:

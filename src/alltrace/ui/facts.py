@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from alltrace.recipes.execution.availability import notes_on_damage
+from alltrace.trace.schema import EVENT_TABLES
 from alltrace.ui.json_values import plain, plain_answer
 from alltrace.ui.recipe_process import Question, answer
 
@@ -42,7 +44,7 @@ def run_facts(session: Session) -> dict[str, Any]:
             {n: getattr(c, n) for n in ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence")} for c in run.manifest.clocks
         ],
         "missing_ranks": list(run.manifest.missing_ranks),
-        "notes": list(run.manifest.notes),
+        "notes": [*run.manifest.notes, *notes_on_damage(run, run.ranks, dict.fromkeys(EVENT_TABLES, ()), aligned=False)],
         "origin_ns": zero,
         "kernel_reports": [] if session.kernels is None else session.kernels.names,
     }

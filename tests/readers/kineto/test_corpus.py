@@ -38,7 +38,7 @@ def test_every_event_is_there(corpus, name):
             rows = batch.to_pylist()
             total += sum(r["end"] - r["start"] for r in rows)
             streams += sum(r["stream"] for r in rows)
-    assert not reader.report.warnings or "baseTimeNanoseconds" in reader.report.warnings[0]
+    assert not reader.report.warnings or "baseTimeNanoseconds" in reader.report.warnings[0].text
     reader.close()
     assert +found == +expected
     assert total == sum(round(e["dur"] * 1000) for e in kernels)

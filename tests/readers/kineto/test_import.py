@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 from alltrace.api import open_run
+from alltrace.readers.base import ReportWarning
+from alltrace.readers.kineto.identity import TABLES
 from alltrace.run.importer import import_reports
 from alltrace.run.manifest import read_manifest
 
 from .conftest import trace
 
-BROKEN = "one event is no JSON (an escape or a quote may be at fault) and left out"
+BROKEN = "events left out because they are no JSON (an escape or a quote may be at fault)"
 
 
 def broken():
@@ -23,8 +25,7 @@ def test_what_only_reading_finds_is_in_the_manifest_also_when_an_import_is_resum
     for _ in range(2):
         import_reports([str(path)], output)
         manifest = read_manifest(output)
-        assert manifest.reports[0].warnings == (BROKEN,)
-        assert manifest.ranks[0].warnings == {"0": (BROKEN,)}
+        assert manifest.ranks[0].warnings == {"0": (ReportWarning(BROKEN, TABLES, 1),)}
 
 
 def test_a_damaged_trace_is_answered_and_named(write, tmp_path):
@@ -33,7 +34,8 @@ def test_a_damaged_trace_is_answered_and_named(write, tmp_path):
     run = open_run(tmp_path / "a.json", cache_dir=tmp_path / "cache")
     notes = run.recipe("info").notes
     assert any("cut short" in n for n in notes)
-    assert any(BROKEN in n for n in notes)
+    assert any(f"{BROKEN}: 1" in n for n in notes)
+    assert {"cut short", BROKEN} <= {w for w in ("cut short", BROKEN) for n in run.recipe("kernels").notes if w in n}
     assert [r["name"] for r in run.recipe("kernels").to_pylist()] == ["void ns::gemm<float, (int)4>(float const*)"]
     found = [r for r in run.recipe("diagnose").to_pylist() if r["where"] == "damaged report"]
     assert [(r["kind"], r["ranks"]) for r in found] == [("capture-fault", [1])]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from alltrace.cli.command import add_import_options, add_rank_option, add_steps_option, open_from
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
+from alltrace.trace.schema import EVENT_TABLES
 from alltrace.trace.spans import WINDOW_WORDS, parse_ranks, parse_steps, parse_window
 
 if TYPE_CHECKING:
@@ -79,11 +80,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--only names no table; expected names such as kernels,copies")
     run = open_from(args)
     from alltrace.export.selection import select
+    from alltrace.recipes.execution.availability import notes_on_damage
 
     aligned = run.aligned(jobs=args.jobs)
     selection = select(run, ranks=ranks, only=only, window_ns=window, steps=steps, aligned=aligned)
     print(f"{args.output}: {_write(args, selection, aligned)}", file=sys.stderr)  # noqa: T201
-    for note in aligned.notes:
+    chosen = [r for r in run.ranks if ranks is None or r.rank in ranks]
+    read: dict[str, tuple[str, ...]] = dict.fromkeys(EVENT_TABLES if only is None else only, ())
+    for note in (*aligned.notes, *notes_on_damage(run, chosen, read, aligned=False)):
         print(f"note: {printable(note)}", file=sys.stderr)  # noqa: T201
     return EXIT_DONE
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.core.kineto import NOTHING, next_event
-from alltrace.readers.base import Report, ReportProcess
+from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.kineto import categories
 from alltrace.readers.kineto.events import Scan, Scanner, decoded
 from alltrace.readers.kineto.text import PIECE, Text
@@ -174,14 +174,16 @@ def report_of(path: Path, facts: Facts) -> Report:
     base = facts.number("baseTimeNanoseconds")
     warnings = []
     if not facts.whole:
-        warnings.append("the trace is cut short: what is whole of it was read, the rest is missing")
+        warnings.append(ReportWarning("the trace is cut short: what is whole of it was read, the rest is missing", TABLES))
     if base is None and 0 < facts.zero_ns < _EPOCH_NS:
-        warnings.append("the trace has no baseTimeNanoseconds: its times are of the machine's own clock, not absolute")
+        warnings.append(
+            ReportWarning("the trace has no baseTimeNanoseconds: its times are of the machine's own clock, not absolute")
+        )
     absolute = base is not None or facts.zero_ns >= _EPOCH_NS
     utc_ns = (base or 0) + facts.zero_ns
     if absolute and not 0 <= utc_ns < _LATEST_NS:
         absolute = False
-        warnings.append("the trace begins at no time since 1970 that can be: its times are not absolute")
+        warnings.append(ReportWarning("the trace begins at no time since 1970 that can be: its times are not absolute"))
     pid = facts.pids.most_common(1)[0][0] if facts.pids else 0
     rank, source = facts.number("distributedInfo", "rank"), "distributedInfo"
     if rank is None and len(facts.group_ranks) == 1:

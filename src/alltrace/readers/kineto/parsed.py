@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from alltrace.readers.base import ReportWarning
 from alltrace.readers.kineto.communication import Communication
 from alltrace.readers.kineto.entities import Entities
 from alltrace.readers.kineto.events import Scanner
+from alltrace.readers.kineto.identity import TABLES
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Tables
 from alltrace.readers.kineto.text import Text
@@ -65,15 +67,15 @@ class Parsed:
         made["names"] = self._names.table()
         return made
 
-    def warnings(self) -> tuple[str, ...]:
-        """What was left out of the tables, each one sentence."""
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """What was left out of the tables."""
         found = []
         if self._broken:
-            many = "one event is" if self._broken == 1 else f"{self._broken} events are"
-            found.append(f"{many} no JSON (an escape or a quote may be at fault) and left out")
+            text = "events left out because they are no JSON (an escape or a quote may be at fault)"
+            found.append(ReportWarning(text, TABLES, self._broken))
         if self._timeless:
-            many = "one event has" if self._timeless == 1 else f"{self._timeless} events have"
-            found.append(f"{many} no start or no duration (not there, or no number) and left out")
+            text = "events left out because they have no start or no duration (not there, or no number)"
+            found.append(ReportWarning(text, TABLES, self._timeless))
         return tuple(found)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from alltrace.readers.base import Report
+    from alltrace.readers.base import Report, ReportWarning
     from alltrace.readers.kineto.parsed import Parsed
 
 _BYTES_OF_AN_EVENT = 250
@@ -50,7 +50,7 @@ class KinetoReader:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
         return self._pass().dictionaries()
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[ReportWarning, ...]:
         """What the pass over the whole trace found; see `ReportReader.warnings`."""
         return self._pass().warnings()
 

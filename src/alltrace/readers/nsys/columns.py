@@ -31,13 +31,24 @@ def _having(batch: Any, column: str, number: int) -> Any:
     return batch if pc.all(keep, min_count=0).as_py() else pc.filter(batch, keep)
 
 
+def timed(batch: Any, table: str, left_out: dict[str, int], *columns: Any) -> Any:
+    """The rows of a batch of `table` with a number in each of `columns`; how many have none is added to `left_out`."""
+    for column in columns:
+        numbers = as_integers(batch.column(column))
+        if numbers.null_count:
+            left_out[table] = left_out.get(table, 0) + numbers.null_count
+            batch = pc.filter(batch, pc.is_valid(numbers))
+    return batch
+
+
 class Columns:
     """What all tables share: the export, its strings, and its processes, threads and devices."""
 
-    def __init__(self, source: RawSource, strings: Strings, entities: Entities) -> None:
+    def __init__(self, source: RawSource, strings: Strings, entities: Entities, left_out: dict[str, int]) -> None:
         self.source = source
         self.strings = strings
         self.entities = entities
+        self._left_out = left_out
 
     def stream(self, table: str, mapping: Source) -> Iterator[Any]:
         """The rows of one table of the export as batches of the mapping's canonical table.
@@ -60,7 +71,10 @@ class Columns:
         fields = sorted(mapping.fields.items(), key=lambda item: _ORDER.get(item[1].how, 3))
         plan = [(name, field, target.column(name).type) for name, field in fields]
         for batch in self.source.batches(table, wanted):
-            made = self._convert(batch if only is None else _having(batch, *only), mapping, plan)
+            batch = batch if only is None else _having(batch, *only)
+            if target.order in mapping.fields:
+                batch = timed(batch, table, self._left_out, mapping.fields[target.order].column)
+            made = self._convert(batch, mapping, plan)
             if made.num_rows:
                 yield made
 
@@ -76,16 +90,10 @@ class Columns:
         return raw_type(declared)
 
     def _convert(self, batch: Any, mapping: Source, plan: Sequence[tuple[str, Field, str]]) -> Any:
-        target = TABLES[mapping.table]
-        order = target.order or ""
-        if order in mapping.fields:
-            time = as_integers(batch.column(mapping.fields[order].column))
-            if time.null_count:
-                batch = pc.filter(batch, pc.is_valid(time))
         made: dict[str, Any] = {}
         for name, field, kind in plan:
             made[name] = self._make(batch, field, kind, made)
-        return record_batch(target.name, made, batch.num_rows)
+        return record_batch(mapping.table, made, batch.num_rows)
 
     def _make(self, batch: Any, field: Field, kind: str, made: dict[str, Any]) -> Any:
         count = batch.num_rows

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.readers.nsys.columns import as_integers, record_batch, words_array
+from alltrace.readers.nsys.columns import as_integers, record_batch, timed, words_array
 from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
-from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.mapping import find_table, missing_columns
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
 from alltrace.trace.arrays import either, unpacked
 
@@ -38,17 +38,19 @@ class Files:
         source: The export.
         strings: Its strings.
         entities: Its processes and threads.
+        left_out: By table of the export, how many rows are left out because they have no time; filled as rows are read.
     """
 
-    def __init__(self, source: RawSource, strings: Strings, entities: Entities) -> None:
+    def __init__(self, source: RawSource, strings: Strings, entities: Entities, left_out: dict[str, int]) -> None:
         self._source = source
+        self._left_out = left_out
         self._strings = strings
         self._entities = entities
 
     def tables(self) -> list[str]:
         """The table of the export that has them, if there is one."""
         found = find_table(self._source.tables, _EVENTS)
-        return [found] if found and {"startedAt", "fileAccessId"} <= set(self._source.tables[found]) else []
+        return [found] if found and not missing_columns(found, self._source.tables[found]) else []
 
     def stream(self) -> Iterator[Any]:
         """The rows of `file_accesses`, as batches."""
@@ -57,8 +59,7 @@ class Files:
             paths, owners = self._descriptors()
             kinds = self._kinds()
             for batch in self._source.batches(table, {c: raw_type(types[c]) for c in _COLUMNS if c in types}):
-                if (time := as_integers(batch.column(0))).null_count:
-                    batch = pc.filter(batch, pc.is_valid(time))  # what was not timed has no place
+                batch = timed(batch, table, self._left_out, 0)
                 if not batch.num_rows:
                     continue
                 columns = {n: as_integers(c) for n, c in zip(batch.schema.names, batch.columns, strict=True)}

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.readers.base import ENVIRONMENT_ALLOWED, ReportProcess
+from alltrace.readers.base import ENVIRONMENT_ALLOWED, ReportProcess, ReportWarning
 from alltrace.readers.nsys.columns import as_integers
 from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
-from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.mapping import find_table, unreadable
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
 from alltrace.trace.arrays import unpacked
+from alltrace.trace.errors import printable
+from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -226,42 +228,48 @@ def _busiest(source: RawSource) -> list[int]:
     return [key for key, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
-def warnings(source: RawSource, tables: Iterable[str], schema_version: str | None) -> tuple[str, ...]:
+def warnings(source: RawSource, tables: Iterable[str], schema_version: str | None) -> tuple[ReportWarning, ...]:
     """What a user should know about the report."""
-    found: list[str] = []
+    found: list[ReportWarning] = []
     have = set(tables)
     if "graphs" in have:
-        found.append(
+        text = (
             "CUDA graphs were traced as a whole, so the kernels inside them are not known (capture with --cuda-graph-trace=node)."
         )
+        found.append(ReportWarning(text, ("kernels",)))
     if not have & {"kernels", "copies", "api", "graphs"}:
-        found.append("The report has no CUDA events.")
+        found.append(ReportWarning("The report has no CUDA events."))
     if not have & {"ranges", "marks"}:
-        found.append("The report has no NVTX events.")
+        found.append(ReportWarning("The report has no NVTX events."))
     version = re.match(r"(\d+)\.(\d+)", schema_version or "")
     if version and (int(version[1]), int(version[2])) > NEWEST_SCHEMA:
-        found.append(
-            f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest one known here."
-        )
+        text = f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest one known here."
+        found.append(ReportWarning(text, EVENT_TABLES))
+    for table, made, missing in unreadable(source.tables):
+        columns = f"no column {missing[0]}" if len(missing) == 1 else f"no columns {', '.join(missing)}"
+        found.append(ReportWarning(f"Table {printable(table)} has {columns}, so none of its rows is read.", made))
     found.extend(_diagnostics(source))
     return tuple(found)
 
 
 _DIAGNOSED = (
-    (re.compile(r"\b(dropped|lost|discarded|overflow)", re.IGNORECASE), "events or samples were lost"),
-    (re.compile(r"buffer.*(full|exhaust|exceed)", re.IGNORECASE), "a buffer was full"),
-    (re.compile(r"\bnot supported\b", re.IGNORECASE), "something traced is not supported by this version of the profiler"),
+    (re.compile(r"\b(dropped|lost|discarded|overflow)", re.IGNORECASE), "events or samples were lost", EVENT_TABLES),
+    (re.compile(r"buffer.*(full|exhaust|exceed)", re.IGNORECASE), "a buffer was full", EVENT_TABLES),
+    (re.compile(r"\bnot supported\b", re.IGNORECASE), "something traced is not supported by this version of the profiler", ()),
 )
 
 
-def _diagnostics(source: RawSource) -> list[str]:
+def _diagnostics(source: RawSource) -> list[ReportWarning]:
     """Counts by kind of the profiler's own complaints; never their text, which can hold paths and secrets."""
-    counts: dict[str, int] = {}
+    counts: dict[tuple[str, tuple[str, ...]], int] = {}
     for severity, text in small_rows(source, "DIAGNOSTIC_EVENT", "severity", "text"):
         if (whole(severity) or 0) < 2:  # 1 is information
             continue
-        for pattern, kind in _DIAGNOSED:
+        for pattern, kind, tables in _DIAGNOSED:
             if text and pattern.search(str(text)[:4096]):
-                counts[kind] = counts.get(kind, 0) + 1
+                counts[kind, tables] = counts.get((kind, tables), 0) + 1
                 break
-    return [f"The profiler reported {n} time{'s' if n > 1 else ''} that {kind}." for kind, n in counts.items()]
+    return [
+        ReportWarning(f"The profiler reported {n} time{'s' if n > 1 else ''} that {kind}.", tables)
+        for (kind, tables), n in counts.items()
+    ]

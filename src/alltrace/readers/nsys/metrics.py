@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.readers.nsys.columns import as_integers, nulls, record_batch
+from alltrace.readers.nsys.columns import as_integers, nulls, record_batch, timed
 from alltrace.readers.nsys.generic import Generic
-from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.mapping import find_table, missing_columns
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
 from alltrace.trace.arrays import unpacked
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class Metrics:
     """Streams the samples of an export."""
 
-    def __init__(self, source: RawSource, strings: Strings, entities: Entities) -> None:
+    def __init__(self, source: RawSource, strings: Strings, entities: Entities, left_out: dict[str, int]) -> None:
         self._source = source
+        self._left_out = left_out
         self._strings = strings
         self._entities = entities
         self._generic = Generic(source, strings)
@@ -42,13 +43,7 @@ class Metrics:
             "samples": "COMPOSITE_EVENTS",
         }[canonical]
         found = find_table(self._source.tables, name)
-        needed = {
-            "GPU_METRICS": {"timestamp", "typeId", "metricId", "value"},
-            "NET_NIC_METRIC": {"start", "end", "metricsListId", "metricsIdx", "value"},
-            "NET_IB_SWITCH_METRIC": {"start", "end", "metricsListId", "metricsIdx", "value"},
-            "COMPOSITE_EVENTS": {"start"},
-        }[name]
-        return [found] if found is not None and needed <= set(self._source.tables[found]) else []
+        return [found] if found is not None and not missing_columns(found, self._source.tables[found]) else []
 
     def stream(self, canonical: str) -> Iterator[Any]:
         """The batches of a canonical table of metrics."""
@@ -67,9 +62,7 @@ class Metrics:
     def _batches(self, table: str, *columns: str) -> Iterator[tuple[dict[str, Any], int]]:
         types = self._source.tables[table]
         for batch in self._source.batches(table, {c: raw_type(types[c]) for c in columns if c in types}):
-            time = as_integers(batch.column(0))
-            if time.null_count:
-                batch = pc.filter(batch, pc.is_valid(time))
+            batch = timed(batch, table, self._left_out, 0)
             if batch.num_rows:
                 yield dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows
 

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.readers.nsys.columns import as_integers, record_batch, words_array
+from alltrace.readers.nsys.columns import as_integers, record_batch, timed, words_array
 from alltrace.readers.nsys.dense import unique_pairs
-from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.mapping import find_table, missing_columns
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type, whole
 from alltrace.trace.arrays import either, unpacked
@@ -41,8 +41,9 @@ _HELD_ROWS = 1_000_000  # marks kept back while ranges are streamed; past it the
 class Nvtx:
     """Streams the NVTX events of an export."""
 
-    def __init__(self, source: RawSource, strings: Strings, entities: Entities) -> None:
+    def __init__(self, source: RawSource, strings: Strings, entities: Entities, left_out: dict[str, int]) -> None:
         self._source = source
+        self._left_out = left_out
         self._strings = strings
         self._entities = entities
         self._domains: dict[tuple[int, int], int | None] = {}
@@ -53,7 +54,7 @@ class Nvtx:
     def tables(self) -> list[str]:
         """The tables of the export that hold NVTX events."""
         found = [find_table(self._source.tables, t) for t in _TABLES]
-        return [t for t in found if t is not None and {"start", "eventType"} <= set(self._source.tables[t])]
+        return [t for t in found if t is not None and not missing_columns(t, self._source.tables[t])]
 
     def stream(self, wanted: str, *, hold_marks: bool = False) -> Iterator[Any]:
         """The batches of `ranges` or `marks`.
@@ -92,14 +93,12 @@ class Nvtx:
         if "binaryData" in columns and types["binaryData"] == "string":  # declared as text, but the values are bytes
             columns["binaryData"] = pa.binary()
         before = 0
+        self._left_out.pop(table, None)  # it may be read twice
         for batch in self._source.batches(table, columns):
-            numbers = np.arange(before + 1, before + 1 + batch.num_rows, dtype=np.int64)
+            numbers = pa.array(np.arange(before + 1, before + 1 + batch.num_rows, dtype=np.int64))
             before += batch.num_rows
-            for needed in ("start", "eventType"):
-                if (given := as_integers(batch.column(needed))).null_count:
-                    valid = pc.is_valid(given)
-                    batch, numbers = pc.filter(batch, valid), numbers[valid.to_numpy(zero_copy_only=False)]
-            yield numbers, batch
+            kept = timed(batch.append_column("number", numbers), table, self._left_out, "start", "eventType")
+            yield kept.column("number").to_numpy(), kept
 
     def _ranges(self, batch: Any, types: Any, numbers: Any, *, mixed: bool) -> Any:
         if mixed:

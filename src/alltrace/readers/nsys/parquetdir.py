@@ -83,9 +83,9 @@ class ParquetFolder:
                 ) from error
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> Mapping[str, str]:
         """Nothing: what is damaged is an error."""
-        return ()
+        return {}
 
     def close(self) -> None:
         """Close the files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alltrace.readers.base import Report
+from alltrace.readers.base import Report, ReportWarning
 from alltrace.readers.nsys import identity
 from alltrace.readers.nsys.columns import Columns
 from alltrace.readers.nsys.dictionaries import communicator_table, stream_table
@@ -15,7 +15,7 @@ from alltrace.readers.nsys.metrics import Metrics
 from alltrace.readers.nsys.nvtx import Nvtx
 from alltrace.readers.nsys.small import small_rows, whole
 from alltrace.readers.nsys.strings import Strings
-from alltrace.trace.errors import InputError
+from alltrace.trace.errors import InputError, printable
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
@@ -51,10 +51,11 @@ class NsysReader:
             raise InputError(path, found="none of its tables is one of an nsys export", expected="an export of Nsight Systems")
         self._strings = Strings(source)
         self._entities = Entities(source, self._strings)
-        self._columns = Columns(source, self._strings, self._entities)
-        self._nvtx = Nvtx(source, self._strings, self._entities)
-        self._metrics = Metrics(source, self._strings, self._entities)
-        self._files = Files(source, self._strings, self._entities)
+        self._untimed: dict[str, int] = {}
+        self._columns = Columns(source, self._strings, self._entities, self._untimed)
+        self._nvtx = Nvtx(source, self._strings, self._entities, self._untimed)
+        self._metrics = Metrics(source, self._strings, self._entities, self._untimed)
+        self._files = Files(source, self._strings, self._entities, self._untimed)
         self._ranks = identity.mpi_ranks(source, self._strings)
         self.report = self._identify(report_format, path, known)
 
@@ -123,9 +124,18 @@ class NsysReader:
         made["names"] = self._strings.table()
         return made
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[ReportWarning, ...]:
         """What reading the rows found, beside what opening told; see `ReportReader.warnings`."""
-        return self._source.warnings()
+        made: dict[str, list[str]] = {}
+        for table in EVENT_TABLES:
+            for raw in self._raw_tables(table):
+                made.setdefault(raw, []).append(table)
+        # a table that nothing is made of, such as that of strings, has a part in everything
+        found = [ReportWarning(text, tuple(made.get(raw, EVENT_TABLES))) for raw, text in self._source.warnings().items()]
+        for raw, rows in self._untimed.items():
+            text = f"rows of table {printable(raw)} that are left out because they have no time"
+            found.append(ReportWarning(text, tuple(made.get(raw, ())), rows))
+        return tuple(found)
 
     def rows_estimate(self, tables: Collection[str]) -> int:
         """About how many rows `stream` will give."""

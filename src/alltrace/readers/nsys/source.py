@@ -52,8 +52,8 @@ class RawSource(Protocol):
         """
         ...
 
-    def warnings(self) -> tuple[str, ...]:
-        """What a user should know of the rows that were read so far, each one sentence."""
+    def warnings(self) -> Mapping[str, str]:
+        """What a user should know of the rows that were read so far, one sentence for each table."""
         ...
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from alltrace.readers.base import Report, ReportProcess
+from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.paraver import labels as ev
 from alltrace.readers.paraver.header import Header, parse_header
 from alltrace.readers.paraver.parsing import head_lines
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED = "a .prv or .prv.gz that `alltrace export paraver` wrote"
+_READ_BACK = "read back from a Paraver trace: names are as it shows them, and it has no samples and no allocations"
+
 TABLES = (
     "kernels", "copies", "graphs", "api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp",
 )  # fmt: skip
@@ -153,5 +155,5 @@ def report_of(path: Path, facts: Facts) -> Report:
         host=facts.hosts[0] if len(set(facts.hosts)) == 1 else None,
         processes=processes,
         tables=TABLES,
-        warnings=("read back from a Paraver trace: names are as it shows them, and it has no samples and no allocations",),
+        warnings=(ReportWarning(_READ_BACK),),
     )

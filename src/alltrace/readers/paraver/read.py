@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
+    from alltrace.readers.base import ReportWarning
     from alltrace.readers.paraver.parsed import Parsed
 
 _BYTES_OF_AN_EVENT = 130
@@ -55,7 +56,7 @@ class ParaverReader:
         packed = self._path.name.lower().endswith(".gz")
         return self._path.stat().st_size * (_PACKED if packed else 1) // _BYTES_OF_AN_EVENT
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[ReportWarning, ...]:
         """Nothing: see `ReportReader.warnings`."""
         return ()
 

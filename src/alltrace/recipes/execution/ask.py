@@ -6,7 +6,13 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Option, Part, Recipe
-from alltrace.recipes.execution.availability import able_ranks, check_imported, note_on_empty, notes_on_missing
+from alltrace.recipes.execution.availability import (
+    able_ranks,
+    check_imported,
+    note_on_empty,
+    notes_on_damage,
+    notes_on_missing,
+)
 from alltrace.recipes.execution.part_store import PartFiles
 from alltrace.recipes.execution.window import RankWindow, Selection, Window, WindowedRank, select, window_of
 from alltrace.recipes.registry import find
@@ -136,16 +142,19 @@ def answer_of(
         with PartFiles() as files:
             answer = asked.reduce(_map(run, asked, told, reached, window, jobs, progress, files), facts, told)
     chart = answer.chart or asked.answer_chart(given)
-    return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer)), chart=chart)
+    return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer, aligned=aligning)), chart=chart)
 
 
-def answer_notes(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any], answer: Answer) -> tuple[str, ...]:
-    """What must be said of an answer, beside what holds for the whole run: which tables are missing, and the recipe's own notes.
+def answer_notes(
+    recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any], answer: Answer, *, aligned: bool
+) -> tuple[str, ...]:
+    """What must be said of an answer, beside what holds for the whole run: damage, missing tables, and the recipe's own notes.
 
     Of nothing a recipe could only say that there is nothing, which reads as if all were well. So its notes count only where some
     rank was able to answer; and where it then says nothing of an answer without rows, that is said for it.
     """
-    missing = notes_on_missing(recipe, run, chosen, options)
+    damage = notes_on_damage(run, chosen, recipe.reads(options), aligned=aligned)
+    missing = [*damage, *notes_on_missing(recipe, run, chosen, options)]
     if not able_ranks(recipe, run, chosen, options):
         return tuple(missing)
     silent = not answer.notes and all(table.is_empty for table in answer.all_tables().values())

@@ -163,7 +163,8 @@ def _reduce(
         answer = made([p for p in parts if isinstance(p, Part)], facts, question.options)
     except AlltraceError as error:
         return Reply(recipe, None, str(error))
-    said = answer_notes(recipe, run, chosen, question.given, answer)
+    aligned = wants_alignment(recipe, run, question.given)
+    said = answer_notes(recipe, run, chosen, question.given, answer, aligned=aligned)
     return Reply(recipe, answer._replace(notes=(*notes, *said)), None)
 
 

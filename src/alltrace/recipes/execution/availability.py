@@ -1,7 +1,8 @@
-"""Which tables a recipe needs and a run has: what was not imported is an error, what the reports lack is a note on the answer.
+"""What an answer must say of the data it is made from: what was not imported is an error, what the reports lack is a note.
 
 A run made by `alltrace import --only TABLES` lacks tables that its reports may well hold: a recipe that reads one is refused. A
-table that the reports do not hold is another matter: ranks without what the recipe needs are left out, and the answer says so.
+table that the reports do not hold is another matter: ranks without what the recipe needs are left out, and the answer says so. So
+does one made of tables that are damaged, or that have no value in a column without which their rows tell only a part.
 """
 
 from __future__ import annotations
@@ -95,6 +96,58 @@ def notes_on_missing(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: 
     for table, consequence in recipe.without(options).items() if not none_able else ():
         lacking = [r.rank for r in chosen if not _has(recipe, run, r, (table,))]
         notes += _notes((table,), lacking, len(chosen), consequence)
+    return notes
+
+
+_TELLING = {
+    "name": "what they are called is not known",
+    "device": "it is not known on which GPU they ran",
+    "thread": "it is not known on which thread they ran",
+    "correlation": "calls and the GPU work that they launched cannot be joined",
+    "bytes": "sizes are not known",
+    "value": "there is nothing to show of them",
+}
+"""Columns that the rows of a table have in every sound report, and what is missing where none has a value."""
+
+_OPTIONAL = {("syncs", "device"), ("memory", "name"), ("mpi", "bytes"), ("ucx", "bytes"), ("openacc", "bytes"), ("openacc", "name")}
+_MOST_NOTES = 20
+
+
+def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequence[str]], *, aligned: bool) -> list[str]:
+    """What the reports of the chosen ranks warn of, as far as it touches the tables that an answer is made from.
+
+    A rank that is left out for want of a table is warned of too: that may be why it has none.
+
+    Args:
+        run: The run.
+        chosen: The ranks asked.
+        read: The tables and columns that are read.
+        aligned: Whether the answer is made by way of the alignment too.
+
+    Returns:
+        A sentence for each; nothing where no table is read, as by `info`, which tells all warnings itself.
+    """
+    from alltrace.run.report_warnings import warnings_of
+    from alltrace.run.store import number_ranges  # it loads the data libraries
+
+    tables = set(read)
+    if not tables:
+        return []
+    if aligned:
+        from alltrace.align.schema import SOURCES
+
+        tables.update(SOURCES)
+    found = [(str(w.warning), w.ranks) for w in warnings_of(run.manifest, chosen) if tables.intersection(w.warning.tables)]
+    lacking: dict[str, list[int]] = {}
+    for rank in chosen:
+        for table, columns in rank.lacking.items():
+            for column in columns:
+                if column in read.get(table, ()) and column in _TELLING and (table, column) not in _OPTIONAL:
+                    lacking.setdefault(f"no row of `{table}` has a `{column}`, so {_TELLING[column]}", []).append(rank.rank)
+    found += [(text, tuple(ranks)) for text, ranks in lacking.items()]
+    notes = [f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}: {text}" for text, ranks in found]
+    if len(notes) > _MOST_NOTES:
+        notes[_MOST_NOTES:] = [f"{len(notes) - _MOST_NOTES} more warnings touch what was read; `alltrace info` lists them"]
     return notes
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.base import Answer, AnswerColumn, Part, Recipe
+from alltrace.run.report_warnings import warnings_of_report
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted
 from alltrace.trace.schema import EVENT_TABLES
@@ -123,9 +124,9 @@ def _logs(manifest: Manifest) -> list[str]:
 def _warnings(manifest: Any) -> list[str]:
     """What the reports' readers warned of, each sentence once, with how many reports it is true of; and what was left out."""
     by_text: dict[str, list[str]] = defaultdict(list)
-    for report in manifest.reports:
-        for warning in report.warnings:
-            by_text[warning].append(path_text(report.path))
+    for number, report in enumerate(manifest.reports):
+        for warning in warnings_of_report(manifest, number):
+            by_text[str(warning)].append(path_text(report.path))
     found = [f"{paths[0]}: {text}" if len(paths) == 1 else f"{len(paths)} reports: {text}" for text, paths in by_text.items()]
     return [*found, *(f"left out: {r}" for r in manifest.redactions)]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.analysis.sql_engine import add_macros, no_memory, whole_numbers
 from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.execution.availability import notes_on_damage
 from alltrace.run.overlay import ALIGNED_TABLES
 from alltrace.run.sql_views import VIEWS, as_pattern, connect, plain_folder
 from alltrace.trace.errors import AlltraceError, InputError, UsageError, printable
@@ -61,7 +62,10 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         from alltrace.align.store import aligned
 
         notes = (*notes, *aligned(run).notes)
-    connection = connect(run, ids=re.search(r"\bids\s*\.", text, re.IGNORECASE) is not None, read=_named(text))
+    named = _named(text)
+    read = {table: () for table in VIEWS if named is None or table in named}
+    notes = (*notes, *notes_on_damage(run, run.ranks, read, aligned=run.overlay is not None))
+    connection = connect(run, ids=re.search(r"\bids\s*\.", text, re.IGNORECASE) is not None, read=named)
     stop = None
     scratch = None
     try:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from alltrace.readers.nsys.mapping.cuda import CUDA
 from alltrace.readers.nsys.mapping.fields import Field, Source, constant
 from alltrace.readers.nsys.mapping.host import HOST
+from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
-__all__ = ["SOURCES", "Field", "Source", "find_table", "sources_of"]
+__all__ = ["SOURCES", "Field", "Source", "find_table", "missing_columns", "sources_of", "unreadable"]
 
 SOURCES: tuple[Source, ...] = (*CUDA, *HOST)
 
@@ -23,6 +24,36 @@ def find_table(tables: Collection[str], name: str) -> str | None:
     beginning = f"{name}_V"
     versions = [t for t in tables if t.startswith(beginning) and t[len(beginning) :].isdecimal()]
     return max(versions, key=lambda t: int(t[len(beginning) :]), default=None)
+
+
+_NEEDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "NVTX_EVENTS": (("ranges", "marks"), ("start", "eventType")),
+    "NVTXT_EVENTS": (("ranges", "marks"), ("start", "eventType")),
+    "GPU_METRICS": (("gpu_metrics",), ("timestamp", "typeId", "metricId", "value")),
+    "NET_NIC_METRIC": (("nic_metrics",), ("start", "end", "metricsListId", "metricsIdx", "value")),
+    "NET_IB_SWITCH_METRIC": (("switch_metrics",), ("start", "end", "metricsListId", "metricsIdx", "value")),
+    "COMPOSITE_EVENTS": (("samples",), ("start",)),
+    "OSRT_FILE_ACCESS_EVENTS": (("file_accesses",), ("startedAt", "fileAccessId")),
+}
+"""Tables that no `Source` maps: what is made of them, and the columns without which their rows mean nothing."""
+
+
+def missing_columns(table: str, columns: Collection[str]) -> list[str]:
+    """The columns that a table of `_NEEDED` cannot be read without, and lacks."""
+    return [c for c in _NEEDED[_stem(table)][1] if c not in columns]
+
+
+def unreadable(tables: Mapping[str, Collection[str]]) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
+    """The tables of an export that cannot be read: what would be made of each, and the columns it lacks for that."""
+    for stem, (made, _) in _NEEDED.items():
+        table = find_table(tables, stem)
+        if table is not None and (missing := missing_columns(table, tables[table])):
+            yield table, made, missing
+    for made_of in dict.fromkeys(source.table for source in SOURCES):
+        for table, source in sources_of(made_of, tables):
+            time = source.fields.get(TABLES[made_of].order or "")
+            if time is not None and time.column is not None and time.column not in tables[table]:
+                yield table, (made_of,), [time.column]
 
 
 def sources_of(table: str, tables: Collection[str]) -> Iterator[tuple[str, Source]]:

@@ -115,9 +115,9 @@ class SqliteSource:
             self._check_column(found, name, wanted)
         return self._rows(found, dict(columns), batch_rows or rows_per_batch(columns))
 
-    def warnings(self) -> tuple[str, ...]:
-        """What a user should know of the rows that were read."""
-        return tuple(self._warnings.values())
+    def warnings(self) -> Mapping[str, str]:
+        """What a user should know of the rows that were read, by table."""
+        return self._warnings
 
     def close(self) -> None:
         """Release the file; batches handed out stay valid, and those still being read come to their end."""

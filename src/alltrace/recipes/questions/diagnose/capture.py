@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
+from alltrace.run.report_warnings import warnings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
-_DAMAGED = re.compile(r"cut short|left out", re.IGNORECASE)
+_DAMAGED = re.compile(r"cut short|left out|none of its rows|end before they start|have no end", re.IGNORECASE)
 _NEWER = re.compile(r"newer", re.IGNORECASE)
 
 
@@ -102,9 +103,8 @@ def _short(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 
 def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:
     """The ranks with a warning that matches."""
-    reports: Sequence[Any] = run.manifest.reports
-    bad = {n for n, r in enumerate(reports) if any(pattern.search(w) for w in r.warnings)}
-    return tuple(r.rank for r in run.ranks if bad.intersection(r.reports))
+    found = [w.ranks for w in warnings_of(run.manifest, run.ranks) if pattern.search(w.warning.text)]
+    return tuple(sorted(set().union(*found)))
 
 
 def _clocks(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:

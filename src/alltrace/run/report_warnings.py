@@ -1,0 +1,63 @@
+"""What reports warn of: what opening them found, what reading them did, and what is wrong with the rows of single ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from alltrace.readers.base import ReportWarning
+    from alltrace.run.manifest import Manifest, Rank
+
+
+class Warned(NamedTuple):
+    """A warning, and who it is of.
+
+    Attributes:
+        warning: The warning, its `number` that of all these ranks.
+        ranks: The ranks whose answers it touches, by number.
+    """
+
+    warning: ReportWarning
+    ranks: tuple[int, ...]
+
+
+def warnings_of(manifest: Manifest, ranks: Iterable[Rank]) -> list[Warned]:
+    """The warnings that touch some ranks, each once. What is true of a report is counted once, whatever ranks it is of."""
+    return _gathered(manifest, [(rank, report) for rank in ranks for report in rank.reports])
+
+
+def warnings_of_report(manifest: Manifest, report: int) -> list[ReportWarning]:
+    """The warnings of one report, in its row of `Manifest.reports`, and of the rows that ranks have of it."""
+    found = _gathered(manifest, [(rank, report) for rank in manifest.ranks if report in rank.reports])
+    return [w.warning for w in found] or list(manifest.reports[report].warnings)
+
+
+def _gathered(manifest: Manifest, pairs: Iterable[tuple[Rank, int]]) -> list[Warned]:
+    found: dict[tuple[str, tuple[str, ...]], Warned] = {}
+    counted: set[tuple[int, ReportWarning]] = set()
+    for rank, report in pairs:
+        for warning, again in _warnings(manifest, rank, report, counted):
+            key = warning.text, warning.tables
+            before = found.get(key)
+            if before is None:
+                found[key] = Warned(warning, (rank.rank,))
+                continue
+            number = before.warning.number
+            if number is not None and warning.number is not None and not again:
+                number += warning.number
+            ranks = before.ranks if before.ranks[-1] == rank.rank else (*before.ranks, rank.rank)
+            found[key] = Warned(warning._replace(number=number), ranks)
+    return list(found.values())
+
+
+def _warnings(
+    manifest: Manifest, rank: Rank, report: int, counted: set[tuple[int, ReportWarning]]
+) -> Iterator[tuple[ReportWarning, bool]]:
+    """The warnings of a rank's part of a report, and whether each was counted with another rank's."""
+    for warning in (*manifest.reports[report].warnings, *rank.warnings.get(str(report), ())):
+        yield warning, (report, warning) in counted
+        counted.add((report, warning))
+    for warning in rank.row_warnings.get(str(report), ()):
+        yield warning, False
