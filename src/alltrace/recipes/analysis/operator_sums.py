@@ -18,7 +18,7 @@ from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -266,7 +266,7 @@ def _stacks(rank: RankTables, operators: _Operators) -> _Nodes:
     """Operators by the Python functions they were called from; without such frames, by what they state of theirs."""
     frames = rank.table("frames", ("start", "end", "thread", "name"))
     if not frames.num_rows:
-        return _labelled(operators, "Call stack")
+        return _labelled(operators, "Call stack", _outermost_first)
     known = frames.column("thread").is_valid()
     frames = frames.filter(known)
     at = _intervals(frames)
@@ -278,12 +278,18 @@ def _stacks(rank: RankTables, operators: _Operators) -> _Nodes:
     return _Nodes(operators.at.of(rows), path[inner[rows]], stacks, [None] * len(stacks))
 
 
-def _labelled(operators: _Operators, member: str) -> _Nodes:
-    """The operators whose payload has a text under `member`, by that text."""
-    kinds, of_payload = _distinct([_member(p, member) for p in operators.payloads])
+def _labelled(operators: _Operators, member: str, written: Callable[[str], str] = str) -> _Nodes:
+    """The operators whose payload has a text under `member`, by that text as `written` gives it."""
+    said = [_member(p, member) for p in operators.payloads]
+    kinds, of_payload = _distinct([text and written(text) for text in said])
     label = of_payload[operators.payload]
     rows = np.flatnonzero(np.array([k is not None for k in kinds], np.bool_)[label])
     return _Nodes(operators.at.of(rows), label[rows], kinds, [None] * len(kinds))
+
+
+def _outermost_first(stack: str) -> str:
+    """A stack that the profiler wrote with the operator, which begins with the function that called it."""
+    return ";".join(reversed(stack.split(";")))
 
 
 def _distinct(texts: Sequence[str | None]) -> tuple[list[str | None], Int64]:
