@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ColumnType = Literal["time", "name", "enum", "text", "int8", "int16", "int32", "int64", "float64", "bool", "binary"]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 class Column(NamedTuple):
@@ -381,6 +381,21 @@ _EVENT_TABLES = (
             _TIME, _PROCESS, _DEVICE, _STREAM, _CORRELATION, _c("kind", "enum", "allocate or free"),
             _c("memory", "enum", "pageable, pinned, device, array, managed, device-static, managed-static, unknown"),
             _c("bytes", "int64", "size", "bytes"), _c("address", "int64", "virtual address"), _c("name", "name", "variable, for static memory"),
+        ),
+        ("process", "device"),
+        "time",
+    ),
+    Table(
+        "allocations",
+        "One block that PyTorch's allocator handed out or took back, on a GPU or the host.",
+        (
+            _TIME, _PROCESS, _THREAD, _c("device", "int32", "row of `devices`; null for memory of the host"),
+            _c("memory", "enum", "what kind of device has the memory: cpu, cuda, hip, xpu, mtia, ..., or device with PyTorch's number of the kind"),
+            _c("kind", "enum", "allocate or free"), _c("bytes", "int64", "size of the block", "bytes"),
+            _c("address", "int64", "virtual address of the block"),
+            _c("allocated_bytes", "int64", "what the allocator has handed out of the device's memory, behind this", "bytes"),
+            _c("reserved_bytes", "int64", "what it has taken from the device", "bytes"),
+            _c("source_row", "int64", "number of the event among those of its report, from 1"),
         ),
         ("process", "device"),
         "time",

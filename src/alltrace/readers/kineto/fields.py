@@ -47,6 +47,12 @@ _ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("target", NUMBER, ("Dst Rank",)),
     ("rank", NUMBER, ("Rank",)),
     ("root", NUMBER, ("Root", "Root Rank")),
+    ("device_type", NUMBER, ("Device Type",)),
+    ("device_id", NUMBER, ("Device Id",)),
+    ("address", NUMBER, ("Addr",)),
+    ("size", NUMBER, ("Bytes",)),
+    ("allocated", NUMBER, ("Total Allocated",)),
+    ("reserved", NUMBER, ("Total Reserved",)),
 )
 
 

@@ -41,7 +41,7 @@ class Parsed:
                     communication.add(block, tables.places)
                 metadata.update(scanner.scan.metadata)
                 self._entities.describe(metadata.get("deviceProperties"))
-            self._broken, self._timeless = scanner.scan.broken, tables.timeless
+            self._broken, self._timeless, self._unknown = scanner.scan.broken, tables.timeless, tables.unknown
             if not scanner.scan.whole and not scanner.array_closed:
                 self._broken = max(0, self._broken - 1)  # the last event of a trace that is cut short
             self._collectives = communication.batch()
@@ -69,13 +69,22 @@ class Parsed:
         """What was left out of the tables, each one sentence."""
         found = []
         if self._broken:
-            many = "one event is" if self._broken == 1 else f"{self._broken} events are"
-            found.append(f"{many} no JSON (an escape or a quote may be at fault) and left out")
+            found.append(f"{_events(self._broken)} no JSON (an escape or a quote may be at fault) and left out")
         if self._timeless:
             many = "one event has" if self._timeless == 1 else f"{self._timeless} events have"
             found.append(f"{many} no start or no duration (not there, or no number) and left out")
+        for category, (work, left) in sorted(self._unknown.items()):
+            of = f"of the category `{category}`, which is not known" if category else "without a category"
+            if work:
+                found.append(f"{_events(work)} {of}, with a device and a stream: read as kernels")
+            if left:
+                found.append(f"{_events(left)} {of}, without a device and a stream: left out")
         return tuple(found)
 
     def close(self) -> None:
         """Remove the rows."""
         self._spool.close()
+
+
+def _events(count: int) -> str:
+    return "one event is" if count == 1 else f"{count} events are"
