@@ -45,7 +45,8 @@ class Node:
 
 def load(path: Path) -> list[dict[str, Any]]:
     """The events that have a name, with times as the decimals they are."""
-    data = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
+    data = path.read_bytes()
+    data = gzip.decompress(data) if path.suffix == ".gz" else data
     content = json.loads(data, strict=False, parse_float=Decimal)
     return [e for e in (content["traceEvents"] if isinstance(content, dict) else content) if "name" in e]
 
@@ -165,3 +166,61 @@ def stacks(events: list[dict[str, Any]]) -> Counter[str]:
         if text:
             found[";".join(reversed(text.split(";")))] += 1
     return found
+
+
+def pools(events: list[dict[str, Any]]) -> set[tuple[int, int]]:
+    """The kinds and numbers of devices whose memory events tell of."""
+    return {(e["args"]["Device Type"], e["args"]["Device Id"]) for e in events if e["name"] == "[memory]"}
+
+
+def memory(events: list[dict[str, Any]], pool: tuple[int, int]) -> dict[str, Any]:
+    """What the allocator did in one pool, event by event; blocks belong to the innermost operator of the thread at the moment."""
+    own = [e for e in events if e["name"] == "[memory]" and (e["args"]["Device Type"], e["args"]["Device Id"]) == pool]
+    own.sort(key=lambda e: ns(e["ts"]))
+    by_thread: dict[Any, list[tuple[int, int, int, str]]] = defaultdict(list)
+    for n, e in enumerate(whole(events, OPERATORS)):
+        by_thread[str(e["tid"])].append((ns(e["ts"]), -ns(e["dur"]), n, e["name"]))
+    owners: dict[int, str | None] = {}
+    for tid in {str(e["tid"]) for e in own}:  # PyTorch 1.8 wrote some as texts
+        stack: list[tuple[int, str]] = []
+        waiting = sorted(by_thread[tid], reverse=True)
+        for n, e in ((n, e) for n, e in enumerate(own) if str(e["tid"]) == tid):
+            moment = ns(e["ts"])
+            while waiting and waiting[-1][0] <= moment:
+                start, length, _, name = waiting.pop()
+                stack = [s for s in stack if s[0] >= start]
+                stack.append((start - length, name))
+            stack = [s for s in stack if s[0] >= moment]
+            owners[n] = stack[-1][1] if stack else None
+    addressed = any("Addr" in e["args"] for e in own)
+    sizes = [e["args"]["Bytes"] for e in own]
+    running = lowest = 0
+    for size in sizes:
+        running += size
+        lowest = min(lowest, running)
+    total = -lowest
+    live: dict[int, tuple[int, str | None]] = {}
+    net: Counter[str | None] = Counter()
+    peak, at_peak, unmatched = None, {}, 0
+    for n, e in enumerate(own):
+        args, size = e["args"], e["args"]["Bytes"]
+        before = args["Total Allocated"] - size if "Total Allocated" in args else total
+        total = before + size
+        if peak is None:
+            peak = before
+        net[owners[n]] += size
+        if size < 0:
+            unmatched += live.pop(args.get("Addr"), None) is None
+        elif addressed:
+            live[args["Addr"]] = (size, owners[n])
+        if total > peak:
+            peak, at_peak = total, dict(live)
+    alive: Counter[str | None] = Counter()
+    for size, owner in at_peak.values():
+        alive[owner] += size
+    given = [s for s in sizes if s >= 0]
+    return {
+        "peak_bytes": peak, "last_bytes": total, "allocations": len(given), "handed_out_bytes": sum(given),
+        "frees": len(sizes) - len(given), "kept_bytes": sum(s for s, _ in live.values()) if addressed else None,
+        "unmatched_frees": unmatched if addressed else None, "net": net, "alive": alive,
+    }  # fmt: skip

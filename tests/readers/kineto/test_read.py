@@ -473,7 +473,15 @@ def test_device_work_of_a_category_that_is_not_known_is_kept_and_named(write):
     )
 
 
-@pytest.mark.parametrize(("stated", "name", "host"), [("n7", "rank_1.json", "n7"), ("n7", "other_4000.1.pt.trace.json", "n7"), ("", "other_4000.1.pt.trace.json", "other"), (3, "rank_1.json", None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stated", "name", "host"),
+    [
+        ("n7", "rank_1.json", "n7"),
+        ("n7", "other_4000.1.pt.trace.json", "n7"),
+        ("", "other_4000.1.pt.trace.json", "other"),
+        (3, "rank_1.json", None),
+    ],
+)
 def test_the_host_is_the_one_that_the_trace_states(write, stated, name, host):
     reader = open_report(write(trace(host_name=stated), name))
     assert reader.report.host == host

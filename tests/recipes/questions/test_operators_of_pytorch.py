@@ -104,3 +104,12 @@ def test_windows_of_a_rank_are_one_answer(corpus, tmp_path):
     ]
     expected = truth.sums([node for part in parts for node in part])
     assert {n: {c: r[c] for c in HOST} for n, r in by_name(run).items()} == expected
+
+
+@pytest.mark.parametrize("name", ["perceptron", "embeddings"])
+def test_net_memory_is_the_self_memory_of_key_averages(recorded, name, tmp_path):
+    said = json.loads((recorded / f"{name}.truth.json").read_text())["rows"]
+    run = open_run(recorded / f"{name}.json", cache_dir=tmp_path)
+    found = {r["name"]: r["net_bytes"] for r in run.recipe("memory-peak", top=0).to_pylist() if r["name"] in said}
+    operators = {n: r["memory_self_bytes"] for n, r in said.items() if not r["annotation"] and r["memory_self_bytes"]}
+    assert {n: size for n, size in found.items() if size} == {n: size for n, size in operators.items() if n != "[memory]"}

@@ -96,7 +96,7 @@ class Tables:
                 yield table, getattr(self, f"_{table}")(_Picked(block, rows), role[rows])
 
     def _with_unknown(self, block: Block, role: Any, rows: Any) -> Any:
-        """The roles, of events of unknown categories too: those with a device and a stream are work, and what they are is counted."""
+        """The roles, with events of unknown categories that have a device and a stream as kernels; all of them are counted."""
         work = (block["device"][rows] >= 0) & (block["stream"][rows] != NOTHING)
         for code in np.unique(block["cat"][rows]).tolist():
             own = block["cat"][rows] == code
