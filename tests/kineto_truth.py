@@ -224,3 +224,60 @@ def memory(events: list[dict[str, Any]], pool: tuple[int, int]) -> dict[str, Any
         "frees": len(sizes) - len(given), "kept_bytes": sum(s for s, _ in live.values()) if addressed else None,
         "unmatched_frees": unmatched if addressed else None, "net": net, "alive": alive,
     }  # fmt: skip
+
+
+def step_times(events: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, int]]]:
+    """Start and end of each step, and the time in each class: a sweep over all starts and ends.
+
+    A step lasts to the start of the next; the last to its end, or to that of the work launched in it.
+    """
+    steps = {}
+    for e in events:
+        if e.get("ph") == "X" and e["name"].startswith("ProfilerStep#") and e["cat"] != "gpu_user_annotation":
+            steps[int(e["name"].split("#")[1])] = (ns(e["ts"]), ns(e["ts"]) + ns(e["dur"]))
+    launches = {e["args"].get("correlation"): ns(e["ts"]) for e in whole(events, CALLS)}
+    order = sorted(steps.values())
+    last = max(
+        [order[-1][1]]
+        + [
+            ns(e["ts"]) + ns(e["dur"])
+            for e in whole(events, WORK)
+            if order[-1][0] <= launches.get(e["args"].get("correlation"), ns(e["ts"])) < order[-1][1]
+        ]
+    )
+    moments: list[tuple[int, int, int]] = []
+    for e in events:
+        if e.get("ph") == "X" and (rank := _class(e)) is not None:
+            start = ns(e["ts"])
+            moments += [(start, rank, 1), (start + ns(e["dur"]), rank, -1)]
+    found = []
+    for n, (start, _) in enumerate(order):
+        end = order[n + 1][0] if n + 1 < len(order) else last
+        times: dict[str, int] = defaultdict(int)
+        open_ones, before = [0] * 7, start
+        for moment, rank, change in [*sorted(moments), (end, 0, 0)]:
+            at = min(max(moment, start), end)
+            name = next((c for c, count in zip(CLASSES, open_ones, strict=False) if count), "idle_ns")
+            times[name] += at - before
+            before = at
+            open_ones[rank] += change
+        found.append((start, end, dict(times)))
+    return found
+
+
+CLASSES = ("kernel_ns", "communication_ns", "memcpy_ns", "memset_ns", "runtime_ns", "dataloader_ns", "cpu_ns")
+
+
+def _class(event: dict[str, Any]) -> int | None:
+    category, name = event["cat"].lower(), event["name"]
+    if category == "kernel":
+        return 1 if name.startswith("nccl") else 0
+    for kinds, place in ((("gpu_memcpy", "memcpy"), 2), (("gpu_memset", "memset"), 3), (CALLS, 4)):
+        if category in kinds:
+            return place
+    if category in (*OPERATORS, "user_annotation"):
+        if name.startswith("enumerate(DataLoader)"):
+            return 5
+        if category in OPERATORS and not name.startswith(("ProfilerStep", "Optimizer.step")):
+            return 6
+    return None

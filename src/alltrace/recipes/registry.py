@@ -44,6 +44,7 @@ RECIPES: dict[str, str] = {
     "queue-length": "alltrace.recipes.questions.queue_length",
     "stragglers": "alltrace.recipes.questions.stragglers",
     "whatif": "alltrace.recipes.questions.whatif",
+    "step-time": "alltrace.recipes.questions.step_time",
     "steps": "alltrace.recipes.questions.steps",
     **NSYS_RECIPES,
 }

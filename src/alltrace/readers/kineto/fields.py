@@ -22,6 +22,7 @@ _ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("bytes", NUMBER, ("bytes",)),
     ("registers", NUMBER, ("registers per thread",)),
     ("shared", NUMBER, ("shared memory",)),
+    ("occupancy", NUMBER, ("est. achieved occupancy %",)),
     ("grid", TRIPLE, ("grid",)),
     ("block", TRIPLE, ("block",)),
     ("graph", NUMBER, ("graph id",)),

@@ -139,6 +139,7 @@ class Tables:
             **sizes,
             "registers": narrow(events["registers"]),
             "shared_memory": narrow(events["shared"]),
+            "occupancy_percent": narrow(events["occupancy"]),
             # 0 is what the profiler writes where there is no graph
             "graph_node": _masked(events["graph_node"], events["graph_node"] <= 0),
             "graph": _masked(events["graph"], events["graph"] <= 0),
