@@ -26,6 +26,7 @@ RECIPES: dict[str, str] = {
     "idle": "alltrace.recipes.questions.idle",
     "in-flight": "alltrace.recipes.questions.in_flight",
     "info": "alltrace.recipes.questions.info",
+    "kernel-origins": "alltrace.recipes.questions.kernel_origins",
     "kernel-sequences": "alltrace.recipes.questions.kernel_sequences",
     "kernels": "alltrace.recipes.questions.kernels",
     "launch-configurations": "alltrace.recipes.questions.launch_configurations",

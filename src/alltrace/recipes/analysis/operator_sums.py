@@ -95,6 +95,12 @@ def sums_of(rank: RankTables, by: str) -> Any:
     return pa.concat_tables([table, last])
 
 
+def is_operator(domain: Any) -> NDArray[np.bool_]:
+    """Which rows of `ranges` are operators, by their column `domain`."""
+    found: NDArray[np.bool_] = integers(domain) == _OPERATOR
+    return found
+
+
 def nodes_of(rank: RankTables, by: str) -> Nodes:
     """What `recipe operators --by` has rows of: the rank's operators, modules, ranges, or operators by stack."""
     ranges = _ranges(rank)
@@ -177,14 +183,30 @@ def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, N
 
 
 def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 | None:
-    """The GPU time of the backward of the operators within each node; None where no operator has a number.
+    """The GPU time of the backward of the operators within each node; None where no operator has a number."""
+    if not (operators.sequence >= 0).any():
+        return None
+    back, forward = _backward_pairs(operators)
+    (total,) = sums_inside(nodes.at, operators.at.of(forward), gpu[back])
+    result: Int64 = total
+    return result
+
+
+def backward_pairs(rank: RankTables) -> tuple[Intervals, Intervals]:
+    """The backward steps of a rank, and of each the forward operator that it belongs to, where that is known."""
+    ranges = _ranges(rank)
+    operators = _operators(rank, ranges, np.flatnonzero(is_operator(ranges.column("domain"))))
+    back, forward = _backward_pairs(operators)
+    return operators.at.of(back), operators.at.of(forward)
+
+
+def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
+    """Rows of backward steps and of their forward operators.
 
     A backward belongs to the forward operator of its number that starts last before it, which is the innermost. Numbers count per
     thread, so one that two threads have tells nothing.
     """
     numbered = operators.sequence >= 0
-    if not numbered.any():
-        return None
     starts_with = np.array([bool(n) and str(n).startswith(_BACKWARD) for n in operators.names], np.bool_)
     back = np.flatnonzero(starts_with[operators.name])
     within = innermost_node(operators.at.of(back), operators.at) >= 0
@@ -199,9 +221,7 @@ def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 |
     thread = operators.at.thread[forward]
     change = np.concatenate(([0], np.cumsum(thread[1:] != thread[:-1]))) if len(thread) else thread
     clear = (change[last] == change[first]) & (operators.at.start[forward[last]] <= operators.at.start[back])
-    (total,) = sums_inside(nodes.at, operators.at.of(forward[last[clear]]), gpu[back[clear]])
-    result: Int64 = total
-    return result
+    return back[clear], forward[last[clear]]
 
 
 def _ranges(rank: RankTables) -> Any:
