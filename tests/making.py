@@ -175,6 +175,8 @@ _WORDS = {
     ("ranges", "kind"): ("pushpop", "startend"),
     ("memory", "kind"): ("allocate", "free"),
     ("page_faults", "kind"): ("cpu", "gpu"),
+    ("allocations", "kind"): ("allocate", "free"),
+    ("allocations", "memory"): ("cpu", "cuda"),
     ("openacc", "kind"): ("data", "launch", "other"),
     ("mpi", "kind"): ("p2p", "collective", "start-wait", "other"),
 }

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from tests.making import copy, kernel, make_run
+from tests.recipes.work import call, launched, module, operator
 
 from alltrace.recipes.registry import find
 from alltrace.report.content import ASKS, gather
@@ -24,7 +25,7 @@ def sections(report):
 def test_answers_are_those_of_the_recipes(hostile_run):
     report = gather(hostile_run, "a run")
     found = sections(report)
-    assert list(found) == [*(a.key for a in ASKS), "clocks"]
+    assert list(found) == [*(a.key for a in ASKS if not a.only_with), "clocks"]
     assert found["breakdown"].answer.table.equals(hostile_run.recipe("breakdown").to_arrow())
     assert list(found["activity"].figures) == ["compute", "busy", "communication", "exposed", "idle", "waiting"]
     assert report.facts == {"ranks": 4, "hosts": 1, "devices": 4, "span_ns": 69 * MS}
@@ -49,7 +50,7 @@ def test_what_was_said_once_is_not_said_again(hostile_run):
 )
 def test_a_section_without_an_answer_says_so(rows, tmp_path):
     report = gather(make_run(tmp_path, rows), "a run")
-    assert len(report.sections) == len(ASKS) + 1
+    assert [s.ask.key for s in report.sections] == [*(a.key for a in ASKS if not a.only_with), "clocks"]
     for section in report.sections:
         assert section.problem or section.answer.table.num_rows
 
@@ -62,6 +63,17 @@ def test_a_recipe_that_refuses_costs_its_section_alone(hostile_run, monkeypatch)
     found = sections(gather(hostile_run, "a run"))
     assert (found["gaps"].answer, found["gaps"].problem) == (None, "no replay of this run")
     assert found["kernels"].answer.table.num_rows
+
+
+def test_a_run_of_pytorch_has_its_operators_modules_and_memory(tmp_path):
+    blocks = [{"time": 3, "kind": "allocate", "bytes": 8, "address": 1, "memory": "cuda"}]
+    ranges = [module("Linear_0", 0, 50), operator("aten::mm", 5, 20), {"start": 0, "end": 90, "name": "ProfilerStep#1"}]
+    tables = {"ranges": ranges, "allocations": blocks, "kernels": launched([("k", 1, 30, 60)]), "api": [call(10, 12, 1)]}
+    found = sections(gather(make_run(tmp_path, {0: tables}), "a run"))
+    assert list(found) == [*(a.key for a in ASKS), "clocks"]
+    (row,) = found["kernel-origins"].table.to_pylist()
+    assert (row["name"], row["operator"], row["module"]) == ("k", "aten::mm", "Linear_0")
+    assert found["memory"].figures
 
 
 def test_steps_and_ranks_that_are_not_there_are_refused(hostile_run):

@@ -235,3 +235,36 @@ def test_traces_of_one_process_are_joined_and_of_two_ranks_are_not(suffix):
     assert found(plan_ranks(windows)) == [(3, "distributedInfo", [0, 1])]
     ranks = [stated(f"trace.{n}{suffix}", n) for n in (0, 1)]  # containers may all number the process alike
     assert found(plan_ranks(ranks)) == [(0, "distributedInfo", [0]), (1, "distributedInfo", [1])]
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        # tensor parallel ranks of two pipeline stages
+        (["1700-TP-0-PP-0", "1700-TP-1-PP-0", "1700-TP-0-PP-1", "1700-TP-1-PP-1"], [0, 1, 2, 3]),
+        # attention in data parallel: the same ranks divided anew
+        (["x-1700-TP-0-DP-0-EP-0", "x-1700-TP-1-DP-0-EP-1", "x-1700-TP-2-DP-1-EP-2"], [0, 1, 2]),
+        # replicas of their own
+        (["1700-TP-0-DP-0", "1700-TP-1-DP-0", "1700-TP-0-DP-1", "1700-TP-1-DP-1"], [0, 1, 2, 3]),
+        (
+            ["dp0_pp0_tp0_dcp0_ep0.17", "dp0_pp0_tp1_dcp0_ep1.18", "dp1_pp0_tp0_dcp0_ep2.19", "dp1_pp0_tp1_dcp0_ep3.20"],
+            [0, 1, 2, 3],
+        ),
+    ],
+)
+def test_parallel_ranks_in_names_of_files_number_the_ranks(names, ranks):
+    plan = plan_ranks([stated(f"{n}.trace.json.gz", 0, pid=n) for n in names])
+    assert [r for r, _, _ in found(plan)] == ranks
+    assert [s for _, _, (s,) in found(plan)] == list(range(len(names)))
+    assert {source for _, source, _ in found(plan)} == {"parallel ranks in the file name"}
+    assert plan.missing == ()
+
+
+def test_a_number_of_parallel_ranks_in_a_name_is_no_rank():
+    assert found(plan_ranks([report("llama_tp8_pp2.sqlite")])) == [(0, "order", [0])]
+
+
+def test_stages_that_sglang_profiles_apart_are_one_rank():
+    names = ("17-TP-0-EXTEND", "17-TP-1-EXTEND", "17-TP-0-DECODE", "17-TP-1-DECODE")
+    plan = plan_ranks([stated(f"{n}.trace.json.gz", int(n[6]), pid=int(n[6]), utc_ns=k) for k, n in enumerate(names)])
+    assert found(plan) == [(0, "distributedInfo", [0, 2]), (1, "distributedInfo", [1, 3])]

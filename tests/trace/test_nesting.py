@@ -86,6 +86,17 @@ def test_interleaved_ranges():
     assert list(zip(query.tolist(), row.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 1), (2, 0), (2, 1)]
 
 
+def test_rows_of_any_order_nest_as_sorted_ones_do():
+    draw = np.random.default_rng(3)
+    starts = draw.integers(0, 200, 400)
+    ranges = np.stack((draw.integers(0, 3, 400), starts, starts + draw.integers(0, 60, 400)))
+    order = np.lexsort((-ranges[2], ranges[1], ranges[0]))
+    depths, parents = nesting.nest(*np.ascontiguousarray(ranges[:, order]))
+    found_depths, found_parents = nesting.nest(*ranges)
+    assert found_depths[order].tolist() == depths.tolist()
+    assert found_parents[order].tolist() == np.where(parents < 0, -1, order[parents]).tolist()
+
+
 def test_extreme_times():
     low, high = INT64_MIN, INT64_MAX
     depths, parents = nesting.nest(*columns([(0, low, high), (0, low, 0), (0, -1, high)]))

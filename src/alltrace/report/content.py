@@ -41,6 +41,7 @@ class Ask:
         rows: The most rows of its table.
         views: Columns of which the picture shows one at a time; empty for a picture as the recipe has it.
         drawn: Options under which the recipe is asked once more for the picture; None for the same answer.
+        only_with: A column without a value of which in any row the section is left out; empty for one that is never left out.
     """
 
     key: str
@@ -51,6 +52,7 @@ class Ask:
     rows: int = _ROWS
     views: tuple[str, ...] = ()
     drawn: Mapping[str, Any] | None = None
+    only_with: str = ""
 
 
 ASKS: tuple[Ask, ...] = (
@@ -104,6 +106,18 @@ ASKS: tuple[Ask, ...] = (
         rows=_RANK_ROWS,
         drawn={},
     ),
+    Ask(
+        "step-time",
+        "Where the time of steps went",
+        "step-time",
+        {"by": "rank"},
+        shown=(
+            *("rank", "span_ns", "kernel_ns", "communication_ns", "memcpy_ns", "memset_ns", "runtime_ns", "dataloader_ns"),
+            *("cpu_ns", "idle_ns", "occupancy_percent", "sm_efficiency_percent", "tensor_core_percent"),
+        ),
+        rows=_RANK_ROWS,
+        only_with="cpu_ns",
+    ),
     Ask("efficiency", "Efficiency", "efficiency", drawn={"per": "step"}),
     Ask(
         "kernels",
@@ -111,6 +125,46 @@ ASKS: tuple[Ask, ...] = (
         "kernels",
         {"names": "short"},
         shown=("name", "kind", "ranks", "count", "total_ns", "time_percent", "median_ns", "min_ns", "max_ns"),
+    ),
+    Ask(
+        "kernel-origins",
+        "Where kernels are launched",
+        "kernel-origins",
+        shown=("name", "operator", "module", "source", "ranks", "count", "total_ns", "time_percent"),
+        only_with="operator",
+    ),
+    Ask(
+        "operators",
+        "Operators with most time",
+        "operators",
+        shown=("name", "ranks", "calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_self_percent"),
+        only_with="name",
+    ),
+    Ask(
+        "modules",
+        "Modules with most time",
+        "operators",
+        {"by": "module"},
+        shown=("name", "ranks", "calls", "cpu_total_ns", "gpu_total_ns", "gpu_self_ns", "backward_gpu_ns", "tflop_per_s"),
+        only_with="name",
+    ),
+    Ask(
+        "memory",
+        "Memory of PyTorch's allocator",
+        "memory",
+        shown=(
+            *("rank", "gpu", "memory", "peak_bytes", "peak_step", "reserved_at_peak_bytes", "unused_percent"),
+            *("peak_reserved_bytes", "first_bytes", "last_bytes", "kept_bytes"),
+        ),
+        rows=_RANK_ROWS,
+        only_with="peak_bytes",
+    ),
+    Ask(
+        "memory-peak",
+        "What lived at the peak of memory",
+        "memory-peak",
+        shown=("name", "memory", "ranks", "peak_bytes", "peak_percent", "peak_blocks", "most_bytes", "most_rank"),
+        only_with="peak_bytes",
     ),
     Ask(
         "collectives",
@@ -218,12 +272,17 @@ def gather(
         about: dict[str, Any] = {"ranks": ranks, "jobs": jobs, **({"steps": steps, "skip_warmup": skip_warmup} if windowed else {})}
         try:
             answer = ask(run, wanted.recipe, wanted.options, **about)
-            figures = _figures(run, wanted, answer, about) if pictures else {}
+            shown = not wanted.only_with or answer.table.column(wanted.only_with).null_count < answer.table.num_rows
+            figures = _figures(run, wanted, answer, about) if pictures and shown else {}
         except AlltraceError as error:
             # ranks and steps that are not there are found by the first that is asked
             if isinstance(error, UsageError) and not sections:
                 raise
+            if wanted.only_with:
+                continue
             sections.append(Section(wanted, None, str(error)))
+            continue
+        if not shown:
             continue
         notes = tuple(n for n in answer.notes if n not in said)
         said.update(notes)

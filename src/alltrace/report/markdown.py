@@ -11,10 +11,13 @@ from alltrace.report.words import FACTORS, cell, facts, heading, ranks, sentence
 from alltrace.trace.errors import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from alltrace.report.content import Report, Section
 
 _ROWS = 10
-_TABLES = ("stragglers", "breakdown", "steps", "kernels", "collectives")
+_TABLES = ("stragglers", "breakdown", "steps", "kernels", "kernel-origins", "memory", "collectives")
 
 
 def to_markdown(report: Report) -> str:
@@ -43,13 +46,18 @@ def _findings(section: Section) -> list[str]:
         for row in rows:
             share = "" if row["lost_share"] is None else f" ({100 * row['lost_share']:.1f} %)"
             cells = (
-                *(row["kind"], row["severity"], f"{amount(row['lost_ns'], 'ns')}{share}", amount(row["where"], None)),
+                *(row["kind"], row["severity"], f"{amount(row['lost_ns'], 'ns')}{share}", _where(row)),
                 *(ranks(row["ranks"] or []), sentence(row["advice"])),
             )
             lines.append("| " + " | ".join(literal(c) for c in cells) + " |")
     else:
         lines.append("No finding." if not section.problem or section.answer is not None else literal(section.problem))
     return [*lines, "", *_notes(section)]
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    """The place of a finding, and what launched it."""
+    return ", ".join(amount(row[c], None) for c in ("where", "launched_by") if row[c])
 
 
 def _efficiency(section: Section) -> list[str]:
@@ -79,7 +87,7 @@ def _folded(section: Section) -> list[str]:
         ]
         left = (section.answer.table.num_rows if section.answer is not None else 0) - min(table.num_rows, _ROWS)
         if left:
-            lines += ["", f"{left} more: `alltrace {section.ask.recipe}`"]
+            lines += ["", f"{left} more: `alltrace recipe {section.ask.recipe}`"]
     return [*lines, "", *_notes(section), "</details>", ""]
 
 

@@ -167,7 +167,7 @@ def _findings(section: Section) -> str:
 def _finding(row: dict[str, Any]) -> str:
     share = "" if row["lost_share"] is None else f", {100 * row['lost_share']:.1f} % of the judged time"
     lost = f'<p class="lost"><b>{_text(amount(row["lost_ns"], "ns"))}</b>{_text(share)}</p>' if row["lost_ns"] else ""
-    where = [w for w in (words.ranks(row["ranks"] or []), words.hosts(row["hosts"] or []), row["where"]) if w]
+    where = [w for w in (words.ranks(row["ranks"] or []), words.hosts(row["hosts"] or []), row["where"], row["launched_by"]) if w]
     facts = "".join(f"<dt>{_text(n)}</dt><dd>{_text(v)}</dd>" for n, v in words.evidence(row["evidence"]))
     grave = _text(row["severity"])
     return (
@@ -208,7 +208,7 @@ def _table(section: Section) -> str:
         rows.append(f"<tr>{''.join(cells)}</tr>")
     whole = section.answer.table.num_rows if section.answer is not None else 0
     left = whole - table.num_rows
-    more = f'<p class="more">{left:,} more rows: <code>alltrace {_text(section.ask.recipe)}</code></p>' if left else ""
+    more = f'<p class="more">{left:,} more rows: <code>alltrace recipe {_text(section.ask.recipe)}</code></p>' if left else ""
     opened = " open" if table.num_rows <= 24 else ""
     body = f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
     return f"<details{opened}><summary>Table, {table.num_rows} of {whole:,} rows</summary>{body}</details>"

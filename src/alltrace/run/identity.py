@@ -1,9 +1,10 @@
 """Who is rank 7? From the evidence in the reports to the ranks of a run: a pure function, tested without a file.
 
 Evidence, best first: MPI_RANKS as the profiler recorded it; the rank that the report states of itself (`distributedInfo` of the
-PyTorch profiler); the launcher's variables in the report (torchrun before Open MPI before
-Hydra, PALS and PMIx before JSM and Flux before Slurm, because `SLURM_PROCID` is 0 for every rank under `sbatch` + `mpirun`); the
-file's name (`rank7`); else a stable order. A source that would give one number to two ranks proves nothing and is passed over.
+PyTorch profiler); the launcher's variables in the report (torchrun before Open MPI before Hydra, PALS and PMIx before JSM and Flux
+before Slurm, because `SLURM_PROCID` is 0 for every rank under `sbatch` + `mpirun`); the file's name (`rank7`, or ranks by kind of
+parallelism such as `TP-1-DP-0`); else a stable order. A source that would give one number to two ranks proves nothing and is
+passed over.
 The order in which reports are given never matters: they are looked at in the natural order of their paths.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,7 +56,16 @@ _WORLD_SIZE_VARIABLES = (
     "SLURM_NPROCS",
 )
 _FILE_RANK = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
-_CAPTURE_SUFFIX = re.compile(r"\.(\d+)$")
+_CAPTURE_SUFFIX = re.compile(r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$")
+"""What tells apart reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage."""
+_PARALLEL = (
+    # SGLang (python/sglang/srt/utils/profile_utils.py): PROFILE-TP-1-DP-0-PP-0-EP-1
+    re.compile(r"(?:^|-)TP-(?P<tp>\d{1,6})(?:-DP-(?P<dp>\d{1,6}))?(?:-PP-(?P<pp>\d{1,6}))?(?:-EP-(?P<ep>\d{1,6}))?(?=[-.]|$)"),
+    # vLLM (vllm/distributed/utils.py): dp0_pp0_tp1_dcp0_ep1
+    re.compile(r"dp(?P<dp>\d{1,6})_pp(?P<pp>\d{1,6})_tp(?P<tp>\d{1,6})(?:_dcp\d+)?(?:_ep(?P<ep>\d{1,6}))?"),
+)
+"""Ranks by kind of parallelism in a file's name."""
+_AXES = (("pp", "tp"), ("dp", "pp", "tp"), ("dp", "pp", "tp", "ep"))
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 _SUFFIXES = (
     *(f"{trace}.json{packed}" for trace in (".pt.trace", "") for packed in (".gz", ".zst", "")),
@@ -248,6 +259,7 @@ def _claims(candidates: Sequence[_Candidate], notes: list[str]) -> dict[int, tup
     sources += [(name, _from_hint(name)) for name in hints]
     sources += [(name, _from_environment(name)) for name in _RANK_VARIABLES]
     sources.append(("file name", _from_file_name))
+    sources.append(("parallel ranks in the file name", _from_parallel_ranks(candidates)))
     claimed: dict[int, tuple[int, str]] = {}
     for source, ask in sources:
         given = {i: rank for i, c in enumerate(candidates) if i not in claimed and (rank := ask(c)) is not None}
@@ -305,6 +317,25 @@ def _from_environment(variable: str) -> Callable[[_Candidate], int | None]:
 def _from_file_name(candidate: _Candidate) -> int | None:
     found = _FILE_RANK.findall(candidate.stem) if candidate.alone else []
     return _believable(int(found[-1])) if found else None
+
+
+def _from_parallel_ranks(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
+    """Asks for the place of a process among all by its tensor, pipeline, data and expert parallel ranks, the first running fastest.
+
+    Data and expert parallel ranks count only where the others do not tell all processes apart: they may divide the same ranks anew.
+    """
+    stated: dict[int, dict[str, int]] = {}
+    for c in candidates:
+        found = next((m for m in (p.search(c.stem) for p in _PARALLEL) if m), None) if c.alone else None
+        if found:
+            stated[id(c)] = {axis: int(number) for axis, number in found.groupdict().items() if number is not None}
+    for axes in _AXES:
+        places = {own: tuple(ranks.get(axis, 0) for axis in axes) for own, ranks in stated.items()}
+        if len(set(places.values())) == len(places):
+            sizes = [1 + max((p[n] for p in places.values()), default=0) for n in range(len(axes))]
+            numbers = {own: sum(v * prod(sizes[n + 1 :]) for n, v in enumerate(place)) for own, place in places.items()}
+            return lambda candidate: _believable(numbers.get(id(candidate)))
+    return lambda _: None
 
 
 def _believable(rank: int | None) -> int | None:

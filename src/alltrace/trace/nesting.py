@@ -62,8 +62,13 @@ class NestingSweep:
 
 
 def nest(tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
-    """Depth and parent of n ranges; arguments and results as those of `NestingSweep.step`."""
-    return NestingSweep().step(np.ones(len(starts), np.bool_), tracks, starts, ends)
+    """Depth and parent of n ranges in any order; of equal ones the earlier row is the outer one.
+
+    Arguments and results are those of `NestingSweep.step`.
+    """
+    (tracks, starts, ends), order = _sorted(tracks, starts, ends, longest_first=True)
+    depths, parents = NestingSweep().step(np.ones(len(starts), np.bool_), tracks, starts, ends)
+    return _unsorted(depths, None, order), _unsorted(parents, order, order)
 
 
 def innermost(

@@ -424,3 +424,65 @@ def test_a_base_that_is_no_time_makes_times_relative(write, base):
     assert reader.report.utc_ns is None
     assert "the trace begins at no time since 1970 that can be: its times are not absolute" in map(str, reader.report.warnings)
     reader.close()
+
+
+def memory(ts, size, **args):
+    about = {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": size, "Total Allocated": 512, "Total Reserved": 2048, **args}
+    about = {k: v for k, v in about.items() if v is not None}
+    return {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 4000, "tid": 4001, "ts": ts, "args": about}
+
+
+def test_blocks_of_the_allocator_are_allocations(write):
+    old = dict.fromkeys(("Addr", "Total Allocated", "Total Reserved"))  # PyTorch 1.8 had none of these
+    events = [
+        *EVENTS,
+        memory(1_000_200.5, 512),
+        memory(1_000_201, -512, **{"Total Allocated": 0}),
+        memory(1_000_202, 64, **{"Device Type": 0, "Device Id": -1}),
+        memory(1_000_203, 8, **{"Device Type": 40, "Device Id": 2, **old}),
+        {**memory(0, 8), "ts": "soon"},
+    ]
+    path = write(trace(events))
+    facts = ("time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row")
+    assert [tuple(r[f] for f in facts) for r in rows_of(path, "allocations")] == [
+        (200_500, 0, 0, "cuda", "allocate", 512, 4096, 512, 2048, 17),
+        (201_000, 0, 0, "cuda", "free", 512, 4096, 0, 2048, 18),
+        (202_000, 0, None, "cpu", "allocate", 64, 4096, 512, 2048, 19),
+        (203_000, 0, 1, "device 40", "allocate", 8, None, None, None, 20),
+    ]
+    assert warnings_of(path)[1] == ("events left out because they have no start or no duration (not there, or no number): 1",)
+
+
+@pytest.mark.parametrize(
+    ("category", "table"),
+    [("xpu_runtime", "api"), ("mtia_runtime", "api"), ("hpu_op", "api"), ("xpu_driver", "api"), ("mtia_ccp_events", "kernels")],
+)
+def test_events_of_other_backends_are_calls_and_kernels(write, category, table):
+    path = write(trace([gpu(category, "work", 1_000_000, 5, 1)]))
+    assert [r["name"] for r in rows_of(path, table)] == ["work"]
+    assert warnings_of(path)[1] == ()
+
+
+def test_device_work_of_a_category_that_is_not_known_is_kept_and_named(write):
+    events = [*EVENTS, gpu("npu_kernel", "matmul", 1_000_300, 7, 5), event("cuda_profiler_range", "range", 1_000_301, 7)]
+    path = write(trace([*events, *[event("cuda_profiler_range", "range", 1_000_301, 7)]]))
+    assert [(r["name"], r["start"], r["stream"]) for r in rows_of(path, "kernels")][2:] == [("matmul", us(1_000_300), 7)]
+    assert warnings_of(path)[1] == (
+        "events of the unknown category `cuda_profiler_range`, left out because they have no device and no stream: 2",
+        "events of the unknown category `npu_kernel`, read as kernels because they have a device and a stream: 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("stated", "name", "host"),
+    [
+        ("n7", "rank_1.json", "n7"),
+        ("n7", "other_4000.1.pt.trace.json", "n7"),
+        ("", "other_4000.1.pt.trace.json", "other"),
+        (3, "rank_1.json", None),
+    ],
+)
+def test_the_host_is_the_one_that_the_trace_states(write, stated, name, host):
+    reader = open_report(write(trace(host_name=stated), name))
+    assert reader.report.host == host
+    reader.close()

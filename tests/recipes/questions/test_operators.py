@@ -110,7 +110,7 @@ def test_stacks_are_the_functions_around_the_operators(tmp_path):
 
 
 def test_stacks_and_modules_that_operators_state_themselves(tmp_path):
-    said = json.dumps({"Call stack": "a.py(1): f;b.py(2): g", "Module Hierarchy": "top.fc1"})
+    said = json.dumps({"Call stack": "b.py(2): g;a.py(1): f", "Module Hierarchy": "top.fc1"})  # PyTorch writes the innermost first
     tables = {
         "ranges": [operator("aten::mm", 0, 100, payload=said)],
         "kernels": launched([("k", 1, 50, 90)]),
@@ -173,6 +173,14 @@ def test_the_backward_belongs_to_the_innermost_forward_operator_of_its_number(tm
     assert {n: r["backward_gpu_ns"] for n, r in found.items() if r["backward_gpu_ns"]} == {"aten::linear": 70, "aten::addmm": 70}
     (row,) = run.recipe("operators", by="module").to_pylist()
     assert (row["gpu_total_ns"], row["backward_gpu_ns"]) == (30, 70)
+
+
+def test_times_do_not_depend_on_the_order_of_rows(tmp_path):
+    tables = step()
+    turned = {**tables, "ranges": [{**r, "source_row": n} for n, r in enumerate(reversed(tables["ranges"]))]}
+    runs = [make_run(tmp_path / name, {0: rows}) for name, rows in (("a", tables), ("b", turned))]
+    for by in ("operator", "module", "range"):
+        assert by_name(runs[0], by=by) == by_name(runs[1], by=by)
 
 
 def test_without_numbers_the_backward_is_not_known(tmp_path):

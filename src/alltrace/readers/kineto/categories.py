@@ -9,10 +9,19 @@ OTHER = 0
 ROLES = {
     "kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL, "memset": FILL,
     "cuda_runtime": RUNTIME, "runtime": RUNTIME, "hip_runtime": RUNTIME, "privateuse1_runtime": RUNTIME,
-    "cuda_driver": DRIVER, "hip_driver": DRIVER, "privateuse1_driver": DRIVER, "cuda_sync": WAIT,
+    "xpu_runtime": RUNTIME, "mtia_runtime": RUNTIME, "hpu_op": RUNTIME, "glow_runtime": RUNTIME,
+    "cuda_driver": DRIVER, "hip_driver": DRIVER, "privateuse1_driver": DRIVER, "xpu_driver": DRIVER, "cuda_sync": WAIT,
+    "mtia_ccp_events": KERNEL,
     "user_annotation": ANNOTATION, "cpu_op": OPERATOR, "operator": OPERATOR, "python_function": PYTHON, "overhead": OVERHEAD,
 }  # fmt: skip
-"""Category in lower case to role. `gpu_user_annotation` is left out: it is the projection of a range, which is worked out anew."""
+"""Category in lower case to role, as Kineto's ActivityType.cpp has them, and their older names."""
+
+IGNORED = frozenset(
+    """
+    gpu_user_annotation ac2g async fwdbwd async_cpu_to_gpu async_gpu external_correlation cpu_instant_event cuda_event trace
+    """.split()
+)
+"""Categories whose events say nothing that others do not: projections of ranges, arrows, and the profiler's own spans."""
 
 ON_GPU = (KERNEL, COPY, FILL, WAIT)
 ON_HOST = (RUNTIME, DRIVER, ANNOTATION, OPERATOR, PYTHON)
@@ -21,3 +30,8 @@ ON_HOST = (RUNTIME, DRIVER, ANNOTATION, OPERATOR, PYTHON)
 def role_of(category: str) -> int:
     """The role of a category; `OTHER` where its events are not read."""
     return ROLES.get(category.lower(), OTHER)
+
+
+def is_unknown(category: str) -> bool:
+    """Whether nothing is known of a category, so that what its events are has to be told by what they carry."""
+    return category.lower() not in ROLES and category.lower() not in IGNORED

@@ -22,6 +22,7 @@ _ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("bytes", NUMBER, ("bytes",)),
     ("registers", NUMBER, ("registers per thread",)),
     ("shared", NUMBER, ("shared memory",)),
+    ("occupancy", NUMBER, ("est. achieved occupancy %",)),
     ("grid", TRIPLE, ("grid",)),
     ("block", TRIPLE, ("block",)),
     ("graph", NUMBER, ("graph id",)),
@@ -47,6 +48,12 @@ _ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("target", NUMBER, ("Dst Rank",)),
     ("rank", NUMBER, ("Rank",)),
     ("root", NUMBER, ("Root", "Root Rank")),
+    ("device_type", NUMBER, ("Device Type",)),
+    ("device_id", NUMBER, ("Device Id",)),
+    ("address", NUMBER, ("Addr",)),
+    ("size", NUMBER, ("Bytes",)),
+    ("allocated", NUMBER, ("Total Allocated",)),
+    ("reserved", NUMBER, ("Total Reserved",)),
 )
 
 

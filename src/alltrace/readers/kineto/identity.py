@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED = "a trace of the PyTorch profiler (Kineto)"
-TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives", "overheads")
+TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives", "allocations", "overheads")
 """The canonical tables that a trace can fill."""
 
 _HEAD_BYTES = 2 << 20
@@ -189,6 +189,8 @@ def report_of(path: Path, facts: Facts) -> Report:
     if rank is None and len(facts.group_ranks) == 1:
         rank, source = next(iter(facts.group_ranks)), "record_param_comms"
     named = _HANDLER_NAME.match(PurePath(path).name)
+    stated = facts.metadata.get("host_name")
+    host = stated if isinstance(stated, str) and stated else named["host"] if named and int(named["pid"]) == pid else None
     process = ReportProcess(
         process=0,
         pid=pid,
@@ -202,7 +204,7 @@ def report_of(path: Path, facts: Facts) -> Report:
         format="kineto",
         profiler="PyTorch profiler",
         schema_version=None if facts.number("schemaVersion") is None else str(facts.number("schemaVersion")),
-        host=named["host"] if named and int(named["pid"]) == pid else None,
+        host=host,
         utc_ns=utc_ns if absolute else None,
         processes=(process,),
         world_size=facts.number("distributedInfo", "world_size"),

@@ -21,6 +21,12 @@ COPY_KINDS = ("memset", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", 
 MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device-static", "managed-static", "unknown")
 SYNC_KINDS = ("event", "stream-wait", "stream", "context", "unknown")
 
+MEMORIES = (
+    "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga", "maia", "xla", "vulkan", "metal", "xpu", "mps", "meta",
+    "hpu", "ve", "lazy", "ipu", "mtia", "privateuse1",
+)  # fmt: skip
+"""Kinds of devices by PyTorch's number (`c10/core/DeviceType.h`)."""
+
 _DIRECTION = re.compile(r"\b([HDAP])to([HDAP])\b")
 _LONG_DIRECTION = re.compile(r"(Host|Device|Array)To(Host|Device|Array)")
 _ENDS = re.compile(r"\(([^()]*?)(?:\s*->\s*([^()]*?))?\)")

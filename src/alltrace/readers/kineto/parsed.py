@@ -43,7 +43,7 @@ class Parsed:
                     communication.add(block, tables.places)
                 metadata.update(scanner.scan.metadata)
                 self._entities.describe(metadata.get("deviceProperties"))
-            self._broken, self._timeless = scanner.scan.broken, tables.timeless
+            self._broken, self._timeless, self._unknown = scanner.scan.broken, tables.timeless, tables.unknown
             if not scanner.scan.whole and not scanner.array_closed:
                 self._broken = max(0, self._broken - 1)  # the last event of a trace that is cut short
             self._collectives = communication.batch()
@@ -76,6 +76,12 @@ class Parsed:
         if self._timeless:
             text = "events left out because they have no start or no duration (not there, or no number)"
             found.append(ReportWarning(text, TABLES, self._timeless))
+        for category, (work, left) in sorted(self._unknown.items()):
+            of = f"events of the unknown category `{category}`" if category else "events without a category"
+            if work:
+                found.append(ReportWarning(f"{of}, read as kernels because they have a device and a stream", TABLES, work))
+            if left:
+                found.append(ReportWarning(f"{of}, left out because they have no device and no stream", TABLES, left))
         return tuple(found)
 
     def close(self) -> None:

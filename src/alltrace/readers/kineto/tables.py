@@ -35,11 +35,13 @@ class Tables:
 
     Attributes:
         timeless: How many events were left out for want of a time.
+        unknown: Of each category that is not known how many events were read as work of a device, and how many were not read.
         places: Where in the last block its kernels, the calls that may have launched some, and its operators are.
     """
 
     def __init__(self, known: names.Names, entities: Entities, zero_ns: int) -> None:
         self.timeless = 0
+        self.unknown: dict[str, list[int]] = {}
         self.places: dict[str, Any] = {}
         self._names = known
         self._entities = entities
@@ -56,6 +58,10 @@ class Tables:
         whole = self._names.classes("ph", lambda t: int(t == "X"), block["ph"]) == 1
         self._entities.note_names(block, self._names)
         role = np.where(whole, role, categories.OTHER)
+        odd = whole & (role == categories.OTHER)
+        odd &= self._names.classes("unknown", lambda t: int(categories.is_unknown(t)), block["cat"]) == 1
+        if odd.any():
+            role = self._with_unknown(block, role, np.flatnonzero(odd))
         modules = role == categories.PYTHON
         if modules.any():
             chosen = self._names.classes("module", names.is_module, np.where(modules, block["name"], NOTHING)) == 1
@@ -69,6 +75,13 @@ class Tables:
             "launches": np.flatnonzero((role == categories.RUNTIME) | (role == categories.DRIVER)),
             "operators": np.flatnonzero(role == categories.OPERATOR),
         }
+        blocks = np.flatnonzero(
+            (block["size"] != NOTHING) & (self._names.classes("memory", lambda t: int(t == "[memory]"), block["name"]) == 1)
+        )
+        if len(blocks):
+            untimed = block["ts"][blocks] == NOTHING
+            self.timeless += int(untimed.sum())
+            yield "allocations", self._allocations(_Picked(block, blocks[~untimed]))
         for table, roles in (
             ("kernels", (categories.KERNEL,)),
             ("copies", (categories.COPY, categories.FILL)),
@@ -81,6 +94,18 @@ class Tables:
             rows = np.flatnonzero(np.isin(role, roles))
             if len(rows):
                 yield table, getattr(self, f"_{table}")(_Picked(block, rows), role[rows])
+
+    def _with_unknown(self, block: Block, role: Any, rows: Any) -> Any:
+        """The roles, with events of unknown categories that have a device and a stream as kernels; all of them are counted."""
+        work = (block["device"][rows] >= 0) & (block["stream"][rows] != NOTHING)
+        for code in np.unique(block["cat"][rows]).tolist():
+            own = block["cat"][rows] == code
+            counts = self.unknown.setdefault("" if code == NOTHING else self._names.text(code), [0, 0])
+            counts[0] += int((own & work).sum())
+            counts[1] += int((own & ~work).sum())
+        role = role.copy()
+        role[rows[work]] = categories.KERNEL
+        return role
 
     def _times(self, events: _Picked) -> dict[str, Any]:
         start = events["ts"] - self._zero_ns
@@ -114,6 +139,7 @@ class Tables:
             **sizes,
             "registers": narrow(events["registers"]),
             "shared_memory": narrow(events["shared"]),
+            "occupancy_percent": narrow(events["occupancy"]),
             # 0 is what the profiler writes where there is no graph
             "graph_node": _masked(events["graph_node"], events["graph_node"] <= 0),
             "graph": _masked(events["graph"], events["graph"] <= 0),
@@ -164,6 +190,27 @@ class Tables:
 
     def _frames(self, events: _Picked, _role: Any) -> dict[str, Any]:
         return {**self._on_host(events), "name": self._names.ids(events["name"])}
+
+    def _allocations(self, events: _Picked) -> dict[str, Any]:
+        size, kind, known = events["size"], events["device_type"], len(names.MEMORIES)
+        other = (kind < 0) | (kind >= known)
+        # a device that has no name here keeps its number, where it has one that can be
+        numbers = np.unique(kind[other & (kind != NOTHING)]).tolist()
+        kinds = (*names.MEMORIES, *(f"device {n}" for n in numbers))
+        place = np.where(other, known + np.searchsorted(np.array(numbers, np.int64), kind), kind)
+        return {
+            "time": events["ts"] - self._zero_ns,
+            "process": np.zeros(events.count, np.int32),
+            "thread": self._entities.threads(events["pid"], events["tid"]),
+            "device": self._entities.devices(np.where(kind == 0, -1, events["device_id"])),
+            "memory": words(np.where(kind == NOTHING, -1, place), kinds),
+            "kind": words((size < 0).astype(np.int64), ("allocate", "free")),
+            "bytes": np.abs(size),
+            "address": _masked(events["address"], events["address"] <= 0),
+            "allocated_bytes": _masked(events["allocated"], events["allocated"] < 0),
+            "reserved_bytes": _masked(events["reserved"], events["reserved"] < 0),
+            "source_row": events.numbers,
+        }
 
     def _overheads(self, events: _Picked, _role: Any) -> dict[str, Any]:
         return {

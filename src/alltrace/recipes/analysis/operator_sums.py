@@ -18,7 +18,7 @@ from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 _OPERATOR, _MODULE = name_id("cpu_op"), name_id("python_function")
 _BACKWARD = "autograd::engine::evaluate_function: "
 _MODULE_PREFIX = "nn.Module: "
-_COLUMNS = ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row")
+RANGES = ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row")
+FRAMES = ("start", "end", "thread", "name")
+"""With `RANGES` what `nodes_of` reads of `frames` and `ranges`."""
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _FLOATS = ("flops", "timed_flops", "sized_flops")
 
 
 @dataclass(frozen=True)
-class _Nodes:
+class Nodes:
     """What rows are about: intervals, and of each its key, a row of `names` and `shapes`."""
 
     at: Intervals
@@ -93,7 +95,20 @@ def sums_of(rank: RankTables, by: str) -> Any:
     return pa.concat_tables([table, last])
 
 
-def _table(nodes: _Nodes, operators: _Operators, calls: Intervals, length: Int64) -> Any:
+def is_operator(domain: Any) -> NDArray[np.bool_]:
+    """Which rows of `ranges` are operators, by their column `domain`."""
+    found: NDArray[np.bool_] = integers(domain) == _OPERATOR
+    return found
+
+
+def nodes_of(rank: RankTables, by: str) -> Nodes:
+    """What `recipe operators --by` has rows of: the rank's operators, modules, ranges, or operators by stack."""
+    ranges = _ranges(rank)
+    domain = integers(ranges.column("domain"))
+    return _nodes(rank, ranges, domain, _operators(rank, ranges, np.flatnonzero(domain == _OPERATOR)), by)
+
+
+def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64) -> Any:
     at = nodes.at
     cpu = at.end - at.start
     _, parent = nest(at.thread, at.start, at.end)
@@ -142,7 +157,7 @@ def _table(nodes: _Nodes, operators: _Operators, calls: Intervals, length: Int64
     return pa.table([columns[f.name] for f in part_schema()], schema=part_schema()).filter(pa.array(used, pa.bool_()))
 
 
-def _work_inside(nodes: _Nodes, operators: _Operators, gpu: Int64) -> dict[str, NDArray[Any]]:
+def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, NDArray[Any]]:
     """Operations and bytes of each node: those of the outermost operators inside that have a formula, itself among them."""
     known = np.flatnonzero(~np.isnan(operators.flops))
     at = operators.at.of(known)
@@ -167,15 +182,31 @@ def _work_inside(nodes: _Nodes, operators: _Operators, gpu: Int64) -> dict[str, 
     return found
 
 
-def _backward_inside(nodes: _Nodes, operators: _Operators, gpu: Int64) -> Int64 | None:
-    """The GPU time of the backward of the operators within each node; None where no operator has a number.
+def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 | None:
+    """The GPU time of the backward of the operators within each node; None where no operator has a number."""
+    if not (operators.sequence >= 0).any():
+        return None
+    back, forward = _backward_pairs(operators)
+    (total,) = sums_inside(nodes.at, operators.at.of(forward), gpu[back])
+    result: Int64 = total
+    return result
+
+
+def backward_pairs(rank: RankTables) -> tuple[Intervals, Intervals]:
+    """The backward steps of a rank, and of each the forward operator that it belongs to, where that is known."""
+    ranges = _ranges(rank)
+    operators = _operators(rank, ranges, np.flatnonzero(is_operator(ranges.column("domain"))))
+    back, forward = _backward_pairs(operators)
+    return operators.at.of(back), operators.at.of(forward)
+
+
+def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
+    """Rows of backward steps and of their forward operators.
 
     A backward belongs to the forward operator of its number that starts last before it, which is the innermost. Numbers count per
     thread, so one that two threads have tells nothing.
     """
     numbered = operators.sequence >= 0
-    if not numbered.any():
-        return None
     starts_with = np.array([bool(n) and str(n).startswith(_BACKWARD) for n in operators.names], np.bool_)
     back = np.flatnonzero(starts_with[operators.name])
     within = innermost_node(operators.at.of(back), operators.at) >= 0
@@ -190,14 +221,12 @@ def _backward_inside(nodes: _Nodes, operators: _Operators, gpu: Int64) -> Int64 
     thread = operators.at.thread[forward]
     change = np.concatenate(([0], np.cumsum(thread[1:] != thread[:-1]))) if len(thread) else thread
     clear = (change[last] == change[first]) & (operators.at.start[forward[last]] <= operators.at.start[back])
-    (total,) = sums_inside(nodes.at, operators.at.of(forward[last[clear]]), gpu[back[clear]])
-    result: Int64 = total
-    return result
+    return back[clear], forward[last[clear]]
 
 
 def _ranges(rank: RankTables) -> Any:
     """The ranges that lie on one thread, with an end."""
-    table = rank.table("ranges", _COLUMNS)
+    table = rank.table("ranges", RANGES)
     table = table.set_column(1, "end", close_ends(table))
     keep = table.column("end_thread").is_null().to_numpy() & table.column("thread").is_valid().to_numpy()
     keep &= table.column("start").is_valid().to_numpy()
@@ -234,24 +263,24 @@ def _operators(rank: RankTables, ranges: Any, rows: Int64) -> _Operators:
     return _Operators(_intervals(table), name, names, payload, payloads, sequence, flops[place], moved[place])
 
 
-def _nodes(rank: RankTables, ranges: Any, domain: Int64, operators: _Operators, by: str) -> _Nodes:
+def _nodes(rank: RankTables, ranges: Any, domain: Int64, operators: _Operators, by: str) -> Nodes:
     if by == "range":
         table = ranges.take(pa.array(np.flatnonzero((domain != _OPERATOR) & (domain != _MODULE))))
         key, names = _coded(rank, table.column("name"))
-        return _Nodes(_intervals(table), key, names, [None] * len(names))
+        return Nodes(_intervals(table), key, names, [None] * len(names))
     if by == "module":
         return _modules(rank, ranges.take(pa.array(np.flatnonzero(domain == _MODULE))), operators)
     if by == "stack":
         return _stacks(rank, operators)
     if by == "operator":
-        return _Nodes(operators.at, operators.name, operators.names, [None] * len(operators.names))
+        return Nodes(operators.at, operators.name, operators.names, [None] * len(operators.names))
     kinds, of_payload = _distinct([_shapes(p) for p in operators.payloads])
     pairs, places = np.unique(np.stack((operators.name, of_payload[operators.payload])), axis=1, return_inverse=True)
     names = [operators.names[n] for n in pairs[0].tolist()]
-    return _Nodes(operators.at, places.ravel().astype(np.int64), names, [kinds[s] for s in pairs[1].tolist()])
+    return Nodes(operators.at, places.ravel().astype(np.int64), names, [kinds[s] for s in pairs[1].tolist()])
 
 
-def _modules(rank: RankTables, table: Any, operators: _Operators) -> _Nodes:
+def _modules(rank: RankTables, table: Any, operators: _Operators) -> Nodes:
     """Modules by their path; without such ranges, operators by what they state of theirs."""
     if not table.num_rows:
         return _labelled(operators, "Module Hierarchy")
@@ -259,14 +288,14 @@ def _modules(rank: RankTables, table: Any, operators: _Operators) -> _Nodes:
     label, texts = _coded(rank, table.column("name"))
     depth, parent = nest(at.thread, at.start, at.end)
     path, known = paths(depth, parent, label, [(t or "?").removeprefix(_MODULE_PREFIX) for t in texts], "/")
-    return _Nodes(at, path, known, [None] * len(known))
+    return Nodes(at, path, known, [None] * len(known))
 
 
-def _stacks(rank: RankTables, operators: _Operators) -> _Nodes:
+def _stacks(rank: RankTables, operators: _Operators) -> Nodes:
     """Operators by the Python functions they were called from; without such frames, by what they state of theirs."""
-    frames = rank.table("frames", ("start", "end", "thread", "name"))
+    frames = rank.table("frames", FRAMES)
     if not frames.num_rows:
-        return _labelled(operators, "Call stack")
+        return _labelled(operators, "Call stack", _outermost_first)
     known = frames.column("thread").is_valid()
     frames = frames.filter(known)
     at = _intervals(frames)
@@ -275,15 +304,21 @@ def _stacks(rank: RankTables, operators: _Operators) -> _Nodes:
     path, stacks = paths(depth, parent, label, [t or "?" for t in texts], ";")
     inner = innermost_node(at, operators.at)
     rows = np.flatnonzero(inner >= 0)
-    return _Nodes(operators.at.of(rows), path[inner[rows]], stacks, [None] * len(stacks))
+    return Nodes(operators.at.of(rows), path[inner[rows]], stacks, [None] * len(stacks))
 
 
-def _labelled(operators: _Operators, member: str) -> _Nodes:
-    """The operators whose payload has a text under `member`, by that text."""
-    kinds, of_payload = _distinct([_member(p, member) for p in operators.payloads])
+def _labelled(operators: _Operators, member: str, written: Callable[[str], str] = str) -> Nodes:
+    """The operators whose payload has a text under `member`, by that text as `written` gives it."""
+    said = [_member(p, member) for p in operators.payloads]
+    kinds, of_payload = _distinct([text and written(text) for text in said])
     label = of_payload[operators.payload]
     rows = np.flatnonzero(np.array([k is not None for k in kinds], np.bool_)[label])
-    return _Nodes(operators.at.of(rows), label[rows], kinds, [None] * len(kinds))
+    return Nodes(operators.at.of(rows), label[rows], kinds, [None] * len(kinds))
+
+
+def _outermost_first(stack: str) -> str:
+    """A stack that the profiler wrote with the operator, which begins with the function that called it."""
+    return ";".join(reversed(stack.split(";")))
 
 
 def _distinct(texts: Sequence[str | None]) -> tuple[list[str | None], Int64]:

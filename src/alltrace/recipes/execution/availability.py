@@ -42,6 +42,7 @@ EVENTS = {
     "switch_metrics": "network switch metrics",
     "generic_metrics": "metrics of other samplers",
     "memory": "GPU memory allocations",
+    "allocations": "blocks of PyTorch's allocator (a trace taken with profile_memory has them)",
     "page_faults": "unified-memory page faults",
     "overheads": "profiler overheads",
     "sched": "thread scheduling events",

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.launched_work import TABLES
-from alltrace.recipes.analysis.operator_sums import sums_of
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, sums_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Operators(Recipe):
 
     name = "operators"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "ranges": ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row"),
-        "frames": ("start", "end", "thread", "name"),
+        "ranges": RANGES,
+        "frames": FRAMES,
         **TABLES,
     }
     requires = ("ranges",)

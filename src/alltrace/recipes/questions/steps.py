@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from alltrace.align.iteration_names import MIXED, iteration_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.run.overlay import STEPS
+from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from alltrace.align.iteration_names import Iteration
     from alltrace.recipes.base import RankTables, RunFacts
 
 _OWN = (
@@ -28,6 +31,11 @@ _ROWS = (
     AnswerColumn("device_end_ns", "ns", "last end of that work"),
     AnswerColumn("device_span_ns", "ns", "from one to the other"),
     AnswerColumn("source", None, "what the step was found by: range, kernels or collectives"),
+    AnswerColumn("phase", None, "of a server of language models: prefill, decode, mixed, or another mode that its names have"),
+    AnswerColumn("requests", None, "requests of the batch, of such a server"),
+    AnswerColumn("prefill_requests", None, "of them, those whose prompt is processed"),
+    AnswerColumn("query_tokens", None, "tokens that are computed: the query lengths of all requests together"),
+    AnswerColumn("kv_tokens", None, "the lengths of their keys and values together"),
 )
 _SUMMARY = (
     *_OWN,
@@ -41,6 +49,9 @@ _SUMMARY = (
 )
 
 
+_BATCH = ("phase", "requests", "prefill_requests", "query_tokens", "kv_tokens")
+
+
 class Steps(Recipe):
     """The training steps: when each begins and ends on every rank, on the host and on the device.
 
@@ -49,7 +60,8 @@ class Steps(Recipe):
     the outermost. Where only optimizers are named, each ends a step; without names the period of the kernel sequence tells.
 
     A warm-up step is one at the beginning that takes half as long again as the median; a checkpoint step copies far more to the
-    host than others, or has a range that says so.
+    host than others, or has a range that says so. Of vLLM, SGLang, TensorRT-LLM and ATOM a step is an iteration, with what the
+    names of their ranges say of its batch; where a step has several iterations, these are added.
     """
 
     name = "steps"
@@ -69,10 +81,11 @@ class Steps(Recipe):
         return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """Nothing: the alignment has the steps of all ranks."""
+        """What names of ranges say of the batches of the rank's steps; the alignment has the steps themselves."""
         import pyarrow as pa
 
-        return pa.table({"rank": pa.array([rank.rank], pa.int32())})
+        kinds = [("step", pa.int64()), *((c, pa.string() if c == "phase" else pa.int64()) for c in _BATCH)]
+        return pa.Table.from_pylist(_batches(rank), pa.schema(kinds))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per rank and step, or per step."""
@@ -83,7 +96,8 @@ class Steps(Recipe):
         asked = [p.rank for p in parts]
         steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), np.array(asked, np.int64))))
         hosts = {r.rank: r.host for r in run.ranks}
-        rows = _summary(steps) if options["per_step"] else _rows(steps, hosts)
+        batches = {(p.rank, row["step"]): row for p in parts for row in p.table.to_pylist()}
+        rows = _summary(steps) if options["per_step"] else _rows(steps, hosts, batches)
         columns = self.answer_columns(options)
         notes = (_kind_notes(steps) if rows else ["no steps were found in the run"]) if parts else []
         return Answer(pa.Table.from_pylist(rows, pa.schema([(c.name, _type(c)) for c in columns])), columns, tuple(notes))
@@ -92,17 +106,57 @@ class Steps(Recipe):
 def _type(column: AnswerColumn) -> Any:
     import pyarrow as pa
 
-    if column.name in ("kind", "source", "host"):
+    if column.name in ("kind", "source", "host", "phase"):
         return pa.string()
     return pa.int32() if column.name in ("rank", "ranks", "slowest_rank") else pa.int64()
 
 
-def _rows(steps: Any, hosts: Mapping[int, str]) -> list[dict[str, Any]]:
+def _batches(rank: RankTables) -> list[dict[str, Any]]:
+    """Of each step with iterations of a server what their names say; of nested ones the outermost counts."""
+    import numpy as np
+    import pyarrow as pa
+
+    steps = rank.shared("steps")
+    if steps is None or not steps.num_rows:
+        return []
+    ranges = rank.table("ranges", ("start", "end", "name"))
+    ids, place = np.unique(integers(ranges.column("name")), return_inverse=True)
+    said = [iteration_of(name) if name else None for name in rank.texts(pa.array(ids, pa.int64())).to_pylist()]
+    chosen = np.flatnonzero(np.array([s is not None for s in said], np.bool_)[place.ravel()])
+    start, end = (integers(ranges.column(c))[chosen] for c in ("start", "end"))
+    order = np.lexsort((-end, start))
+    found: dict[int, list[Iteration]] = {}
+    times = steps.sort_by("start")
+    number, first, last = (times.column(c).to_pylist() for c in ("step", "start", "end"))
+    covered = None
+    for row in order.tolist():
+        if covered is not None and end[row] <= covered:
+            continue
+        covered = int(end[row])
+        at = int(np.searchsorted(first, start[row], "right")) - 1
+        iteration = said[place.ravel()[chosen[row]]]
+        if at >= 0 and start[row] < last[at] and iteration is not None:
+            found.setdefault(number[at], []).append(iteration)
+    return [{"step": step, **_added(iterations)} for step, iterations in found.items()]
+
+
+def _added(iterations: Sequence[Iteration]) -> dict[str, Any]:
+    """The iterations of a step together; null where one does not say."""
+    phases = {i.phase for i in iterations}
+    sums = {
+        name: None if any(getattr(i, name) is None for i in iterations) else sum(getattr(i, name) for i in iterations)
+        for name in ("requests", "prefill_requests", "query_tokens", "kv_tokens")
+    }
+    return {"phase": phases.pop() if len(phases) == 1 else MIXED, **sums}
+
+
+def _rows(steps: Any, hosts: Mapping[int, str], batches: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for row in steps.to_pylist():
         first, last = row["device_start"], row["device_end"]
         rows.append(
             {
+                **batches.get((row["rank"], row["step"]), {}),
                 **{c: row[c] for c in ("rank", "step", "kind", "source")},
                 "host": hosts[row["rank"]],
                 "start_ns": row["start"],

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from tests.making import collective, kernel, make_run
+from tests.recipes.work import module, operator
 
 US = 1000
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
@@ -15,10 +16,11 @@ KERNELS = ((GEMM, 400, 128), (EXPERT, 300, 64), (ADD, 100, 4096), (GEMM, 200, 96
 """Name, time in us and blocks of the kernels of a step."""
 
 
-def run_of(folder, ranks, steps, duration, *, grid=None, more=None, per_host=4):
+def run_of(folder, ranks, steps, duration, *, grid=None, more=None, per_host=4, operators=False):
     """Steps of `KERNELS`, all launched before the first begins, and an all-reduce that ends when the last rank has arrived.
 
-    `duration(rank, step, place)` stretches a kernel; `grid` its grid likewise; `more` says how many kernels are run twice.
+    `duration(rank, step, place)` stretches a kernel; `grid` its grid likewise; `more` says how many kernels are run twice. With
+    `operators` each kernel is launched by one of its own, `op0` and so on, in a module.
     """
     tables = {r: {"kernels": [], "api": [], "ranges": []} for r in range(ranks)}
     begin = steps * US
@@ -36,7 +38,11 @@ def run_of(folder, ranks, steps, duration, *, grid=None, more=None, per_host=4):
                 made["api"].append(
                     {"start": host + place * 10, "end": host + place * 10 + 9, "name": "cudaLaunchKernel", "correlation": number}
                 )
+                if operators:
+                    made["ranges"].append(operator(f"op{place}", host + place * 10, host + place * 10 + 9))
                 at += length
+            if operators:
+                made["ranges"].append(module("Expert_0", host, host + 85))
             arrivals[rank] = at
         end = max(arrivals.values()) + 50 * US
         for rank, made in tables.items():
@@ -69,6 +75,15 @@ def test_the_same_work_that_takes_longer_on_one_rank_step_after_step_is_a_stragg
     assert found[0]["evidence"]["slowdown"] == pytest.approx(1.2, abs=0.02)
     assert found[0]["evidence"]["persistence"] > 0.9
     assert "drain" in found[0]["advice"]
+
+
+def test_the_kernel_that_is_named_comes_with_what_launched_it(tmp_path):
+    def hot(rank, _step, place):
+        return 1.8 if rank == 2 and place == 1 else 1.0
+
+    found = found_in(run_of(tmp_path, 8, 6, hot, grid=hot, operators=True))
+    assert [(r["kind"], r["where"], r["launched_by"]) for r in found] == [("imbalance", EXPERT, "op1, in Expert_0")]
+    assert {r["launched_by"] for r in found_in(run_of(tmp_path / "without", 8, 6, hot, grid=hot))} == {None}
 
 
 def test_larger_grids_are_uneven_work_and_no_straggler(tmp_path):

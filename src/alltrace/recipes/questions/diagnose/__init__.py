@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
@@ -50,13 +51,13 @@ class Diagnose(Recipe):
     name = "diagnose"
     aligned = True
     tables: ClassVar = {
-        "kernels": (*_WORK, "name", "kind", "graph_node", *LAUNCH, *RESOURCES),
+        "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
         "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
         "graphs": _WORK,
         "api": ("start", "end", "process", "thread", "name", "correlation"),
-        "ranges": ("start", "end", "name", "thread"),
+        "ranges": RANGES,
         "osrt": ("start", "end", "name", "thread"),
-        "frames": ("start", "end", "name", "thread"),
+        "frames": FRAMES,
         "overheads": ("start", "end", "name", "thread"),
     }
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
@@ -73,6 +74,9 @@ class Diagnose(Recipe):
         AnswerColumn("ranks", None, "the culprits"),
         AnswerColumn("hosts", None, "hosts all of whose ranks are culprits"),
         AnswerColumn("where", None, "the kernel, range, communicator or call"),
+        AnswerColumn(
+            "launched_by", None, "of a kernel the operator, module and line that launched most of it; null where no trace tells"
+        ),
         AnswerColumn("evidence", None, "numbers that the finding rests on, and basis: replay or ceiling"),
         AnswerColumn("advice", None, "what to do about it"),
         AnswerColumn("confidence", None, "how sure the kind and the culprits are, 0 to 1"),
@@ -89,6 +93,7 @@ class Diagnose(Recipe):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's facts and its graph; nothing without device work."""
         from alltrace.recipes.analysis.gpu_state import gpu_state
+        from alltrace.recipes.analysis.kernel_origins import main_origins
         from alltrace.recipes.analysis.run_replay import graph_of
         from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
         from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
@@ -105,7 +110,8 @@ class Diagnose(Recipe):
             begin = min(steps.column("start").to_pylist())
         graph = graph_of(rank)
         lone = lone_operations(rank, graph.member_row, facts)
-        return Contribution(facts, graph, host_time(graph, host, begin), lone, gpu_state(rank, facts.regions))
+        state = gpu_state(rank, facts.regions)
+        return Contribution(facts, graph, host_time(graph, host, begin), lone, state, main_origins(rank))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The findings of all detectors, ranked."""
@@ -133,7 +139,8 @@ class Diagnose(Recipe):
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
-        rows = [_row(r, all_ranks) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]
+        origins = {rank: given_by.origins for rank, given_by in given.items()}
+        rows = [_row(r, all_ranks, origins) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]
         notes = [*_limits(all_ranks), *sharing.notes(run)]
         if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
             first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
@@ -162,8 +169,9 @@ class Diagnose(Recipe):
         return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
 
 
-def _row(ranked: Ranked, all_ranks: AllRankFacts) -> dict[str, Any]:
+def _row(ranked: Ranked, all_ranks: AllRankFacts, origins: Mapping[int, Mapping[str, str]]) -> dict[str, Any]:
     finding, lost = ranked.finding, ranked.lost_ns
+    asked = (origins[rank].get(finding.where) for rank in (*finding.ranks, *origins) if rank in origins)
     return {
         "kind": finding.kind,
         "severity": ranked.severity,
@@ -176,6 +184,7 @@ def _row(ranked: Ranked, all_ranks: AllRankFacts) -> dict[str, Any]:
         "ranks": list(finding.ranks),
         "hosts": list(finding.hosts),
         "where": finding.where,
+        "launched_by": next((said for said in asked if said), None),
         "evidence": {**finding.evidence, **_common_evidence(finding, all_ranks), "basis": finding.loss.basis},
         "advice": finding.advice,
         "confidence": confidence_of(ranked, all_ranks),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from alltrace.replay.rank_graph import COPY, HOST
 from alltrace.trace.intervals import containing, exclusive, overlap_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from alltrace.recipes.analysis.gpu_state import GpuState
     from alltrace.recipes.questions.diagnose.gaps import HostSets
     from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
@@ -94,6 +96,7 @@ class Contribution:
         host: Its host's time.
         lone: Its operations that are matched with nothing.
         gpu: How its GPU ran in the judged steps, or None where nothing tells.
+        origins: By name of a kernel the operator, module and line that launched most of its time, in words.
     """
 
     facts: Any = None
@@ -101,3 +104,4 @@ class Contribution:
     host: HostTime | None = None
     lone: LoneOperations | None = None
     gpu: GpuState | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,184 @@
+"""A rank's blocks of PyTorch's allocator: what is allocated after each event, which free ends which block, and who asked for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
+from alltrace.recipes.base import AnswerColumn
+from alltrace.trace.arrays import coded, integers, is_one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from alltrace.recipes.analysis.operator_sums import Nodes
+    from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
+
+ALLOCATIONS = (
+    "time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row"
+)  # fmt: skip
+"""The columns of `allocations` that `pools_of` reads."""
+
+
+MEMORY = AnswerColumn("memory", None, "kind of device that has the memory, such as cuda or cpu")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The events of the allocator in the memory of one device, n of them in order of time; int64 arrays of n.
+
+    Attributes:
+        device: The device's row in the rank's `devices`; -1 for the host's memory.
+        memory: What kind of device it is.
+        time: When, ns.
+        thread: The thread; -1 where unknown.
+        size: Bytes of the block, negative where it is taken back.
+        allocated: Bytes that are allocated behind the event; where the trace does not state it, as the sizes add up.
+        stated: Whether the trace states it.
+        reserved: Bytes that the allocator has taken from the device; -1 where unknown.
+        partner: The row of the event that takes the block back, or of the one that handed it out; -1 where there is none.
+        addressed: Whether the trace has addresses, without which no event has a partner.
+    """
+
+    device: int
+    memory: str
+    time: Int64
+    thread: Int64
+    size: Int64
+    allocated: Int64
+    stated: bool
+    reserved: Int64
+    partner: Int64
+    addressed: bool
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    @property
+    def before(self) -> int:
+        """Bytes that were allocated before the first event."""
+        return int(self.allocated[0] - self.size[0])
+
+    @property
+    def peak(self) -> int:
+        """The row of the first event behind which most is allocated; -1 where most is before the first event."""
+        row = int(self.allocated.argmax())
+        return row if self.allocated[row] > self.before else -1
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most that is allocated at once."""
+        return max(int(self.allocated.max()), self.before)
+
+    def facts(self) -> dict[str, Any]:
+        """What rows of an answer and its notes tell of the pool, by name."""
+        return {name: getattr(self, name) for name in ("device", "memory", "stated", "addressed")}
+
+    def alive(self, row: int) -> Int64:
+        """The rows that handed out the blocks which are allocated behind the event in `row`; none for -1."""
+        rows = np.flatnonzero(self.size[: row + 1] > 0)
+        end = self.partner[rows]
+        return rows[(end < 0) | (end > row)]
+
+
+def pools_of(rank: RankTables) -> list[Pool]:
+    """The rank's pools, GPUs' first, by device."""
+    table = rank.table("allocations", ALLOCATIONS)
+    device = integers(table.column("device"), -1)
+    words, memory = coded(table.column("memory"))
+    names = [*words.to_pylist(), None]
+    columns = {name: integers(table.column(name), -1) for name in ("time", "thread", "address", "source_row", "reserved_bytes")}
+    size = np.where(is_one_of(table.column("kind"), ("free",)), -1, 1) * integers(table.column("bytes"))
+    stated = integers(table.column("allocated_bytes"), -1)
+    found = []
+    kinds = {*zip(device.tolist(), memory.tolist(), strict=True)}
+    for number, kind in sorted(kinds, key=lambda k: (k[0] < 0, k[0], names[k[1]] or "")):
+        rows = np.flatnonzero((device == number) & (memory == kind))
+        time, order = columns["time"][rows], columns["source_row"][rows]
+        if (time[1:] <= time[:-1]).any():
+            rows = rows[np.lexsort((order, time))]
+        own, address = size[rows], columns["address"][rows]
+        says = bool((stated[rows] >= 0).all())
+        found.append(
+            Pool(
+                number,
+                names[kind] or "unknown",
+                columns["time"][rows],
+                columns["thread"][rows],
+                own,
+                stated[rows] if says else _counted(own),
+                says,
+                columns["reserved_bytes"][rows],
+                _partners(address, own),
+                bool((address > 0).any()),
+            )
+        )
+    return found
+
+
+def _counted(size: Int64) -> Int64:
+    """What is allocated by the sizes alone; frees of blocks from before the capture show that so much was there."""
+    total: Int64 = np.cumsum(size)
+    return total - min(0, int(total.min(initial=0)))
+
+
+def _partners(address: Int64, size: Int64) -> Int64:
+    """Of each event the row of the other end of its block: what is handed out at an address ends with the next event there."""
+    partner = np.full(len(size), -1, np.int64)
+    order = np.argsort(address, kind="stable")
+    first, second = order[:-1], order[1:]
+    same = (address[first] == address[second]) & (address[first] > 0) & (size[first] > 0) & (size[second] < 0)
+    partner[first[same]], partner[second[same]] = second[same], first[same]
+    return partner
+
+
+def owners_of(nodes: Nodes, pool: Pool) -> Int64:
+    """The key of the innermost node around each event of a pool, on its thread; -1 where there is none."""
+    inner = innermost_node(nodes.at, Intervals(pool.thread, pool.time, pool.time))
+    return np.where(inner >= 0, nodes.key[np.maximum(inner, 0)], -1) if len(nodes.at) else inner
+
+
+@dataclass(frozen=True)
+class RankSteps:
+    """The steps of a rank by start: int64 arrays of one length."""
+
+    number: Int64
+    start: Int64
+    end: Int64
+
+    def of(self, times: Int64) -> Int64:
+        """The place of the step that holds each time; -1 for none."""
+        if not len(self.start):
+            return np.full(len(times), -1, np.int64)
+        at = np.searchsorted(self.start, times, "right") - 1
+        found: Int64 = np.where((at >= 0) & (times < self.end[np.maximum(at, 0)]), at, -1)
+        return found
+
+
+def steps_of(rank: RankTables) -> RankSteps:
+    """The rank's steps as the alignment has them; none where it found none."""
+    table = rank.shared("steps")
+    if table is None or not table.num_rows:
+        return RankSteps(*(np.empty(0, np.int64) for _ in range(3)))
+    number, start, end = (integers(table.column(c)) for c in ("step", "start", "end"))
+    order = np.argsort(start, kind="stable")
+    return RankSteps(number[order], start[order], end[order])
+
+
+def pool_notes(pools: Sequence[tuple[int, Any]]) -> Iterator[str]:
+    """What a reader must know of pools, from pairs of rank and a row with `stated`, `addressed` and `unmatched_frees`."""
+    for fact, words in (
+        ("stated", "the trace does not state what is allocated in all, so sizes are added up from the start of the capture"),
+        ("addressed", "the trace has no addresses, so it is not known which block a free ends"),
+    ):
+        ranks = sorted({rank for rank, row in pools if not row[fact]})
+        if ranks:
+            yield f"{'rank' if len(ranks) == 1 else 'ranks'} {_listed(ranks)}: {words}"
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

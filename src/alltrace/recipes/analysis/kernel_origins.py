@@ -1,0 +1,124 @@
+"""Where a rank's kernels come from: operator, module and line of the program around the call that launched each."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
+from alltrace.recipes.analysis.operator_sums import FRAMES, Nodes, backward_pairs, is_operator, nodes_of
+from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
+from alltrace.trace.arrays import integers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
+
+_MOST_NAMES = 256
+_LINE = re.compile(r".+\.py\(\d+\): .+")
+_LIBRARY = re.compile(
+    r"(?:^|[/\\])(?:torch|torchvision|triton|apex|transformer_engine|deepspeed|contextlib\.py|functools\.py)(?:[/\\(]|$)"
+)
+"""Files whose lines say less than those of the program that called them."""
+
+
+@dataclass(frozen=True)
+class Origins:
+    """The kernels of a rank, n of them, by where they come from; int64 arrays of n.
+
+    Attributes:
+        name: Id of the kernel's name, of the short one where it has one.
+        full_name: Id of its name as it is.
+        length: Duration, ns.
+        operator: Row of `operators`, -1 for none.
+        module: Row of `modules`, -1 for none.
+        line: Row of `lines`, -1 for none.
+        operators: Names of operators; what the backward of an autograd node launches is an operator of its own.
+        modules: Paths of modules.
+        lines: Lines of the program, as `train.py(3): step`: the innermost outside of PyTorch and its libraries, else the innermost.
+    """
+
+    name: Int64
+    full_name: Int64
+    length: Int64
+    operator: Int64
+    module: Int64
+    line: Int64
+    operators: Sequence[str | None]
+    modules: Sequence[str | None]
+    lines: Sequence[str | None]
+
+
+def origins_of(rank: RankTables) -> Origins:
+    """The origins of a rank's kernels; any rank, also one without operators."""
+    work = gpu_work(rank)
+    rows = np.flatnonzero(work.kind == KERNEL)
+    calls = Intervals(*(work.of_calls(c, rows) for c in ("thread", "start", "end")))
+    known = work.call[rows] >= 0
+
+    operators, modules, lines = nodes_of(rank, "operator"), nodes_of(rank, "module"), _lines(rank)
+    at_operator, at_module, at_line = (np.where(known, _keys_around(n, calls), -1) for n in (operators, modules, lines))
+    # the thread of the backward has no modules and lines of its own: those of the forward operator stand for it
+    back, forward = backward_pairs(rank)
+    step = np.where(known, innermost_node(back, calls), -1)
+    rest = np.flatnonzero((step >= 0) & (at_module < 0))
+    begun = forward.of(step[rest])
+    at_module[rest] = _keys_around(modules, begun)
+    at_line[rest] = _keys_around(lines, begun)
+    length = work.end[rows] - work.start[rows]
+    full = integers(rank.table("kernels", ("name",)).column("name"))
+    return Origins(work.name[rows], full, length, at_operator, at_module, at_line, operators.names, modules.names, lines.names)
+
+
+def main_origins(rank: RankTables) -> dict[str, str]:
+    """By name of a kernel where most of its time was launched, in words; of those with most time, empty without operators."""
+    if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
+        return {}
+    found = origins_of(rank)
+    kinds, place = np.unique(np.stack((found.full_name, found.operator, found.module, found.line)), axis=1, return_inverse=True)
+    total = np.zeros(kinds.shape[1], np.int64)
+    np.add.at(total, place.ravel(), found.length)
+    words: dict[int, str] = {}
+    for row in np.argsort(-total, kind="stable").tolist():
+        name, *codes = kinds[:, row].tolist()
+        own = ((found.operators, codes[0]), (found.modules, codes[1]), (found.lines, codes[2]))
+        operator, module, line = (names[code] if code >= 0 else None for names, code in own)
+        if len(words) < _MOST_NAMES and name not in words and (operator or module or line):
+            words[name] = ", ".join(part for part in (operator, module and f"in {module}", line and f"at {line}") if part)
+    texts = rank.texts(pa.array(list(words), pa.int64())).to_pylist()
+    return {text: said for text, said in zip(texts, words.values(), strict=True) if text}
+
+
+def _keys_around(nodes: Nodes, items: Intervals) -> Int64:
+    """The key of the innermost node around each item; -1 for none."""
+    inner = innermost_node(nodes.at, items)
+    return np.where(inner >= 0, nodes.key[np.maximum(inner, 0)], -1) if len(nodes.at) else inner
+
+
+def _lines(rank: RankTables) -> Nodes:
+    """The functions of the program's own files, else of any, else what operators state of their stacks."""
+    frames = rank.table("frames", FRAMES)
+    if not frames.num_rows:
+        stacks = nodes_of(rank, "stack")
+        return Nodes(stacks.at, stacks.key, [_own_line(s.split(";")) if s else None for s in stacks.names], stacks.shapes)
+    frames = frames.filter(frames.column("thread").is_valid())
+    ids, place = np.unique(integers(frames.column("name")), return_inverse=True)
+    names = rank.texts(pa.array(ids, pa.int64())).to_pylist()
+    lines = [bool(n and _LINE.fullmatch(n)) for n in names]
+    own = [is_line and not _LIBRARY.search(str(n).partition("(")[0]) for n, is_line in zip(names, lines, strict=True)]
+    chosen = np.array(own if any(own) else lines, np.bool_)[place.ravel()]
+    table: Any = frames.filter(pa.array(chosen))
+    start = integers(table.column("start"))
+    at = Intervals(integers(table.column("thread")), start, np.maximum(integers(table.column("end")), start))
+    return Nodes(at, place.ravel()[chosen].astype(np.int64), names, [None] * len(names))
+
+
+def _own_line(stack: Sequence[str]) -> str:
+    """The innermost line of a stack, the outermost first, that is of the program itself; the innermost where none is."""
+    return next((f for f in reversed(stack) if not _LIBRARY.search(f.partition("(")[0])), stack[-1])

@@ -1,0 +1,147 @@
+"""The recipe `memory-peak`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, owners_of, pool_notes, pools_of, steps_of
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, nodes_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from alltrace.recipes.analysis.allocations import Pool
+    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.trace.arrays import Int64
+
+_BY = ("operator", "module", "range", "stack", "step")
+_BEFORE = "before the capture"
+
+
+class MemoryPeak(Recipe):
+    """What lived at the peak of each device's memory, by who asked for it: operator, module, named range, Python stack or step.
+
+    The peak is the moment at which most is allocated on a device; ranks and devices are added. A block belongs to the innermost
+    operator (module, range) around its allocation on the thread; blocks outside of all of them have no name. What was allocated
+    before the capture is a row of its own. `net_bytes` is what `torch.profiler` calls self memory: blocks handed out in it, less
+    those taken back in it.
+    """
+
+    name = "memory-peak"
+    aligned = True
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES}
+    requires = ("allocations",)
+    options = (
+        Option("by", str, "operator", "what a row is: who asked for the blocks, or the step in which they were asked for", _BY),
+        Option("top", int, 50, "how many rows, those with most at the peak first; 0 for all", least=0),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("name", None, f"operator, path of modules, range, stack or step; null for none, `{_BEFORE}` for older blocks"),
+        MEMORY,
+        AnswerColumn("ranks", None, "ranks that asked for blocks in it"),
+        AnswerColumn("peak_bytes", "bytes", "its blocks that lived at the peak; null where the trace has no addresses"),
+        AnswerColumn("peak_percent", "%", "of all that was allocated then"),
+        AnswerColumn("peak_blocks", None, "how many blocks that were"),
+        AnswerColumn("most_bytes", "bytes", "the same of the rank that has most"),
+        AnswerColumn("most_rank", None, "that rank, the lowest of equal ones"),
+        AnswerColumn("allocations", None, "blocks handed out in it over the whole capture"),
+        AnswerColumn("handed_out_bytes", "bytes", "their sizes together"),
+        AnswerColumn("net_bytes", "bytes", "handed_out_bytes less the sizes of the blocks taken back in it"),
+    )
+    chart = Chart("bars", "name", ("peak_bytes",), title="What lived at the peak")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The rank's sums by name and kind of memory, and for each kind what was allocated at the peak in all."""
+        owners, names = _owners(rank, options["by"])
+        rows: list[dict[str, Any]] = []
+        for pool in pools_of(rank):
+            owner = owners(pool)
+            owner = np.where(owner < 0, len(names), owner)
+            alive, given = pool.alive(pool.peak), np.flatnonzero(pool.size >= 0)
+            kinds, place = np.unique(owner, return_inverse=True)
+            sums = {name: np.zeros(len(kinds), np.int64) for name in _SUMS}
+            for name, own, values in (
+                ("peak_bytes", alive, pool.size[alive]),
+                ("peak_blocks", alive, np.ones_like(alive)),
+                ("allocations", given, np.ones_like(given)),
+                ("handed_out_bytes", given, pool.size[given]),
+                ("net_bytes", np.arange(len(pool)), pool.size),
+            ):
+                np.add.at(sums[name], place[own], values)
+            unknown = () if pool.addressed else ("peak_bytes", "peak_blocks")
+            for n, kind in enumerate(kinds.tolist()):
+                row = {name: int(values[n]) for name, values in sums.items() if name not in unknown}
+                rows.append({**pool.facts(), **row, "name": [*names, None][kind], "whole_bytes": 0, "before": False})
+            older = max(pool.peak_bytes - int(pool.size[alive].sum()), 0) if pool.addressed else None
+            rows.append({**pool.facts(), "name": _BEFORE, "peak_bytes": older, "whole_bytes": pool.peak_bytes, "before": True})
+        return pa.Table.from_pylist(rows, _PART)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The sums over all ranks."""
+        found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
+        whole: dict[str, int] = {}
+        together: dict[tuple[str | None, str, bool], dict[int, list[dict[str, Any]]]] = {}
+        for rank, row in found:
+            whole[row["memory"]] = whole.get(row["memory"], 0) + row["whole_bytes"]
+            together.setdefault((row["name"], row["memory"], row["before"]), {}).setdefault(rank, []).append(row)
+        rows: list[dict[str, Any]] = []
+        for (name, memory, before), ranks in together.items():
+            peaks = {rank: _sum(own, "peak_bytes") for rank, own in ranks.items()}
+            told = {rank: peak for rank, peak in peaks.items() if peak is not None}
+            if before and not sum(told.values()):
+                continue
+            most = max(told, key=lambda r: (told[r], -r), default=None)
+            every = [row for own in ranks.values() for row in own]
+            rows.append(
+                {
+                    "name": name,
+                    "memory": memory,
+                    "ranks": len(ranks),
+                    "peak_bytes": sum(told.values()) if told else None,
+                    "peak_percent": 100 * sum(told.values()) / whole[memory] if told and whole[memory] else None,
+                    "most_bytes": told[most] if most is not None else None,
+                    "most_rank": most,
+                    **{c: _sum(every, c) for c in ("peak_blocks", "allocations", "handed_out_bytes", "net_bytes")},
+                }
+            )
+        rows.sort(key=lambda r: (-(r["peak_bytes"] or 0), -(r["handed_out_bytes"] or 0), r["memory"], r["name"] or ""))
+        notes = [*pool_notes(found)]
+        if options["top"] and len(rows) > options["top"]:
+            notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
+        table = pa.Table.from_pylist(
+            rows[: options["top"] or None], answer_schema(self.columns, ("name", "memory"), {"peak_percent": 1})
+        )
+        return Answer(table, self.columns, tuple(notes))
+
+
+def _owners(rank: RankTables, by: str) -> tuple[Callable[[Pool], Int64], list[str | None]]:
+    """What tells the owner of each event of a pool, a row of the names or -1, and the names."""
+    if by == "step":
+        steps = steps_of(rank)
+        return lambda pool: steps.of(pool.time), [str(n) for n in steps.number.tolist()]
+    nodes = nodes_of(rank, by)
+    return lambda pool: owners_of(nodes, pool), list(nodes.names)
+
+
+_SUMS = ("peak_bytes", "peak_blocks", "allocations", "handed_out_bytes", "net_bytes")
+_PART = pa.schema(
+    [
+        ("name", pa.string()),
+        ("memory", pa.string()),
+        *((c, pa.int64()) for c in ("device", *_SUMS, "whole_bytes")),
+        *((c, pa.bool_()) for c in ("stated", "addressed", "before")),
+    ]
+)
+
+
+def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> int | None:
+    """The sum of what is known; None where nothing is."""
+    known = [row[column] for row in rows if row[column] is not None]
+    return sum(known) if known else None
+
+
+RECIPE = MemoryPeak()

@@ -1,0 +1,128 @@
+"""The recipe `memory-steps`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, owners_of, pool_notes, pools_of, steps_of
+from alltrace.recipes.analysis.device_intervals import GPU, device_rows
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, nodes_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from alltrace.recipes.analysis.allocations import Pool, RankSteps
+    from alltrace.recipes.analysis.operator_sums import Nodes
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_LEAST_STEPS = 3
+
+
+class MemorySteps(Recipe):
+    """Memory of each device from step to step: what is allocated at its start, end and peak, and what outlives the next step.
+
+    A block that is handed out in a step and lives on behind the end of the next one is no activation: it is a parameter, a state of
+    the optimizer, or a leak. Where memory grows in every step, a note says so and names the operator that asked for most of it.
+    """
+
+    name = "memory-steps"
+    aligned = True
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES}
+    requires = ("allocations",)
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        GPU,
+        MEMORY,
+        AnswerColumn("step", None, "number of the step"),
+        AnswerColumn("start_bytes", "bytes", "what is allocated at its start"),
+        AnswerColumn("end_bytes", "bytes", "at its end"),
+        AnswerColumn("growth_bytes", "bytes", "end_bytes less start_bytes"),
+        AnswerColumn("peak_bytes", "bytes", "most that is allocated in it"),
+        AnswerColumn("peak_reserved_bytes", "bytes", "most that the allocator has taken from the device; null where not known"),
+        AnswerColumn("allocations", None, "blocks handed out in it"),
+        AnswerColumn("handed_out_bytes", "bytes", "their sizes together"),
+        AnswerColumn(
+            "outlived_bytes",
+            "bytes",
+            "of them, blocks that live at the end of the next step; null of the last step or without addresses",
+        ),
+        AnswerColumn("outlived_by", None, "the operator that asked for most of these bytes; null where there are none"),
+    )
+    chart = Chart("lines", "step", ("peak_bytes", "end_bytes"), "rank", detail="gpu", title="Memory from step to step")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """One row per device and step."""
+        steps, pools = steps_of(rank), pools_of(rank)
+        if not len(steps.start) or not pools:
+            return pa.Table.from_pylist([])
+        nodes = nodes_of(rank, "operator")
+        return pa.Table.from_pylist([row for pool in pools for row in _rows(pool, steps, nodes)])
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The rows of all ranks, and what grows."""
+        rows = device_rows(parts, run)
+        notes = [*pool_notes([(r["rank"], r) for r in rows]), *_growing(rows)]
+        if parts and not rows:
+            notes.append("no steps were found in the run")
+        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "outlived_by")))
+        return Answer(table, self.columns, tuple(notes))
+
+
+def _rows(pool: Pool, steps: RankSteps, nodes: Nodes) -> Iterator[dict[str, Any]]:
+    owner = owners_of(nodes, pool)
+    first = np.searchsorted(pool.time, steps.start, "left")
+    last = np.searchsorted(pool.time, steps.end, "left")
+    freed = np.where(pool.partner >= 0, pool.time[pool.partner], np.iinfo(np.int64).max)
+    for n, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        start = int(pool.allocated[low - 1]) if low else pool.before
+        own = np.arange(low, high)
+        given = own[pool.size[own] >= 0]
+        row: dict[str, Any] = {"outlived_bytes": None, "outlived_by": None}
+        if n + 1 < len(steps.start) and pool.addressed:
+            outlived = given[freed[given] >= steps.end[n + 1]]
+            by = np.zeros(len(nodes.names) + 1, np.int64)
+            np.add.at(by, owner[outlived], pool.size[outlived])
+            row["outlived_bytes"] = int(pool.size[outlived].sum())
+            if row["outlived_bytes"]:
+                row["outlived_by"] = [*nodes.names, None][int(by.argmax())]
+        end = int(pool.allocated[high - 1]) if high else pool.before
+        reserved = int(pool.reserved[own].max()) if len(own) else int(pool.reserved[max(low - 1, 0)])
+        yield {
+            **pool.facts(),
+            "step": int(steps.number[n]),
+            "start_bytes": start,
+            "end_bytes": end,
+            "growth_bytes": end - start,
+            "peak_bytes": max(start, int(pool.allocated[own].max(initial=start))),
+            "peak_reserved_bytes": reserved if reserved > 0 else None,
+            "allocations": len(given),
+            "handed_out_bytes": int(pool.size[given].sum()),
+            **row,
+        }
+
+
+def _growing(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The devices on which every step but the first, which makes states, ends with more than it began with."""
+    devices: dict[tuple[int, str, str | None], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        devices.setdefault((row["rank"], row["memory"], row["gpu"]), []).append(row)
+    for (rank, memory, _), own in devices.items():
+        later = own[1:]
+        if len(later) >= _LEAST_STEPS and all(row["growth_bytes"] > 0 for row in later):
+            grown = sum(row["growth_bytes"] for row in later)
+            by: dict[str, int] = {}
+            for row in later:
+                if row["outlived_by"]:
+                    by[row["outlived_by"]] = by.get(row["outlived_by"], 0) + row["outlived_bytes"]
+            most = f", most of it asked for by {max(by, key=lambda n: (by[n], n))}" if by else ""
+            yield (
+                f"rank {rank}: memory of {memory} grows in each of {len(later)} steps, by {grown / len(later) / 1e6:,.3f} MB a step"
+                f"{most}: a leak, if no step keeps something on purpose"
+            )
+
+
+RECIPE = MemorySteps()

@@ -1,0 +1,86 @@
+"""The recipe `memory-timeline`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, pool_notes, pools_of
+from alltrace.recipes.analysis.device_intervals import GPU, device_rows
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.intervals import bin_edges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from alltrace.recipes.analysis.allocations import Pool
+    from alltrace.recipes.base import RankTables, RunFacts
+
+
+class MemoryTimeline(Recipe):
+    """What PyTorch's allocator held on each device over time: the most that was allocated and reserved in bins of the run.
+
+    Bins are equal on all ranks, from the run's first event to its last. Each has the largest value of any moment in it, so the
+    peak is in one of them; bins before the first block of a device or behind its last are left out.
+    """
+
+    name = "memory-timeline"
+    on_one_clock = True
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS}
+    options = (Option("bins", int, 240, "how many bins the run is divided into", least=1, most=100_000),)
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        GPU,
+        MEMORY,
+        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
+        AnswerColumn("end_ns", "ns", "its end"),
+        AnswerColumn("allocated_bytes", "bytes", "most that was allocated in it"),
+        AnswerColumn("reserved_bytes", "bytes", "most that the allocator had taken from the device; null where not known"),
+    )
+    chart = Chart("lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "rank", detail="gpu", title="Memory over time")
+
+    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
+        """The options, and the time that the bins divide."""
+        return {**options, "span_ns": run.span_ns}
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """One row per device and bin."""
+        first, last = options["span_ns"]
+        edges = bin_edges(first, max(last, first) + 1, min(options["bins"], max(last - first, 0) + 1))
+        return pa.Table.from_pylist([row for pool in pools_of(rank) for row in _bins(pool, edges)])
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The rows of all ranks."""
+        rows = device_rows(parts, run)
+        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory")))
+        return Answer(table, self.columns, tuple(pool_notes([(r["rank"], r) for r in rows])))
+
+
+def _bins(pool: Pool, edges: Any) -> Iterator[dict[str, Any]]:
+    """The bins from the first event on to the last; a moment has the value of the last event up to it."""
+    place = np.clip(np.searchsorted(edges, pool.time, "right") - 1, 0, len(edges) - 2)
+    used, first = np.unique(place, return_index=True)
+    places = np.arange(place[0], place[-1] + 1)
+    values = {}
+    for name, own in (("allocated_bytes", pool.allocated), ("reserved_bytes", pool.reserved)):
+        # what a bin begins with is what the event before it left
+        most = own[np.searchsorted(place, places, "left") - 1]
+        most[0] = own[0]
+        inside = used - place[0]
+        most[inside] = np.maximum(most[inside], np.maximum.reduceat(own, first))
+        values[name] = most
+    values["allocated_bytes"][0] = max(int(values["allocated_bytes"][0]), pool.before)
+    facts = pool.facts()
+    for at, allocated, reserved in zip(places.tolist(), *(v.tolist() for v in values.values()), strict=True):
+        yield {
+            **facts,
+            "start_ns": int(edges[at]),
+            "end_ns": int(edges[at + 1]),
+            "allocated_bytes": allocated,
+            "reserved_bytes": reserved if reserved > 0 else None,
+        }
+
+
+RECIPE = MemoryTimeline()

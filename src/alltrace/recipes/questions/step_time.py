@@ -1,0 +1,213 @@
+"""The recipe `step-time`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.align.step_names import step_name
+from alltrace.recipes.analysis.kernel_families import FP4, FP8, HALF, TF32, TF32X3, family_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.questions.diagnose.host_patterns import WAITING
+from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.intervals import bin_coverage_ns, exclusive, merge, union
+from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.names import name_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.trace.arrays import Int64
+    from alltrace.trace.intervals import Merged
+
+_CLASSES = ("kernel_ns", "communication_ns", "memcpy_ns", "memset_ns", "runtime_ns", "dataloader_ns", "cpu_ns")
+_TIMES = (*_CLASSES, "idle_ns")
+_MEANS = ("occupancy_percent", "sm_efficiency_percent", "tensor_core_percent")
+_OPERATOR = name_id("cpu_op")
+_LOADER = re.compile("|".join(p.regex for p in WAITING))
+_ON_TENSOR_CORES = frozenset({HALF, TF32, TF32X3, FP8, FP4})
+_KERNELS = (
+    "start", "end", "device", "name", "kind", "grid_x", "grid_y", "grid_z", "occupancy_percent",
+)  # fmt: skip
+
+
+class StepTime(Recipe):
+    """Where the time of each step went, as the step-time view of PyTorch's TensorBoard plugin had it.
+
+    At any moment a rank is in one class, the first that applies: a compute kernel runs on one of its devices; a communication
+    kernel; a copy; a fill; a call of the CUDA API is under way; the program waits for its DataLoader; an operator runs on the host;
+    else it is idle. So the classes sum to the step, to the nanosecond. A step lasts from its start on the host to the start of the
+    next one; the last lasts to its end, and to that of its device work.
+
+    Use of the devices is by time of the compute kernels that start in the step, and estimated as the profiler does: `occupancy` of
+    the kernels as the trace states it, `sm_efficiency` by how many multiprocessors their blocks can fill, and the share of kernels
+    whose names say a format that tensor cores compute.
+    """
+
+    name = "step-time"
+    aligned = True
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "kernels": _KERNELS,
+        "copies": ("start", "end", "kind"),
+        "graphs": ("start", "end"),
+        "api": ("start", "end"),
+        "ranges": ("start", "end", "domain", "name"),
+        "devices": ("device", "sm_count"),
+    }
+    requires = (("kernels", "copies", "graphs", "api", "ranges"),)
+    options = (Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank together", ("step", "rank")),)
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("rank", None, "rank"),
+        AnswerColumn("step", None, "number of the step; null for all together"),
+        AnswerColumn("kind", None, "step, warm-up or checkpoint; null for all together"),
+        AnswerColumn("span_ns", "ns", "the time that is divided"),
+        AnswerColumn("kernel_ns", "ns", "a compute kernel runs"),
+        AnswerColumn("communication_ns", "ns", "a communication kernel runs, and no compute kernel"),
+        AnswerColumn("memcpy_ns", "ns", "a copy runs, and none of the above"),
+        AnswerColumn("memset_ns", "ns", "a fill runs, and none of the above"),
+        AnswerColumn("runtime_ns", "ns", "a call of the CUDA API is under way, and none of the above"),
+        AnswerColumn("dataloader_ns", "ns", "the program waits for its DataLoader, and none of the above"),
+        AnswerColumn("cpu_ns", "ns", "an operator runs on the host, and none of the above"),
+        AnswerColumn("idle_ns", "ns", "none of the above"),
+        AnswerColumn(
+            "occupancy_percent", "%", "mean achieved occupancy of the kernels as the trace estimates it; null where it does not"
+        ),
+        AnswerColumn(
+            "sm_efficiency_percent",
+            "%",
+            "share of the step in which a kernel runs, times that of the multiprocessors its blocks can fill",
+        ),
+        AnswerColumn(
+            "tensor_core_percent", "%", "of the kernels' time, that of kernels on tensor cores (FP16, BF16, TF32, FP8, FP4)"
+        ),
+    )
+    chart = Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """One row per step, or one of them all."""
+        steps = _Steps.of(rank)
+        if not len(steps.start):
+            return pa.table({"span_ns": pa.array([], pa.int64())})
+        classes, compute = _classes(rank)
+        edges = np.stack((steps.start, steps.end), axis=1).reshape(-1)
+        columns: dict[str, Any] = {"span_ns": steps.end - steps.start}
+        for name, own in zip(_CLASSES, exclusive(classes), strict=True):
+            columns[name] = bin_coverage_ns(own, edges)[::2]
+        columns |= _use(rank, steps)
+        columns["busy_ns"] = bin_coverage_ns(compute, edges)[::2]
+        if options["by"] == "rank":
+            columns = {name: values.sum(keepdims=True) for name, values in columns.items()}
+            return pa.table({"step": pa.nulls(1, pa.int64()), "kind": pa.nulls(1, pa.string()), **columns})
+        return pa.table({"step": steps.number, "kind": pa.array(steps.kind, pa.string()), **columns})
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The rows of all ranks."""
+        rows = []
+        for part in parts:
+            for row in part.table.to_pylist():
+                filled = row["filled_ns"] / row["gridded_ns"] if row["gridded_ns"] else None
+                means = (
+                    row["occupied"] / row["stated_ns"] if row["stated_ns"] else None,
+                    100 * filled * row["busy_ns"] / row["span_ns"] if filled is not None and row["span_ns"] else None,
+                    100 * row["tensor_ns"] / row["summed_ns"] if row["summed_ns"] else None,
+                )
+                idle = row["span_ns"] - sum(row[c] for c in _CLASSES)
+                rows.append({**row, "rank": part.rank, "idle_ns": idle, **dict(zip(_MEANS, means, strict=True))})
+        notes = [] if rows or not parts else ["no steps were found in the run"]
+        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("kind",), dict.fromkeys(_MEANS, 1)))
+        return Answer(table, self.columns, tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of a rank by start, none of which reaches into the next."""
+
+    number: Int64
+    start: Int64
+    end: Int64
+    kind: list[str]
+
+    @classmethod
+    def of(cls, rank: RankTables) -> _Steps:
+        table = rank.shared("steps")
+        if table is None or not table.num_rows:
+            none = np.empty(0, np.int64)
+            return cls(none, none, none, [])
+        table = table.sort_by("start")
+        number, start, end = (integers(table.column(c)) for c in ("step", "start", "end"))
+        end = np.maximum(end, integers(table.column("device_end"), -(1 << 62)))
+        follows = number[1:] == number[:-1] + 1
+        end[:-1] = np.where(follows, start[1:], np.minimum(end[:-1], start[1:]))
+        return cls(number, start, np.maximum(end, start), table.column("kind").to_pylist())
+
+
+def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
+    """When the rank is in each class, overlaps left in, and when a compute kernel runs."""
+    kernels, copies, graphs, api, ranges = (
+        rank.table(t, StepTime.tables[t]) for t in ("kernels", "copies", "graphs", "api", "ranges")
+    )
+
+    def merged(table: Any, chosen: NDArray[np.bool_] | None = None) -> Merged:
+        start, end = (integers(table.column(c)) for c in ("start", "end"))
+        return merge(start, end) if chosen is None else merge(start[chosen], end[chosen])
+
+    talks, fills = is_one_of(kernels.column("kind"), COMMUNICATION), is_one_of(copies.column("kind"), ("memset",))
+    kinds, place = np.unique(integers(ranges.column("name")), return_inverse=True)
+    names = rank.texts(pa.array(kinds, pa.int64())).to_pylist()
+    loads = np.array([bool(n and _LOADER.search(n)) for n in names], np.bool_)[place.ravel()]
+    # PyTorch 1.8 wrote steps and optimizers as operators
+    whole = np.array([bool(n and step_name(n)) for n in names], np.bool_)[place.ravel()]
+    operators = (integers(ranges.column("domain")) == _OPERATOR) & ~loads & ~whole
+    closed = ranges.column("end").is_valid().to_numpy()
+    compute = union((merged(kernels, ~talks), merged(graphs)))
+    return [
+        compute, merged(kernels, talks), merged(copies, ~fills), merged(copies, fills), merged(api), merged(ranges, loads & closed),
+        merged(ranges, operators & closed),
+    ], compute  # fmt: skip
+
+
+def _use(rank: RankTables, steps: _Steps) -> dict[str, Any]:
+    """Of the compute kernels that start in each step: sums of their times, as they are and weighted."""
+    kernels, devices = rank.table("kernels", _KERNELS), rank.table("devices", StepTime.tables["devices"])
+    start = integers(kernels.column("start"))
+    length = np.maximum(integers(kernels.column("end")), start) - start
+    at = np.searchsorted(steps.start, start, "right") - 1
+    inside = (at >= 0) & (start < steps.end[np.maximum(at, 0)]) & ~is_one_of(kernels.column("kind"), COMMUNICATION)
+    size = {row["device"]: row["sm_count"] or 0 for row in devices.to_pylist()}
+    known, place = np.unique(integers(kernels.column("device"), -1), return_inverse=True)
+    multiprocessors = np.array([size.get(d, 0) for d in known.tolist()], np.float64)[place.ravel()]
+    blocks = np.ones(len(start))
+    for axis in "xyz":
+        blocks *= integers(kernels.column(f"grid_{axis}"), 0)
+    gridded = (blocks > 0) & (multiprocessors > 0)
+    filled = np.minimum(blocks / np.maximum(multiprocessors, 1), 1.0)
+    texts, code = coded(kernels.column("name"))
+    named = rank.texts(texts).to_pylist()
+    tensor = np.array([*(family_of(n).precision in _ON_TENSOR_CORES if n else False for n in named), False], np.bool_)[code]
+    occupancy = integers(kernels.column("occupancy_percent"), -1)
+
+    def summed(values: Any, chosen: Any) -> Any:
+        rows = np.flatnonzero(inside & chosen)
+        total = np.zeros(len(steps.start), values.dtype)
+        np.add.at(total, at[rows], values[rows])
+        return total
+
+    every = np.ones(len(start), np.bool_)
+    return {
+        "summed_ns": summed(length, every),
+        "tensor_ns": summed(length, tensor),
+        "gridded_ns": summed(length, gridded),
+        "filled_ns": summed(length * filled, gridded),
+        "stated_ns": summed(length, occupancy >= 0),
+        "occupied": summed(length.astype(np.float64) * occupancy, occupancy >= 0),
+    }
+
+
+RECIPE = StepTime()
