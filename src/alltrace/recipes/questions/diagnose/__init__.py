@@ -56,6 +56,7 @@ class Diagnose(Recipe):
         "api": ("start", "end", "process", "thread", "name", "correlation"),
         "ranges": ("start", "end", "name", "thread"),
         "osrt": ("start", "end", "name", "thread"),
+        "mpi": ("start", "end", "thread", "kind"),
         "frames": ("start", "end", "name", "thread"),
         "overheads": ("start", "end", "name", "thread"),
     }
