@@ -33,6 +33,9 @@ _SLOW = 1.2
 _SLOWER = 1.05
 """From here on it is one if it stands out of all later steps: what comes back is no warm-up."""
 
+_LONGEST = 0.1
+"""The first step is one where it takes longer than any later one by this share, however much these differ."""
+
 _DEVIATIONS = 6.0
 """By so many median deviations a step stands out of most."""
 
@@ -45,6 +48,9 @@ _COPIED = 4
 _AGREEING = 0.9
 _WHOLE = 0.98
 """The last period is whole from this share of its kernels on."""
+
+_LAUNCHED_BEFORE = 0.05
+"""Where this share of the work was launched before the report begins, calls do not tell to which step work belongs."""
 
 _LONGEST_SEQUENCE = 400_000
 _FEWEST = 2
@@ -64,7 +70,8 @@ class _Found:
     Attributes:
         rank: The rank.
         source: What they were found by.
-        starts: int64 array of n host starts, ns of the rank's files; for steps found by kernels, of the launches.
+        starts: int64 array of n host starts, ns of the rank's files; for steps found by kernels, of the launches, or of the kernels
+            where many of their launches are not known.
         ends: int64 array of n ends.
         numbers: The program's own numbers, or None where it gives none.
         device: int64 array (n, 2): extent of the device work; the lowest integer where there is none.
@@ -273,6 +280,8 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> _Found | None:
     if periods is None:
         return None
     boundaries, whole_end = periods
+    if work.launched_before() >= _LAUNCHED_BEFORE:
+        work.forget_launches()
     keys = work.keys("kernels", kernels.column("correlation"))
     launches = work.launch_of(keys[rows[boundaries]], integers(kernels.column("start"), _NONE)[rows[boundaries]])
     launches = np.unique(np.maximum.accumulate(launches))
@@ -349,10 +358,25 @@ class _DeviceWork:
         keys, times = self.keys("api", api.column("correlation")), integers(api.column("start"), _NONE)
         order = np.argsort(keys, kind="stable")
         self._keys, self._times = keys[order], times[order]
+        self._work = (start, end, correlation, to_host)
+        self._sort()
+
+    def _sort(self) -> None:
+        start, end, correlation, to_host = self._work
         launched = self.launch_of(correlation, start)
         by_launch = np.argsort(launched, kind="stable")
         self._launched, self._start, self._end = launched[by_launch], start[by_launch], end[by_launch]
         self._bytes = np.concatenate(([0], np.cumsum(to_host[by_launch])))
+
+    def launched_before(self) -> float:
+        """The share of the work, by pieces, that no call of the report launched."""
+        keys = self._work[2]
+        return 1 - float((np.isin(keys, self._keys) & (keys >= 0)).mean()) if len(keys) else 0.0
+
+    def forget_launches(self) -> None:
+        """Take all work as launched when it began."""
+        self._keys, self._times = self._keys[:0], self._times[:0]
+        self._sort()
 
     def keys(self, table: str, correlations: Any) -> Int64:
         """Correlations of a table; where the rank has several processes, each of which counts its own, told apart by process."""
@@ -415,7 +439,8 @@ def _numbers(run: Run, found: Sequence[_Found]) -> dict[int, Int64]:
     told = {f.rank: f.numbers for f in found if f.numbers is not None}
     if len(told) == len(found):
         return told
-    middles = {f.rank: run.rank(f.rank).clock.apply((f.starts + f.ends) // 2) for f in found}
+    # devices wait for each other; a host may be steps ahead
+    middles = {f.rank: run.rank(f.rank).clock.apply(_middles(f)) for f in found}
     if not middles:
         return {}
     component = {c.host: c.component for c in run.manifest.clocks}
@@ -437,6 +462,13 @@ def _numbers(run: Run, found: Sequence[_Found]) -> dict[int, Int64]:
     lowest = min(int(n[0]) for n in numbers.values())
     lowest = min(lowest, 0) if told else lowest
     return {rank: n - lowest for rank, n in numbers.items()}
+
+
+def _middles(found: _Found) -> Int64:
+    """The middle of each step on the device, or on the host where it has no device work."""
+    on_device = found.device[:, :1] != _NONE
+    extents = np.where(on_device, found.device, np.stack((found.starts, found.ends), axis=1))
+    return extents[:, 0] + (extents[:, 1] - extents[:, 0]) // 2
 
 
 def _continued(numbers: Int64, places: Int64) -> Int64:
@@ -483,7 +515,7 @@ def _kinds(found: Sequence[_Found], numbers: dict[int, Int64]) -> dict[int, str]
 
 
 def _stands_out(taken: NDArray[np.float64], plain: NDArray[np.bool_], place: int) -> bool:
-    """Whether a step took longer by more than steps differ: than most do, or than any later ones do.
+    """Whether a step took longer by more than steps differ: than later ones do, and of the first step than most do.
 
     Args:
         taken: What each step took.
@@ -493,8 +525,12 @@ def _stands_out(taken: NDArray[np.float64], plain: NDArray[np.bool_], place: int
     typical = float(np.median(taken))
     later = taken[place + 1 :][plain[place + 1 :]]
     most = max(_SLOW * typical, typical + _DEVIATIONS * float(np.median(np.abs(taken - typical))))
-    every = max(_SLOWER * typical, 2 * float(later.max()) - float(later.min())) if len(later) > 1 else most
-    return bool(taken[place] >= min(most, every))
+    if len(later) < _FEWEST:
+        return bool(taken[place] >= most)
+    longest, differ = float(later.max()), float(later.max() - later.min())
+    if place == 0:
+        return bool(taken[0] >= max(_SLOWER * typical, min(most, longest + min(differ, _LONGEST * longest))))
+    return bool(taken[place] >= max(_SLOWER * typical, longest + differ))
 
 
 def _table(found: Sequence[_Found], numbers: dict[int, Int64], kinds: dict[int, str]) -> Any:
