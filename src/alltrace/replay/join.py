@@ -241,7 +241,7 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
 
 
 def _begins_after(part: RankGraph, parts: Sequence[RankGraph], base: Int64, steps: Any) -> int:
-    """The node that a rank begins after: 0, the run's first moment; the last work of others where its report has none of the first step.
+    """The node that a rank begins after: 0, the run's first moment; others' last work where its report has none of the first step.
 
     It was there before its report, so it begins sooner where the others get there sooner.
     """
