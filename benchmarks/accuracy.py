@@ -2,8 +2,9 @@
 
 Every kind of fault is planted alone in every layout and with every seed, at ranks and with a strength drawn from the seed; pairs
 of faults likewise; and runs without any. A finding is right when it has the fault's kind and names its culprits exactly: the
-ranks, of a slow host the host. The seeds and the sizes of the runs for the table differ from those used for developing
-(`--developing`).
+ranks, of a slow host the host. The first finding is right when it is about what costs most: the fault, or the run's own exposed
+communication, which follows from simulating the run without the fault, and again with communication that takes no time. The seeds
+and the sizes of the runs for the table differ from those used for developing (`--developing`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from alltrace.api import OpenRun
 from alltrace.engine.local import run_tasks
 from alltrace.run.importer import import_reports
 from alltrace.synth import SCENARIOS, write_run
+from alltrace.synth.simulate import simulate
 from benchmarks.accuracy_page import write_table
 
 _JOBS = 2
@@ -77,6 +79,12 @@ KINDS = (
     "graphs",
 )
 
+FREE = {"within_host_gb_per_s": 1e9, "between_hosts_gb_per_s": 1e9, "latency_ns": 0}
+"""Links under which communication takes no time."""
+
+CLOSE = 0.9
+"""Of two causes that cost so nearly the same, either may come first."""
+
 COSTLY = {("serialized-communication", "tensor-data"): {"gradient_bytes": 1 << 30}}
 """Values of the scenario under which a fault costs time that it otherwise does not."""
 
@@ -125,6 +133,30 @@ def diagnosed(
         return OpenRun(folder / "run").recipe("diagnose").to_pylist(), truth.faults
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_communication_ns(layout: str, seed: int, values: dict[str, Any]) -> int:
+    """What the run loses to its communication without any fault: how much sooner it ends when communication takes no time."""
+    ends = [
+        int(simulate(SCENARIOS[layout].override(**{**values, **links, "seed": seed})).steps[:, -1, 1].max()) for links in ({}, FREE)
+    ]
+    return ends[0] - ends[1]
+
+
+def right_first(found: list[dict[str, Any]], fault: dict[str, Any], own_ns: int) -> bool:
+    """Whether the first finding is about what costs most, and the fault is named even where it is not the first.
+
+    Args:
+        found: The findings.
+        fault: The fault, with its loss.
+        own_ns: What the run loses to its own communication.
+    """
+    about = [f for f in found if f["opportunity_share"] is None]
+    if not any(right(f, fault) for f in about):
+        return False
+    kinds = {fault["finding"]} if fault["lost_ns"] >= CLOSE * own_ns else set()
+    kinds |= {"exposed-communication"} if own_ns >= CLOSE * fault["lost_ns"] else set()
+    return about[0]["kind"] in kinds and (about[0]["kind"] != fault["finding"] or right(about[0], fault))
 
 
 def right(finding: dict[str, Any], fault: dict[str, Any]) -> bool:
@@ -187,11 +219,12 @@ def judged(case: Case, values: dict[str, Any]) -> dict[str, Any]:
     found, truth = diagnosed(case.layout, list(case.faults), case.seed, {**values, **costly})
     result: dict[str, Any] = {"high": any(f["severity"] == "high" for f in found), "short": _short(found)}
     if case.purpose == "alone":
-        result["good"] = bool(found) and right(found[0], truth[0])
+        result["good"] = right_first(found, truth[0], own_communication_ns(case.layout, case.seed, {**values, **costly}))
         result["true"] = truth[0]["ranks"]
-        if result["good"] and truth[0]["lost_ns"] > 0 and found[0]["lost_ns_per_step"] is not None:
-            result["ratio"] = found[0]["lost_ns_per_step"] * steps / truth[0]["lost_ns"]
-            result["basis"] = found[0]["evidence"]["basis"]
+        named = next((f for f in found if right(f, truth[0])), None)
+        if named is not None and truth[0]["lost_ns"] > 0 and named["lost_ns_per_step"] is not None:
+            result["ratio"] = named["lost_ns_per_step"] * steps / truth[0]["lost_ns"]
+            result["basis"] = named["evidence"]["basis"]
     elif case.purpose == "pair":
         result["good"] = all(any(right(f, fault) for f in found[:3]) for fault in truth)
     return result
@@ -275,7 +308,7 @@ def _table(
         "",
         "| all | right |",
         "|---|---|",
-        f"| the first finding names kind and culprits | {sum(every)} of {len(every)} ({_percent(every)} %) |",
+        f"| the costliest is first, the fault and its culprits are named | {sum(every)} of {len(every)} ({_percent(every)} %) |",
         f"| both of a pair in the first three | {sum(both)} of {len(both)} ({_percent(both)} %) |",
         f"| healthy runs with a `high` finding | {falsely} of {healthy} |",
     ]

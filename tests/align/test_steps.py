@@ -53,9 +53,44 @@ def test_ranks_whose_clocks_nothing_connects_still_have_the_same_first_step(tmp_
     assert all(sum(r["step"] == n for r in rows) == 8 for n in range(STEPS))
 
 
-def test_steps_that_differ_without_order_are_no_warm_up(tmp_path):
-    rows, _ = found(tmp_path, "tensor-data", warmup_steps=0, checkpoint_every=0, jitter=0.3)
-    assert {r["kind"] for r in rows} == {"step"}
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_that_differ_without_order_are_no_warm_up(tmp_path, seed):
+    chance = np.random.default_rng(seed)
+    assert _kinds(tmp_path, chance.permutation([700, 800, 900, 1000, 1100, 1200, 1300])) == ["step"] * 7
+
+
+@pytest.mark.parametrize(
+    ("took", "warm"),
+    [
+        ([2000, 1000, 1010, 990, 1000, 1005, 995], 1),
+        ([2000, 1150, 1010, 990, 1000, 1005, 995], 2),
+        # every other step reads the loss
+        ([1360, 1010, 850, 1020, 860, 1000, 840], 1),
+        # what comes back is no warm-up
+        ([1150, 1000, 1000, 1150, 1000, 1000, 1000], 0),
+        ([1030, 1000, 1000, 1001, 1000, 1000, 1000], 0),
+    ],
+)
+def test_first_steps_that_stand_out_on_the_device_are_warm_up(tmp_path, took, warm):
+    assert _kinds(tmp_path, took) == ["warm-up"] * warm + ["step"] * (7 - warm)
+
+
+def _kinds(folder, took):
+    """The kinds of steps that take so long on the device, of a host that runs ahead and takes long for every second one."""
+    ends = 10 + np.cumsum(took)
+    kernels = [kernel(start=int(end - ns), end=int(end), correlation=n) for n, (end, ns) in enumerate(zip(ends, took, strict=True))]
+    host = [(2 * n, 2 * n + 1 + n % 2) for n in range(len(took))]
+    api = [{"start": start, "end": end, "correlation": n, "name": "cudaLaunchKernel"} for n, (start, end) in enumerate(host)]
+    ranges = [{"start": start, "end": end, "name": f"step {n}"} for n, (start, end) in enumerate(host)]
+    table, _ = find_steps(make_run(folder / "run", {0: {"kernels": kernels, "api": api, "ranges": ranges}}))
+    return table.column("kind").to_pylist()
+
+
+def test_ranges_that_launch_nothing_are_no_steps(tmp_path):
+    kernels = [kernel(start=1000 * n + 100 * k, end=1000 * n + 100 * k + 90, name=f"k{k}") for n in range(8) for k in range(9)]
+    ranges = [{"start": 1000 * n + 950, "end": 1000 * n + 960, "name": f"step {n}"} for n in range(8)]
+    table, _ = find_steps(make_run(tmp_path / "run", {0: {"kernels": kernels, "ranges": ranges}}))
+    assert set(table.column("source").to_pylist()) == {"kernels"}
 
 
 def _named(number):

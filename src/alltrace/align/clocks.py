@@ -241,7 +241,8 @@ def _fit_with_drift(state: _State) -> Fit:
         return steady
     criterion = _criterion(blocks, units, steady, 0)
     moving = fit(blocks, units, can, steady)
-    strength = np.abs(moving.b) / moving.b_error
+    # of times that fit exactly the error is 0
+    strength = np.abs(moving.b) / np.maximum(moving.b_error, np.finfo(np.float64).tiny)
     # one parameter lowers the criterion when its square over its variance is above log n; short spans need to be surer
     needed = np.where(span >= _DRIFT_SPAN_NS, np.sqrt(np.log(np.maximum(count, 2))), _SURE)
     chosen = can & (strength > needed) & (np.abs(moving.b) < _MOST_DRIFT)

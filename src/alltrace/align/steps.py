@@ -28,10 +28,19 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _SLOW = 1.2
-"""A step at the beginning that takes this many times the median is a warm-up, if it also stands out of how steps differ."""
+"""A step at the beginning that takes this many times the median is a warm-up, if it also stands out of how most steps differ."""
+
+_SLOWER = 1.05
+"""From here on it is one if it stands out of all later steps: what comes back is no warm-up."""
+
+_LONGEST = 0.1
+"""The first step is one where it takes longer than any later one by this share, however much these differ."""
 
 _DEVIATIONS = 6.0
-"""By so many median deviations a warm-up stands out."""
+"""By so many median deviations a step stands out of most."""
+
+_LEAST_LAUNCHED = 0.1
+"""Ranges in which a smaller share of a rank's device work is launched are no steps."""
 
 _COPIED = 4
 """A step that brings this many times the median bytes back to the host writes a checkpoint."""
@@ -39,6 +48,9 @@ _COPIED = 4
 _AGREEING = 0.9
 _WHOLE = 0.98
 """The last period is whole from this share of its kernels on."""
+
+_LAUNCHED_BEFORE = 0.05
+"""Where this share of the work was launched before the report begins, calls do not tell to which step work belongs."""
 
 _LONGEST_SEQUENCE = 400_000
 _FEWEST = 2
@@ -58,10 +70,13 @@ class _Found:
     Attributes:
         rank: The rank.
         source: What they were found by.
-        starts: int64 array of n host starts, ns of the rank's files; for steps found by kernels, of the launches.
+        starts: int64 array of n host starts, ns of the rank's files; for steps found by kernels, of the launches, or of the kernels
+            where many of their launches are not known.
         ends: int64 array of n ends.
         numbers: The program's own numbers, or None where it gives none.
         device: int64 array (n, 2): extent of the device work; the lowest integer where there is none.
+        took: int64 array of n: from the end of the step before on the device, or its own start where that is later, to its end
+            there; on the host where it has no device work.
         copied: int64 array of n: bytes copied from the device to the host.
         saves: Boolean array of n: a range inside says that a checkpoint is written.
     """
@@ -72,6 +87,7 @@ class _Found:
     ends: Int64
     numbers: Int64 | None
     device: Int64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    took: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     copied: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     saves: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
 
@@ -117,15 +133,23 @@ def rank_steps(rank: StoredRank) -> _Found | None:
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
     ids, codes = coded(ranges.column("name"))
     names = rank.texts(ids).to_pylist()
-    found = _by_ranges(rank, ranges, names, codes) or _by_kernels(rank, work)
+    found = _by_ranges(rank, work, ranges, names, codes) or _by_kernels(rank, work)
     if found is not None:
         found.device = work.extents(found.starts, found.ends)
+        found.took = _took(found)
         found.copied = work.copied(found.starts, found.ends)
         found.saves = _saves(ranges, names, codes, found.starts, found.ends)
     return found
 
 
-def _by_ranges(rank: StoredRank, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Found | None:
+def _took(found: _Found) -> Int64:
+    """How long each step took; a host that runs ahead tells little of that."""
+    on_device = found.device[:, 0] != _NONE
+    reached = np.concatenate(([_NONE], np.maximum.accumulate(found.device[:, 1])[:-1]))
+    return np.where(on_device, found.device[:, 1] - np.maximum(found.starts, reached), found.ends - found.starts)
+
+
+def _by_ranges(rank: StoredRank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Found | None:
     """The steps that `ranges` name, whose names are `names` by `codes`."""
     families: dict[str, dict[str, dict[int, int]]] = {}
     alone: set[str] = set()
@@ -144,7 +168,9 @@ def _by_ranges(rank: StoredRank, ranges: Any, names: Sequence[str | None], codes
         found = []
         for family, members in families.get(role, {}).items():
             rows = _outermost(np.flatnonzero(np.isin(codes, list(members)) & (ends > starts)), starts, ends, threads)
-            if len(rows) >= (1 if family in alone else _FEWEST):
+            # what launches nothing may be named alike, such as reading the clock of an iteration
+            works = role == "optimizer" or work.launched_in(starts[rows], ends[rows]) >= _LEAST_LAUNCHED
+            if len(rows) >= (1 if family in alone else _FEWEST) and works:
                 numbers = np.array([members[c] for c in codes[rows].tolist()], np.int64)
                 found.append(_Family(starts[rows], ends[rows], numbers, int(threads[rows[0]]), int(depths[rows].min())))
         return found
@@ -254,6 +280,8 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> _Found | None:
     if periods is None:
         return None
     boundaries, whole_end = periods
+    if work.launched_before() >= _LAUNCHED_BEFORE:
+        work.forget_launches()
     keys = work.keys("kernels", kernels.column("correlation"))
     launches = work.launch_of(keys[rows[boundaries]], integers(kernels.column("start"), _NONE)[rows[boundaries]])
     launches = np.unique(np.maximum.accumulate(launches))
@@ -330,10 +358,25 @@ class _DeviceWork:
         keys, times = self.keys("api", api.column("correlation")), integers(api.column("start"), _NONE)
         order = np.argsort(keys, kind="stable")
         self._keys, self._times = keys[order], times[order]
+        self._work = (start, end, correlation, to_host)
+        self._sort()
+
+    def _sort(self) -> None:
+        start, end, correlation, to_host = self._work
         launched = self.launch_of(correlation, start)
         by_launch = np.argsort(launched, kind="stable")
         self._launched, self._start, self._end = launched[by_launch], start[by_launch], end[by_launch]
         self._bytes = np.concatenate(([0], np.cumsum(to_host[by_launch])))
+
+    def launched_before(self) -> float:
+        """The share of the work, by pieces, that no call of the report launched."""
+        keys = self._work[2]
+        return 1 - float((np.isin(keys, self._keys) & (keys >= 0)).mean()) if len(keys) else 0.0
+
+    def forget_launches(self) -> None:
+        """Take all work as launched when it began."""
+        self._keys, self._times = self._keys[:0], self._times[:0]
+        self._sort()
 
     def keys(self, table: str, correlations: Any) -> Int64:
         """Correlations of a table; where the rank has several processes, each of which counts its own, told apart by process."""
@@ -364,6 +407,13 @@ class _DeviceWork:
                 result[some, column] = least.reduceat(np.append(values, empty), cuts)[::2]
         return result
 
+    def launched_in(self, starts: Int64, ends: Int64) -> float:
+        """The share of the work, by pieces, that was launched in these intervals, which do not overlap; 1 without work."""
+        if not len(self._launched):
+            return 1.0
+        first, last = np.searchsorted(self._launched, starts), np.searchsorted(self._launched, ends)
+        return float((last - first).sum() / len(self._launched))
+
     def copied(self, starts: Int64, ends: Int64) -> Int64:
         """Bytes copied to the host by what was launched in each interval."""
         return self._bytes[np.searchsorted(self._launched, ends)] - self._bytes[np.searchsorted(self._launched, starts)]
@@ -389,7 +439,8 @@ def _numbers(run: Run, found: Sequence[_Found]) -> dict[int, Int64]:
     told = {f.rank: f.numbers for f in found if f.numbers is not None}
     if len(told) == len(found):
         return told
-    middles = {f.rank: run.rank(f.rank).clock.apply((f.starts + f.ends) // 2) for f in found}
+    # devices wait for each other; a host may be steps ahead
+    middles = {f.rank: run.rank(f.rank).clock.apply(_middles(f)) for f in found}
     if not middles:
         return {}
     component = {c.host: c.component for c in run.manifest.clocks}
@@ -413,6 +464,13 @@ def _numbers(run: Run, found: Sequence[_Found]) -> dict[int, Int64]:
     return {rank: n - lowest for rank, n in numbers.items()}
 
 
+def _middles(found: _Found) -> Int64:
+    """The middle of each step on the device, or on the host where it has no device work."""
+    on_device = found.device[:, :1] != _NONE
+    extents = np.where(on_device, found.device, np.stack((found.starts, found.ends), axis=1))
+    return extents[:, 0] + (extents[:, 1] - extents[:, 0]) // 2
+
+
 def _continued(numbers: Int64, places: Int64) -> Int64:
     """The numbers at some places of a sequence, which goes on by one before its beginning and behind its end."""
     inside = np.clip(places, 0, len(numbers) - 1)
@@ -420,36 +478,59 @@ def _continued(numbers: Int64, places: Int64) -> Int64:
 
 
 def _kinds(found: Sequence[_Found], numbers: dict[int, Int64]) -> dict[int, str]:
-    """The kind of each step of the job: by its median duration over ranks, and by what it copies or says."""
+    """The kind of each step of the job: by how long it took, the median over ranks, and by what it copies or says."""
     durations: dict[int, list[int]] = {}
+    on_host: dict[int, list[int]] = {}
     copied: dict[int, int] = {}
     saving: set[int] = set()
     for f in found:
-        for step, start, end, size, saves in zip(numbers[f.rank].tolist(), f.starts, f.ends, f.copied, f.saves, strict=True):
-            durations.setdefault(step, []).append(int(end - start))
+        rows = zip(numbers[f.rank].tolist(), f.took, f.ends - f.starts, f.copied, f.saves, strict=True)
+        for step, took, host, size, saves in rows:
+            durations.setdefault(step, []).append(int(took))
+            on_host.setdefault(step, []).append(int(host))
             copied[step] = max(copied.get(step, 0), int(size))
             if saves:
                 saving.add(step)
     if not durations:
         return {}
     steps = sorted(durations)
-    taken = np.array([np.median(durations[s]) for s in steps])
+    taken, hosts = (np.array([np.median(times[s]) for s in steps]) for times in (durations, on_host))
     typical = float(np.median(taken))
-    # a step out of the ordinary differs from the next more than the others do
-    slow = max(_SLOW * typical, typical + _DEVIATIONS * float(np.median(np.abs(taken - typical))))
     usual = float(np.median([copied[s] for s in steps]))
     kinds = dict.fromkeys(steps, "step")
-    for step, duration in zip(steps, taken.tolist(), strict=True):
+    # what is written to files keeps the host alone
+    longer = (taken > 1.1 * typical) | (hosts > 1.1 * np.median(hosts))
+    for step, long in zip(steps, longer.tolist(), strict=True):
         heavy = copied[step] > max(_COPIED * usual, 1 << 20)
         # activation checkpointing bears the name too, but does it in every step
         named = step in saving and len(saving) <= len(steps) // 2
-        if (named or heavy) and duration > 1.1 * typical:
+        if (named or heavy) and long:
             kinds[step] = "checkpoint"
-    for step, duration in zip(steps[: len(steps) // 2], taken.tolist(), strict=False):
-        if duration < slow:
+    plain = np.array([kinds[s] == "step" for s in steps])
+    for place, step in enumerate(steps[: len(steps) // 2]):
+        if not _stands_out(taken, plain, place):
             break
         kinds[step] = "warm-up"
     return kinds
+
+
+def _stands_out(taken: NDArray[np.float64], plain: NDArray[np.bool_], place: int) -> bool:
+    """Whether a step took longer by more than steps differ: than later ones do, and of the first step than most do.
+
+    Args:
+        taken: What each step took.
+        plain: Which of them write no checkpoint.
+        place: The place of the step.
+    """
+    typical = float(np.median(taken))
+    later = taken[place + 1 :][plain[place + 1 :]]
+    most = max(_SLOW * typical, typical + _DEVIATIONS * float(np.median(np.abs(taken - typical))))
+    if len(later) < _FEWEST:
+        return bool(taken[place] >= most)
+    longest, differ = float(later.max()), float(later.max() - later.min())
+    if place == 0:
+        return bool(taken[0] >= max(_SLOWER * typical, min(most, longest + min(differ, _LONGEST * longest))))
+    return bool(taken[place] >= max(_SLOWER * typical, longest + differ))
 
 
 def _table(found: Sequence[_Found], numbers: dict[int, Int64], kinds: dict[int, str]) -> Any:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from alltrace.replay.rank_graph import RankGraph
     from alltrace.trace.arrays import Int64
 
+_NEVER = np.iinfo(np.int64).min
 _CLOSE_NS = 20_000
 """A member of a synchronising collective that ends so little before the last arrival did wait: clocks are not better."""
 
@@ -153,7 +154,9 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None) -> Replay:
     arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 2 * len(arrival))
     for part, low in zip(parts, base.tolist(), strict=True):
         arcs.add(part.source + low, part.target + low, fixed=part.fixed_ns, idle=part.idle_ns, host=part.host_ns, work=part.work_ns)
-        arcs.add(np.zeros(1, np.int32), low, idle=int(part.when[0]) - begin)
+        after = _begins_after(part, parts, base, steps)
+        pause = int(part.when[0] - when[after])
+        arcs.add(np.full(1, after, np.int32), low, idle=0 if after else pause, fixed=pause if after else 0)
     arcs.add(arrival, joint[place])
     # one kernel may be several operations: it ends after the last of them
     latest = np.full(len(when), np.iinfo(np.int64).min)
@@ -237,19 +240,41 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
     return columns[0][there], arrival[there], end[there], synchronising[there]
 
 
+def _begins_after(part: RankGraph, parts: Sequence[RankGraph], base: Int64, steps: Any) -> int:
+    """The node that a rank begins after: 0, the run's first moment; others' last work where its report has none of the first step.
+
+    It was there before its report, so it begins sooner where the others get there sooner.
+    """
+    if steps is None or not steps.num_rows:
+        return 0
+    numbers = steps.column("step").to_numpy()
+    ends = steps.column("device_end").fill_null(_NEVER).to_numpy()[numbers == numbers.min()]
+    found, reached = 0, int(ends.max())
+    if part.when[0] <= reached:
+        return 0
+    for other, low in zip(parts, base.tolist(), strict=True):
+        work = np.flatnonzero((other.track >= 0) & (other.when < part.when[0]))
+        if len(work) and other.when[work].max() > reached:
+            at = int(work[other.when[work].argmax()])
+            found, reached = low + at, int(other.when[at])
+    return found
+
+
 def _steps(parts: Sequence[RankGraph], steps: Any) -> list[Int64]:
-    """For each rank the step in which its host came to each node's work."""
+    """For each rank the step in which its host came to each node's work; in which it ended, where steps are those of the device."""
     found = [np.full(len(part.when), -1, np.int64) for part in parts]
     if steps is None or not steps.num_rows:
         return found
     by_rank = rows_by(steps.column("rank").to_numpy())
     starts, ends, numbers = (steps.column(c).to_numpy().astype(np.int64) for c in ("start", "end", "step"))
+    of_device = (steps.column("device_start").fill_null(_NEVER).to_numpy() == starts) & (ends > starts)
     for part, step in zip(parts, found, strict=True):
         own = by_rank.get(part.rank)
         if own is None:
             continue
         own = own[np.argsort(starts[own], kind="stable")]
-        at = np.searchsorted(starts[own], part.launched, "right") - 1
-        inside = (at >= 0) & (part.launched < ends[own[np.maximum(at, 0)]])
+        came = part.when - 1 if of_device[own].all() else part.launched
+        at = np.searchsorted(starts[own], came, "right") - 1
+        inside = (at >= 0) & (came < ends[own[np.maximum(at, 0)]])
         step[inside] = numbers[own[at[inside]]]
     return found

@@ -382,8 +382,8 @@ class _Builder:
         if len(cut) > 1:
             cut[1:] |= waited[:-1] | self._member[:-1] | (w.kind[1:] != w.kind[:-1])
             cut[1:] |= self._anchors[1:] != self._anchors[:-1]
-            # copies of one kind are a segment, so that a replay can leave them out and not others
-            cut[1:] |= (w.kind[1:] == COPY) & (w.name[1:] != w.name[:-1])
+            # each copy is a segment, so that a replay can leave it out and not others
+            cut[1:] |= w.kind[1:] == COPY
         return cut
 
     # segments

@@ -70,6 +70,16 @@ def test_calls_of_the_system_that_say_nothing_of_data_are_a_pause(tmp_path, name
     assert found["host-pause"] > 3.9 * MS
 
 
+@pytest.mark.parametrize(("kind", "waited"), [("collective", True), ("start-wait", True), ("other", False)])
+def test_a_host_in_mpi_waits_for_other_ranks(tmp_path, kind, waited):
+    osrt = [row(MS, 4 * MS, "poll")]
+    found, facts = gap(tmp_path, mpi=[row(MS, 4 * MS, "MPI_Allreduce", kind=kind)], osrt=osrt)
+    assert found.get("communication", 0) == waited * 3 * MS
+    assert (MS, 4 * MS) in [tuple(w) for w in facts.waits.tolist()] or not waited
+    assert found.get("data", 0) == pytest.approx(0 if waited else 3 * MS, abs=1000)
+    assert facts.paused_ns < 2 * MS
+
+
 def test_what_other_threads_do_counts_only_while_the_launching_one_is_silent(tmp_path):
     threads = [{"thread": n, "process": 0, "tid": 1 + n, "name": "t"} for n in range(2)]
     busy = [call(MS + n * MS // 2, MS + n * MS // 2 + 1000, "cudaEventRecord") for n in range(8)]

@@ -57,6 +57,7 @@ class Diagnose(Recipe):
         "api": ("start", "end", "process", "thread", "name", "correlation"),
         "ranges": RANGES,
         "osrt": ("start", "end", "name", "thread"),
+        "mpi": ("start", "end", "thread", "kind"),
         "frames": FRAMES,
         "overheads": ("start", "end", "name", "thread"),
     }
@@ -66,8 +67,6 @@ class Diagnose(Recipe):
         AnswerColumn("lost_ns", "ns", "aligned wall time that the job would get back over the judged steps; null if not known"),
         AnswerColumn("lost_ns_per_step", "ns", "the same per judged step; null without steps"),
         AnswerColumn("lost_share", None, "lost_ns of the judged time, 0 to 1; all rows together at most 1"),
-        AnswerColumn("loss_note", None, "why the loss is null, or what it leaves out; else null"),
-        AnswerColumn("classes", None, "the classes of time that the loss is made of"),
         AnswerColumn(
             "opportunity_share", None, "of an opportunity the most of the judged time that a change can give back, 0 to 1"
         ),
@@ -80,6 +79,11 @@ class Diagnose(Recipe):
         AnswerColumn("evidence", None, "numbers that the finding rests on, and basis: replay or ceiling"),
         AnswerColumn("advice", None, "what to do about it"),
         AnswerColumn("confidence", None, "how sure the kind and the culprits are, 0 to 1"),
+        AnswerColumn("loss_note", None, "why the loss is null, or what it leaves out; else null"),
+        AnswerColumn("classes", None, "the classes of time that the loss is made of"),
+        AnswerColumn(
+            "needed_at_once", None, "whether it is about transfers that the next kernel needs, as the program is made, and no fault"
+        ),
     )
     chart = Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time")
 
@@ -164,6 +168,7 @@ class Diagnose(Recipe):
             "hosts": pa.list_(pa.string()),
             "evidence": pa.struct([("basis", pa.string()), *((name, pa.float64()) for name in EVIDENCE)]),
             "confidence": pa.float64(),
+            "needed_at_once": pa.bool_(),
         }
         shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}, "opportunity_share": {"decimals": "4"}}
         return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
@@ -178,8 +183,6 @@ def _row(ranked: Ranked, all_ranks: AllRankFacts, origins: Mapping[int, Mapping[
         "lost_ns": lost,
         "lost_ns_per_step": lost // max(len(all_ranks.steps), 1) if lost is not None and not all_ranks.whole_run else None,
         "lost_share": ranked.share,
-        "loss_note": ranked.note,
-        "classes": list(finding.loss.classes),
         "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),
         "hosts": list(finding.hosts),
@@ -188,6 +191,9 @@ def _row(ranked: Ranked, all_ranks: AllRankFacts, origins: Mapping[int, Mapping[
         "evidence": {**finding.evidence, **_common_evidence(finding, all_ranks), "basis": finding.loss.basis},
         "advice": finding.advice,
         "confidence": confidence_of(ranked, all_ranks),
+        "loss_note": ranked.note,
+        "classes": list(finding.loss.classes),
+        "needed_at_once": finding.needed_at_once,
     }
 
 

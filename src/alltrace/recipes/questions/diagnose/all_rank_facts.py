@@ -130,14 +130,15 @@ class AllRankFacts:
         """(ranks, steps, classes), ns; NaN where a rank lacks a step."""
         found = np.full((len(self.ranks), len(self.steps), len(CLASSES)), np.nan)
         for row, facts in enumerate(self.facts.values()):
-            at = np.searchsorted(self.steps, facts.steps)
-            ok = (
-                (at < len(self.steps)) & (self.steps[np.minimum(at, max(len(self.steps) - 1, 0))] == facts.steps)
-                if len(self.steps)
-                else np.zeros(len(at), bool)
-            )
-            found[row, at[ok]] = facts.times[ok]
+            at, known = self._places(facts)
+            found[row, at[known]] = facts.times[known]
         return found
+
+    def _places(self, facts: RankFacts) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """The place among `steps` of each step of a rank, and whether it is one of them."""
+        at = np.minimum(np.searchsorted(self.steps, facts.steps), max(len(self.steps) - 1, 0))
+        known: NDArray[np.bool_] = self.steps[at] == facts.steps if len(self.steps) else np.zeros(len(at), np.bool_)
+        return at, known
 
     def of(self, name: str) -> Float:
         """(ranks, steps) of one class, ns; 0 where a rank lacks a step."""
@@ -152,9 +153,18 @@ class AllRankFacts:
 
     @cached_property
     def lengths(self) -> Float:
-        """(steps): the length of each judged step, the median over ranks, ns."""
-        lengths = self.times.sum(axis=2)
-        found: Float = np.nanmedian(lengths, axis=0) if lengths.size else np.zeros(len(self.steps))
+        """(steps): the length of each judged step, from the last rank's begin to the last rank's end, ns.
+
+        A rank that is late at the end of a step makes the others wait in their next one.
+        """
+        reached = np.full((len(self.ranks), len(self.steps), 2), np.nan)
+        for row, facts in enumerate(self.facts.values()):
+            at, known = self._places(facts)
+            reached[row, at[known]] = facts.regions[known]
+        if not reached.size:
+            return np.zeros(len(self.steps))
+        begin, end = np.nanmax(reached, axis=0).T
+        found: Float = end - begin
         return found
 
     @cached_property

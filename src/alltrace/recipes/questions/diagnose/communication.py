@@ -291,7 +291,7 @@ def _needed_at_once(
 
     loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
     kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
-    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.8, hosts, never_high=True)]
+    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.8, hosts, needed_at_once=True)]
 
 
 def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:

@@ -142,7 +142,7 @@ class Finding:
         confidence: 0 to 1.
         hosts: Hosts all of whose ranks are culprits.
         severity: Of a finding that costs no time; else it follows from the share.
-        never_high: Whether it is `medium` at most, as it is how the program was made and no fault.
+        needed_at_once: Whether it is about transfers that the next kernel needs: how the program was made, and no fault.
         told: Whether it is told even where its loss is small, because something else hides it for now.
         opportunity: Of an opportunity the share of the judged time that a change can give back at most; None for what is lost.
     """
@@ -156,6 +156,6 @@ class Finding:
     confidence: float = 0.8
     hosts: tuple[str, ...] = ()
     severity: str | None = None
-    never_high: bool = False
+    needed_at_once: bool = False
     told: bool = False
     opportunity: float | None = None

@@ -55,12 +55,14 @@ class HostSets:
         names: The name that each class is mostly made of.
         calls: How many calls or ranges it is made of.
         known: Whether the report has calls at all.
+        exchanges: When it exchanged data with other ranks itself, by MPI: it waits for them, or transfers.
     """
 
     sets: Mapping[str, Merged]
     names: Mapping[str, str]
     calls: Mapping[str, int]
     known: bool = True
+    exchanges: Merged = NOTHING
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,7 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
         np.add.at(times[:, at[name]], region[late], part)
         left[late] -= part
         taken = union((taken, intervals))
+    talking = intersection(Merged(holes.starts[late], launched[late]), host.exchanges)
     # what is left of a gap is of the call that returned as it began, else of the pace of launching
     cause = np.full(len(left), at["launch"])
     for name in ("sync", "sync-copy", "pageable-copy", "allocation"):
@@ -190,7 +193,6 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
     # then the kernel is queued, or may be
     queued = Merged(launched[holes.ends > launched], holes.ends[holes.ends > launched])
     hidden = difference(Merged(holes.starts[~known], launched[~known]), taken)
-    talking = NOTHING
     for waits, rest in ((queued, "idle"), (hidden, "unknown")):
         whose = np.searchsorted(whole.starts, waits.starts, "right") - 1
         remains = waits.ends - waits.starts
@@ -227,6 +229,7 @@ def _launched(work: Activity, holes: Merged) -> tuple[Int64, NDArray[np.bool_]]:
 
 def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]]:
     """The classes of a late host with their intervals, of which the first counts."""
+    yield "communication", host.exchanges
     for name in HOST_CLASSES[:-1]:
         if name == "sync":
             yield "pageable-copy", intersection(host.sets["sync"], difference(work.pageable, work.communication))

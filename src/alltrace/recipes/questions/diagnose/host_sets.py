@@ -9,8 +9,8 @@ import numpy as np
 
 from alltrace.recipes.questions.diagnose import host_patterns as patterns
 from alltrace.recipes.questions.diagnose.gaps import HostSets, is_pageable, joined
-from alltrace.trace.arrays import integers
-from alltrace.trace.intervals import Merged, containing, difference, gaps, intersection, merge, union
+from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.intervals import NOTHING, Merged, containing, difference, gaps, intersection, merge, union
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,12 +66,24 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
     found["module-loading"] = named.module_loading()
     found |= blocking
     found["host-pause"] = (difference(silence, found["data"][0]), "", 0)
+    exchanges = _exchanges(rank, calls)
     return HostSets(
-        {name: intervals for name, (intervals, _, _) in found.items()},
+        {name: difference(intervals, exchanges) for name, (intervals, _, _) in found.items()},
         {name: text for name, (_, text, _) in found.items() if text},
         {name: count for name, (_, _, count) in found.items() if name not in ("data", "host-pause")},
         known=bool(api.num_rows),
+        exchanges=exchanges,
     )
+
+
+def _exchanges(rank: RankTables, calls: _Calls) -> Merged:
+    """When the launching threads were in MPI."""
+    if not rank.has("mpi"):
+        return NOTHING
+    table = rank.table("mpi", ("start", "end", "thread", "kind"))
+    start, end, thread = (integers(table.column(c), null) for c, null in (("start", 0), ("end", 0), ("thread", -1)))
+    rows = calls.of_launching(thread) & is_one_of(table.column("kind"), ("p2p", "collective", "start-wait")) & (end > start)
+    return merge(start[rows], end[rows])
 
 
 def coded_names(rank: RankTables, table: Any) -> tuple[Int64, list[str]]:

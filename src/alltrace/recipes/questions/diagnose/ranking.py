@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from alltrace.recipes.questions.diagnose.finding import HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, NEVER_HIGH, Finding
@@ -22,11 +22,13 @@ class Ranked:
         finding: The finding.
         claim_ns: What it claims of the judged time, ns: its loss as well as it is known.
         span_ns: The judged time, ns.
+        costliest: Whether it claims more than a finding that is `high`.
     """
 
     finding: Finding
     claim_ns: int
     span_ns: int
+    costliest: bool = False
 
     @property
     def lost_ns(self) -> int | None:
@@ -55,7 +57,7 @@ class Ranked:
         finding = self.finding
         if finding.severity is not None:
             return finding.severity
-        if self._claim >= HIGH_SHARE and finding.kind not in NEVER_HIGH and not finding.never_high:
+        if self._claim >= HIGH_SHARE and finding.kind not in NEVER_HIGH and (not finding.needed_at_once or self.costliest):
             return "high"
         return "medium" if self._claim >= MEDIUM_SHARE else "low"
 
@@ -82,6 +84,8 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
         left -= claim
         claims.append(Ranked(finding, claim, span_ns))
     least = max(LEAST_SHARE * span_ns, 1)
+    high = min((c.claim_ns for c in claims if c.severity == "high"), default=span_ns)
+    claims = [replace(c, costliest=c.claim_ns > high) for c in claims]
     reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least]
     return sorted(reported, key=_place)
 

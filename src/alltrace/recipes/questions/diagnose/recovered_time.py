@@ -32,6 +32,10 @@ MOST_ERROR = 0.05
 """A replay that is further from the unchanged run answers nothing."""
 
 
+_AT_THE_END = 0.1
+"""A wait is at the end of a step where this share of the step's work is launched behind it at most."""
+
+
 @dataclass(frozen=True)
 class OtherOrder:
     """A run whose work waits for other work than it did.
@@ -292,7 +296,7 @@ class RecoveredTime:
     def no_host(self, name: str) -> Int64 | None:
         """The weights without what one of `HOST_CLASSES` takes of the host, and without its waits; None where that is no change.
 
-        Of the waits of class `sync` the last of a rank's step stays: a program reads its loss.
+        Of the waits of class `sync` the last of a rank's step stays where it is at the step's end: a program reads its loss.
         """
         column = HOST_CLASSES.index(name)
         weights = self.replay.weights.copy()
@@ -325,7 +329,7 @@ class RecoveredTime:
         weights[place[there]] -= taken[there]
 
     def _last_of_step(self, part: RankGraph, base: int, arcs: Int64) -> NDArray[np.bool_]:
-        """Which arcs lead to the last of their step's waits."""
+        """Which arcs lead to the last of their step's waits, where little of the step's work is launched behind it."""
         node = part.target[arcs]
         step = self.replay.step[base + node]
         found: NDArray[np.bool_] = np.zeros(len(arcs), np.bool_)
@@ -333,5 +337,11 @@ class RecoveredTime:
             numbers, at = np.unique(step, return_inverse=True)
             latest = np.full(len(numbers), -1)
             np.maximum.at(latest, at, node)  # the host's moments are numbered by time
-            found = node == latest[at]
+            work = np.flatnonzero(part.track >= 0)
+            place = np.minimum(np.searchsorted(numbers, self.replay.step[base + work]), len(numbers) - 1)
+            work, place = (v[numbers[place] == self.replay.step[base + work]] for v in (work, place))
+            whole, behind = np.zeros(len(numbers)), np.zeros(len(numbers))
+            np.add.at(whole, place, 1)
+            np.add.at(behind, place, part.launched[work] >= part.when[latest[place]])
+            found = (node == latest[at]) & (behind <= _AT_THE_END * whole)[at]
         return found
