@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alltrace.recipes.base import Answer, Option, Part, Recipe
 from alltrace.recipes.execution.availability import able_ranks, check_imported, note_on_empty, notes_on_missing
 from alltrace.recipes.execution.part_store import PartFiles
+from alltrace.recipes.execution.shared_tables import SharedRank
 from alltrace.recipes.execution.window import RankWindow, Selection, Window, WindowedRank, select, window_of
 from alltrace.recipes.registry import find
 from alltrace.recipes.row_stream import StreamedRank
@@ -236,7 +237,7 @@ def _map(
     if not _worth_processes(recipe, ranks, jobs):
         parts = []
         for record in ranks:
-            part = Part(record.rank, recipe.map(_tables(run, record.rank, windows.get(record.rank)), options))
+            part = Part(record.rank, recipe.map(_tables(run, record.rank, windows.get(record.rank), recipe, options), options))
             # memory has room for one rank anyway
             parts.append(files.kept(part) if len(ranks) > 1 else part)
             if progress:
@@ -285,11 +286,12 @@ def _ask_rank(task: _Task, advance: Callable[[int], None]) -> Part:
     from alltrace.run.store import Run
 
     run = Run(task.run, align=None if task.align is None else Path(task.align))
-    part = Part(task.rank, task.recipe.map(_tables(run, task.rank, task.window), task.options))
+    part = Part(task.rank, task.recipe.map(_tables(run, task.rank, task.window, task.recipe, task.options), task.options))
     advance(1)
     return part
 
 
-def _tables(run: Run, rank: int, window: RankWindow | None) -> RankTables:
+def _tables(run: Run, rank: int, window: RankWindow | None, recipe: Recipe, options: Mapping[str, Any]) -> RankTables:
     stored = run.rank(rank)
-    return stored if window is None else WindowedRank(stored, window)
+    tables = stored if window is None else WindowedRank(stored, window)
+    return SharedRank(tables, recipe.reads(options)) if recipe.rereads else tables

@@ -49,6 +49,7 @@ class Diagnose(Recipe):
 
     name = "diagnose"
     aligned = True
+    rereads = True
     tables: ClassVar = {
         "kernels": (*_WORK, "name", "kind", "graph_node", *LAUNCH, *RESOURCES),
         "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
