@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.engine.test_local import Remembering
 
 from alltrace.cli.main import main
 from alltrace.engine.cluster import dask_engine
@@ -90,6 +91,16 @@ def test_tasks_run_in_other_processes_and_tell_of_progress(address):
     with pytest.raises(InputError, match="a number below 0"):
         outcomes[20].get()
     assert sum(told) == 21
+
+
+def test_what_tasks_share_is_sent_to_each_worker_once_and_stays_there(address):
+    found = {}
+    with dask_engine(address) as engine, using(engine):
+        for outcome in run_tasks(Remembering(), list(range(40))):
+            pid, seen = outcome.get()
+            found[pid] = max(found.get(pid, []), seen, key=len)
+    assert sorted(n for seen in found.values() for n in seen) == list(range(40))
+    assert os.getpid() not in found
 
 
 def test_a_full_disk_of_a_worker_is_not_a_cluster_that_went_away(address):

@@ -58,6 +58,33 @@ def test_many_jobs_run_elsewhere_with_the_same_outcomes():
         outcomes[12].get()
 
 
+class Remembering:
+    """Remembers the items that it was given; `sent` counts how often it was pickled in this process."""
+
+    sent = 0
+
+    def __init__(self):
+        self.seen = []
+
+    def __getstate__(self):
+        Remembering.sent += 1
+        return {"seen": []}
+
+    def __call__(self, item, advance):
+        self.seen.append(item)
+        return os.getpid(), list(self.seen)
+
+
+def test_what_tasks_share_is_sent_to_each_process_once_and_stays_there():
+    Remembering.sent = 0
+    found: dict[int, list[int]] = {}
+    for outcome in run_tasks(Remembering(), range(40), jobs=2):
+        pid, seen = outcome.get()
+        found[pid] = max(found.get(pid, []), seen, key=len)
+    assert sorted(n for seen in found.values() for n in seen) == list(range(40))
+    assert Remembering.sent == 2
+
+
 def test_a_killed_worker_is_a_sentence():
     with pytest.raises(AlltraceError, match=r"a worker process was killed, .* run it again with a smaller --jobs"):
         list(run_tasks(work, [1, 13, 2, 3], jobs=2))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alltrace.trace.distinct import distinct, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.sampled_from([1, 5, 10**6, 2**63]))
@@ -22,6 +22,18 @@ def test_few_values(values: list[int]) -> None:
     found, place = distinct(np.array(values, np.int64))
     assert found.tolist() == sorted(set(values))
     assert [found[p] for p in place] == values
+
+
+@given(st.integers(0, 30), st.integers(1, 4), st.sampled_from([1, 2, 6, 2**62]), st.integers(0, 2**32))
+def test_rows_of_several_columns_are_what_unique_gives(rows: int, columns: int, most: int, seed: int) -> None:
+    given_ = np.random.default_rng(seed).integers(-most, most, (columns, rows))
+    found, place = distinct_rows(*given_)
+    if not rows:
+        assert found.shape == (columns, 0)
+        return
+    wanted, at = np.unique(given_, axis=1, return_inverse=True)
+    assert found.tolist() == wanted.tolist()
+    assert place.tolist() == at.reshape(-1).tolist()
 
 
 @given(st.lists(st.integers(-3, 9)), st.sampled_from([np.int8, np.int32, np.int64]))

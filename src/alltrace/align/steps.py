@@ -10,6 +10,7 @@ Greyhound, ATC'25, for NCCL calls).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.overlay import STEPS
-from alltrace.run.store import Run, StoredRank
+from alltrace.run.sent_run import SentRun
 from alltrace.trace.arrays import coded, integers
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from alltrace.run.store import Run, StoredRank
     from alltrace.trace.arrays import Int64
 
 _SLOW = 1.2
@@ -107,7 +109,7 @@ def find_steps(run: Run, *, jobs: int | None = None) -> tuple[Any, tuple[str, ..
     """
     rows = sum(sum(r.rows.values()) for r in run.ranks)
     if jobs != 1 and (rows > 4_000_000 or remote()):
-        each = [o.get() for o in run_tasks(_of_rank, [(str(run.path), r.rank) for r in run.ranks], jobs=jobs)]
+        each = [o.get() for o in run_tasks(partial(_of_rank, SentRun(run)), [r.rank for r in run.ranks], jobs=jobs)]
     else:
         each = [rank_steps(run.rank(r.rank)) for r in run.ranks]
     found = [f for f in each if f is not None]
@@ -122,9 +124,8 @@ def find_steps(run: Run, *, jobs: int | None = None) -> tuple[Any, tuple[str, ..
     return _table(found, numbers, _kinds(found, numbers)), tuple(notes)
 
 
-def _of_rank(task: tuple[str, int], _advance: Callable[[int], None]) -> _Found | None:
-    path, number = task
-    return rank_steps(Run(path).rank(number))
+def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> _Found | None:
+    return rank_steps(sent.run.rank(number))
 
 
 def rank_steps(rank: StoredRank) -> _Found | None:

@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, signature
 from alltrace.run.parquet import read_parquet
+from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Names, Run
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, DamageError, InputError
@@ -237,13 +238,6 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
     return joined, Names(lambda: [*run.name_files(), draft / NAMES])
 
 
-@dataclass(frozen=True)
-class _Task:
-    run: str
-    rank: int
-    draft: str
-
-
 def _collect_all(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> tuple[dict[int, Any], Names]:
     """The collectives of every rank, also written into `draft`, and the names in them."""
     import pyarrow as pa
@@ -251,25 +245,23 @@ def _collect_all(run: Run, draft: Path, jobs: int | None, progress: Callable[[in
     rows = sum(r.rows.get(t, 0) for r in run.ranks for t in SOURCES)
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
-    tasks = [_Task(str(run.path), r.rank, str(draft)) for r in run.ranks]
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
-    # in this process the run's names are read once
-    work = partial(_collected, run if jobs == 1 else None)
-    own += [outcome.get() for outcome in run_tasks(work, tasks, jobs=jobs, progress=progress)]
+    work = partial(_collected, SentRun(run), draft)
+    own += [outcome.get() for outcome in run_tasks(work, [r.rank for r in run.ranks], jobs=jobs, progress=progress)]
     _write(_distinct(pa.concat_tables(own)), draft / NAMES)
     columns = TABLES["collectives"].column_names
     tables = {r.rank: read_parquet(draft / collectives_file(r.rank), columns, _ENUMS) for r in run.ranks}
     return tables, Names(lambda: [*run.name_files(), draft / NAMES])
 
 
-def _collected(run: Run | None, task: _Task, advance: Callable[[int], None]) -> Any:
+def _collected(sent: SentRun, draft: Path, number: int, advance: Callable[[int], None]) -> Any:
     """Writes the collectives of one rank; returns the strings that they refer to, as a table of names."""
     from alltrace.align.evidence import collect
 
-    rank = (run or Run(task.run)).rank(task.rank)
+    rank = sent.run.rank(number)
     rank.clock = ClockMap(0)  # kept in the time of the rank's files
     table, names = interned(collect(rank))
-    _write(table, Path(task.draft) / collectives_file(task.rank))
+    _write(table, draft / collectives_file(number))
     advance(1)
     return names
 

@@ -6,7 +6,6 @@ What goes between this process, scheduler and workers is pickled: the address mu
 
 from __future__ import annotations
 
-import functools
 import logging
 import shutil
 import sys
@@ -18,12 +17,13 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from alltrace.engine.outcome import Outcome, attempt
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from alltrace.engine.outcome import Outcome
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -77,13 +77,29 @@ class ClusterEngine:
 
             self._client.subscribe_topic(topic, hear)
         try:
-            yield from self._outcomes(functools.partial(_on_worker, topic, function), list(items))
+            self._share(topic, function)
+            yield from self._outcomes(topic, list(items))
         finally:
-            if progress is not None:
-                with suppress(Exception):  # the scheduler may be what went away
+            with suppress(Exception):  # the scheduler may be what went away
+                if progress is not None:
                     self._client.unsubscribe_topic(topic)
+                if self._client.status == "running":
+                    self._client.unregister_worker_plugin(topic)
 
-    def _outcomes(self, function: Callable[[int, Any], Outcome[Any]], items: list[Any]) -> Iterator[Outcome[Any]]:
+    def _share(self, topic: str, function: Callable[[Any, Callable[[int], None]], Any]) -> None:
+        """Send what tasks do to each worker, those that come later too, once."""
+        from alltrace.engine.cluster_worker import Shared
+
+        for left in range(_RETRIES, -1, -1):
+            try:
+                self._client.register_plugin(Shared(function), topic)
+            except OSError as error:  # a worker goes away meanwhile, or the scheduler has gone
+                if not left or self._client.status != "running":
+                    raise self._gone() from error
+            else:
+                return
+
+    def _outcomes(self, topic: str, items: list[Any]) -> Iterator[Outcome[Any]]:
         from distributed import CancelledError, KilledWorker
 
         waiting: dict[Any, int] = {}
@@ -93,7 +109,7 @@ class ClusterEngine:
         failed: OSError | None = None
         try:
             while True:
-                self._hand_out(function, left, waiting, ready)
+                self._hand_out(topic, left, waiting, ready)
                 if not waiting:
                     return
                 try:
@@ -127,14 +143,16 @@ class ClusterEngine:
 
     def _hand_out(
         self,
-        function: Callable[[int, Any], Outcome[Any]],
+        topic: str,
         left: Iterator[tuple[int, Any]],
         waiting: dict[Any, int],
         ready: SimpleQueue[Any],
     ) -> None:
         """Keep the workers busy, and no more: what is handed out is held by the scheduler until it is fetched."""
+        from alltrace.engine.cluster_worker import on_worker
+
         for index, item in islice(left, max(0, max(2, _AHEAD * len(self._workers())) - len(waiting))):
-            future = self._client.submit(function, index, item, pure=False, retries=_RETRIES)
+            future = self._client.submit(on_worker, topic, index, item, pure=False, retries=_RETRIES)
             waiting[future] = index
             future.add_done_callback(ready.put)
 
@@ -158,19 +176,6 @@ class ClusterEngine:
 
     def _gone(self) -> AlltraceError:
         return AlltraceError(f"{self._place} went away; what was finished is kept, so run it again when the scheduler is back")
-
-
-def _on_worker(topic: str, function: Callable[[Any, Callable[[int], None]], Any], index: int, item: Any) -> Outcome[Any]:
-    """One task, on a worker."""
-    from distributed import get_worker
-
-    worker = get_worker()
-
-    def advance(count: int) -> None:
-        with suppress(Exception):  # progress is told as far as it can be
-            worker.log_event(topic, count)
-
-    return attempt(index, function, item, advance)
 
 
 @contextmanager

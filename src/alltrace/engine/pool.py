@@ -35,6 +35,9 @@ _GARBAGE_THRESHOLD = 20_000
 _reports: Any = None
 """In a worker: the queue of (item, units of work done since the last report)."""
 
+_function: Any = None
+"""In a worker: what it does with items."""
+
 
 def in_pool(
     function: Callable[[_Item, Callable[[int], None]], _Result],
@@ -45,13 +48,14 @@ def in_pool(
     """`function(item, advance)` for each item in `jobs` processes; see `alltrace.engine.local.run_tasks`."""
     context = get_context("loky")
     reports = context.SimpleQueue()
-    pool = ProcessPoolExecutor(jobs, context=context, initializer=_start_worker, initargs=(reports, os.getpid()))
+    # the function, with all that it holds, goes to each worker once; tasks are the items alone
+    pool = ProcessPoolExecutor(jobs, context=context, initializer=_start_worker, initargs=(reports, os.getpid(), function))
     waiting: set[Future[tuple[Outcome[_Result], int]]] = set()
     try:
         with _progress(reports, advance) as finish:
             # a bounded window: a worker that dies takes few results with it, and the pool's queue stays short
             for index, item in enumerate(items):
-                waiting.add(pool.submit(_in_worker, index, function, item))
+                waiting.add(pool.submit(_in_worker, index, item))
                 if len(waiting) >= 2 * jobs:
                     yield from _completed(waiting, finish)
             while waiting:
@@ -116,9 +120,9 @@ def _ignore(_units: int) -> None:
     pass
 
 
-def _start_worker(reports: Any, parent: int) -> None:
-    global _reports
-    _reports = reports
+def _start_worker(reports: Any, parent: int, function: Callable[[Any, Callable[[int], None]], Any]) -> None:
+    global _reports, _function
+    _reports, _function = reports, function
     gc.set_threshold(_GARBAGE_THRESHOLD, 10, 10)  # what a worker loads stays, and need not be scanned again and again
     # Ctrl-C reaches every process of the terminal; the parent decides what becomes of its workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -136,9 +140,7 @@ def end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, name="alltrace-parent", daemon=True).start()
 
 
-def _in_worker(
-    index: int, function: Callable[[_Item, Callable[[int], None]], _Result], item: _Item
-) -> tuple[Outcome[_Result], int]:
+def _in_worker(index: int, item: Any) -> tuple[Outcome[Any], int]:
     """The outcome of one item, and all its units of work."""
     done = reported = 0
     next_report = time.monotonic() + _REPORT_EVERY_S
@@ -151,4 +153,4 @@ def _in_worker(
             reported = done
             next_report = time.monotonic() + _REPORT_EVERY_S
 
-    return attempt(index, function, item, advance), done
+    return attempt(index, _function, item, advance), done

@@ -49,7 +49,8 @@ def run_tasks(
     """`function(item, advance)` for each item, by the engine in use; outcomes come as they are ready.
 
     Args:
-        function: A module-level function of an item and `advance(n)`, which it may call to report n units of work done.
+        function: A module-level function of an item and `advance(n)`, which it may call to report n units of work done. It is
+            pickled once for each worker, with what a `functools.partial` gives it: so goes what all items need.
         items: The items; each is pickled to where it runs, so keep them small.
         jobs: The most processes of this machine; a cluster has as many as it has, but with 1 all runs in this process.
         progress: Called in this process with what the tasks report.

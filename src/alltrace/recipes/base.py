@@ -265,6 +265,7 @@ class Recipe(ABC):
         on_one_clock: Whether it lays times of several hosts beside each other, or with `host_samples` those of several reports: a
             run where that is so is aligned first, as for `aligned`, and others are taken as they are.
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
+        rereads: Whether `map` asks for a table more than once; each is then read once, with all columns that `reads` names.
         worth_processes: How many rows make it pay to ask ranks in processes, which take half a second of CPU time to start.
         windowed: Whether it can be asked about some steps only; the tables that it then sees are cut down to them.
     """
@@ -279,6 +280,7 @@ class Recipe(ABC):
     on_one_clock: ClassVar[bool] = False
     host_samples: ClassVar[bool] = False
     windowed: ClassVar[bool] = True
+    rereads: ClassVar[bool] = False
     worth_processes: ClassVar[int] = 4_000_000
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002

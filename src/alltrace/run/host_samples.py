@@ -41,11 +41,12 @@ def samples_of_host(own: Any, others: Sequence[Rank], opened: Callable[[Rank], A
     read = [*wanted, *([] if "device" in wanted else ["device"])]
     found = own.table(TABLE, read)
     known = set(found.column("device").unique().to_pylist())
-    lacking = {name: device for name, device in _named(own).items() if device not in known}
+    others = [record for record in others if record.rank != own.rank]
+    lacking = {name: device for name, device in _named(own).items() if device not in known} if others else {}
     tables = [found]
     for record in others:
-        if record.rank == own.rank or not lacking:
-            continue
+        if not lacking:
+            break
         other = opened(record)
         places = {device: lacking[name] for name, device in _named(other).items() if name in lacking}
         seen: set[int] = set()

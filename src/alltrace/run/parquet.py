@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from alltrace.trace.errors import InputError
@@ -70,7 +70,10 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
     """
     try:
         table = _read(path, list(columns), list(dictionaries), of)
-        table = pc.filter(table, pc.equal(table.column(of[0]), of[1]))
+        rows = np.flatnonzero(table.column(of[0]).to_numpy() == of[1])
+        # mostly they lie together, which is seen without a copy
+        together = not len(rows) or rows[-1] - rows[0] == len(rows) - 1
+        table = table.slice(rows[0] if len(rows) else 0, len(rows)) if together else table.take(pa.array(rows))
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
     return _wanted(table, columns, dictionaries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.trace.errors import InputError
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_HASH_BLOCK = 1 << 20
+_HASH_BLOCK, _LEAST_BLOCK = 1 << 20, 1 << 14
 
 Stamps = tuple[tuple[int, ...], ...]
 
@@ -76,6 +77,8 @@ def content_hash(path: Path) -> tuple[int, str]:
 
 def _read(source: io.FileIO) -> Iterator[memoryview]:
     """The bytes of an open file, each piece in the place of the one before it."""
-    view = memoryview(bytearray(_HASH_BLOCK))
+    # to clear a block takes longer than to read a small file
+    size = os.fstat(source.fileno()).st_size
+    view = memoryview(bytearray(min(max(size + 1, _LEAST_BLOCK), _HASH_BLOCK)))
     while n := source.readinto(view):
         yield view[:n]

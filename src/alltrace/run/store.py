@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from copy import copy
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from alltrace.trace.schema import Table
 
 _FEW_TEXTS = 1_000
+_number_of = attrgetter("rank")
 
 
 class Names:
@@ -443,9 +446,9 @@ class Run:
         Raises:
             UsageError: The run has no such rank.
         """
-        for record in self.ranks:
-            if record.rank == rank:
-                return StoredRank(self.files, self.manifest, record, self._names, self.overlay)
+        at = bisect_left(self.ranks, rank, key=_number_of)
+        if at < len(self.ranks) and self.ranks[at].rank == rank:
+            return StoredRank(self.files, self.manifest, self.ranks[at], self._names, self.overlay)
         raise UsageError(f"rank {rank} is not in the run; it has {number_ranges([r.rank for r in self.ranks])}")
 
     def texts(self, ids: pa.Array) -> pa.Array:

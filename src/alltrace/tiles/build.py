@@ -12,6 +12,7 @@ import os
 import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,7 @@ from alltrace.engine.local import default_jobs, run_tasks
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import plain
 from alltrace.run.overlay import signature as run_signature
-from alltrace.run.partial import PartialRun
-from alltrace.run.store import Run
+from alltrace.run.sent_run import SentRun
 from alltrace.run.verify import TILES
 from alltrace.tiles.files import (
     FACTS,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import StoredRank
+    from alltrace.run.store import Run, StoredRank
 
     Shares = dict[str, NDArray[np.uint16]]
 
@@ -154,12 +154,11 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
     todo = [r for r in run.ranks if r.rank not in there]
     if progress and there:
         progress(len(there))
-    align = str(run.overlay.folder) if run.overlay is not None else None
-    tasks = [_Task(str(run.path), isinstance(run, PartialRun), align, r.rank, str(place), asdict(grid), made_from) for r in todo]
     if jobs is None:
         jobs = default_jobs() if sum(sum(r.rows.values()) for r in todo) >= _ROWS_WORTH_A_PROCESS else 1
     broken: dict[int, str] = {}
-    for outcome in run_tasks(_build_rank, tasks, jobs=jobs, progress=progress):
+    work = partial(_build_rank, SentRun(run), place, grid, made_from)
+    for outcome in run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress):
         if outcome.error is not None:
             broken[todo[outcome.index].rank] = str(outcome.error)
     if broken and len(broken) == len(run.ranks):
@@ -170,28 +169,15 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
     return Pyramid(place, grid, broken)
 
 
-@dataclass(frozen=True)
-class _Task:
-    run: str
-    partial: bool
-    align: str | None
-    rank: int
-    place: str
-    grid: dict[str, int]
-    signature: str
-
-
-def _build_rank(task: _Task, advance: Callable[[int], None]) -> None:
-    path = Path(task.run)
-    run = PartialRun(path) if task.partial else Run(path, align=None if task.align is None else Path(task.align))
-    grid = Grid(**task.grid)
-    rank = run.rank(task.rank)
+def _build_rank(sent: SentRun, place: Path, grid: Grid, made_from: str, number: int, advance: Callable[[int], None]) -> None:
+    run = sent.run
+    rank = run.rank(number)
     tracks = [
         *(TrackTiles(f"{SUMMARY}/{n}", 0, 0, grid.span_ns, grid.level, 0, (v,)) for n, v in summary_of(rank, grid).items()),
         *_metric_rows(run, rank, grid),
         *tracks_of(rank, grid, grid.start_ns + grid.span_ns),
     ]
-    write_rank(Path(task.place) / rank_file(task.rank), tracks, task.signature)
+    write_rank(place / rank_file(number), tracks, made_from)
     advance(1)
 
 

@@ -27,6 +27,8 @@ def distinct(values: Int64) -> tuple[Int64, Int64]:
     if not len(values):
         return values, np.empty(0, np.int64)
     low, high = int(values.min()), int(values.max())
+    if low == high:
+        return values[:1].copy(), np.zeros(len(values), np.int64)
     if high - low <= 2 * len(values) + _SMALL:
         cells = values - low
         there = np.zeros(high - low + 1, bool)
@@ -44,6 +46,27 @@ def distinct(values: Int64) -> tuple[Int64, Int64]:
     place = np.empty(len(words), np.int64)
     place[order] = np.arange(len(words))
     return words[order], place[coded.indices.to_numpy()]
+
+
+def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
+    """What `np.unique(np.stack(columns), axis=1, return_inverse=True)` gives for whole numbers, many times sooner.
+
+    Args:
+        columns: int64 arrays of n, one at least.
+
+    Returns:
+        The distinct rows, ascending, and the place of each row among them: int64 arrays of (columns, d) and n.
+    """
+    code = distinct(columns[0])[1]
+    for column in columns[1:]:
+        values, at = distinct(column)
+        if len(values) < 2:
+            continue
+        # codes stay below the number of rows, so that their products do not wrap
+        code = distinct(code * len(values) + at)[1]
+    one = np.zeros(int(code.max()) + 1 if len(code) else 0, np.int64)
+    one[code] = np.arange(len(code))
+    return np.stack([np.asarray(column, np.int64)[one] for column in columns]), code
 
 
 def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:

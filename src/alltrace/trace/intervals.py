@@ -91,7 +91,7 @@ def intersection(a: Merged, b: Merged) -> Merged:
 
 def difference(a: Merged, b: Merged) -> Merged:
     """What `a` covers and `b` does not."""
-    return intersection(a, _complement(b, INT64_MIN, INT64_MAX))
+    return intersection(a, _complement(b, INT64_MIN, INT64_MAX)) if len(a.starts) and len(b.starts) else a
 
 
 def clip(merged: Merged, start: int, end: int) -> Merged:

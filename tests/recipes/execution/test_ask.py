@@ -6,11 +6,13 @@ import pytest
 from tests.making import kernel, make_run
 
 import alltrace
+from alltrace.align.store import aligned
 from alltrace.recipes.base import Answer, AnswerColumn, Option, Recipe
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask, resolve_options
 from alltrace.run.checksums import CheckedFiles
 from alltrace.run.overlay import Overlay
+from alltrace.run.store import StoredRank
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError, UsageError
 
@@ -183,3 +185,24 @@ def test_an_alignment_that_is_there_changes_nothing_for_a_question_that_needs_no
     assert run.rank(1).table("kernels", ["start"])["start"].to_pylist() == [50]
     assert ask(run, "stats:cuda_gpu_trace", {"by_rank": True}).table.equals(before.table)
     assert run.overlay is not None
+
+
+@pytest.mark.parametrize("name", ["diagnose", "whatif", "critical-path"])
+def test_what_asks_for_tables_again_and_again_reads_each_once(name, tmp_path, monkeypatch):
+    from tests.recipes.test_every_recipe import tables_of
+
+    run = make_run(tmp_path / "run", {r: tables_of(r) for r in range(2)})
+    aligned(run)
+    read: list[tuple[int, str]] = []
+    inner = StoredRank.file_table
+
+    def reading(rank, table, columns=None):
+        # those of a host are looked through for each of its GPUs, and collectives once more for all ranks together
+        if table not in ("gpu_metrics", "devices", "collectives"):
+            read.append((rank.rank, table))
+        return inner(rank, table, columns)
+
+    monkeypatch.setattr(StoredRank, "file_table", reading)
+    ask(run, name, jobs=1)
+    assert {(0, "kernels"), (1, "kernels")} <= set(read)
+    assert sorted(read) == sorted(set(read))

@@ -32,6 +32,7 @@ class ReplayRecipe(Recipe):
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     aligned: ClassVar[bool] = True
+    rereads: ClassVar[bool] = True
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """What graphs are made from."""

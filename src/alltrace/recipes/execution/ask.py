@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Option, Part, Recipe
@@ -14,9 +15,11 @@ from alltrace.recipes.execution.availability import (
     notes_on_missing,
 )
 from alltrace.recipes.execution.part_store import PartFiles
+from alltrace.recipes.execution.shared_tables import SharedRank
 from alltrace.recipes.execution.window import RankWindow, Selection, Window, WindowedRank, select, window_of
 from alltrace.recipes.registry import find
 from alltrace.recipes.row_stream import StreamedRank
+from alltrace.run.sent_run import SentRun
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -219,17 +222,6 @@ def _in_bounds(flag: str, option: Option, value: Any) -> None:
         raise UsageError(f"{flag} is {value}; expected a number that fits into 64 bits")
 
 
-class _Task(NamedTuple):
-    """One rank to ask; the recipe goes by name where it has one in the registry, so that little is pickled."""
-
-    run: str
-    align: str | None
-    rank: int
-    recipe: Recipe
-    options: Mapping[str, Any]
-    window: RankWindow | None
-
-
 def _map(
     run: Run,
     recipe: Recipe,
@@ -242,21 +234,19 @@ def _map(
 ) -> list[Part]:
     """The parts of all ranks, by rank; what is more than little lies in `files`."""
     windows = window.ranks if window is not None else {}
+    work = partial(_ask_rank, SentRun(run), recipe, options)
+    items = [(r.rank, windows.get(r.rank)) for r in ranks]
     if not _worth_processes(recipe, ranks, jobs):
         parts = []
-        for record in ranks:
-            part = Part(record.rank, recipe.map(_tables(run, record.rank, windows.get(record.rank)), options))
+        for item in items:
+            part = work(item, progress or _untold)
             # memory has room for one rank anyway
             parts.append(files.kept(part) if len(ranks) > 1 else part)
-            if progress:
-                progress(1)
         return parts
-    align = str(run.overlay.folder) if run.overlay is not None else None
     from alltrace.engine.tasks import run_tasks  # it loads what processes need
 
-    tasks = [_Task(str(run.path), align, r.rank, recipe, options, windows.get(r.rank)) for r in ranks]
     found: dict[int, Part] = {}
-    for outcome in run_tasks(_ask_rank, tasks, jobs=jobs, progress=progress):
+    for outcome in run_tasks(work, items, jobs=jobs, progress=progress):
         part = outcome.get()
         found[part.rank] = files.kept(part)
     return [found[r] for r in sorted(found)]
@@ -288,17 +278,23 @@ def _streamed(run: Run, ranks: Sequence[Rank], window: Window | None) -> list[St
     return [StreamedRank(run.rank(record.rank), narrowed) for record in ranks]
 
 
-def _ask_rank(task: _Task, advance: Callable[[int], None]) -> Part:
-    from pathlib import Path
-
-    from alltrace.run.store import Run
-
-    run = Run(task.run, align=None if task.align is None else Path(task.align))
-    part = Part(task.rank, task.recipe.map(_tables(run, task.rank, task.window), task.options))
+def _ask_rank(
+    sent: SentRun,
+    recipe: Recipe,
+    options: Mapping[str, Any],
+    item: tuple[int, RankWindow | None],
+    advance: Callable[[int], None],
+) -> Part:
+    """The part of one rank; the recipe goes by name where it has one in the registry, so that little is pickled."""
+    rank, window = item
+    stored = sent.run.rank(rank)
+    tables: RankTables = stored if window is None else WindowedRank(stored, window)
+    if recipe.rereads:
+        tables = SharedRank(tables, recipe.reads(options))
+    part = Part(rank, recipe.map(tables, options))
     advance(1)
     return part
 
 
-def _tables(run: Run, rank: int, window: RankWindow | None) -> RankTables:
-    stored = run.rank(rank)
-    return stored if window is None else WindowedRank(stored, window)
+def _untold(_done: int) -> None:
+    pass

@@ -7,6 +7,7 @@ memory holds one rank's tables, or what a question makes of all ranks' parts: it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer, Part
@@ -14,11 +15,11 @@ from alltrace.recipes.execution.ask import answer_notes, resolve_options, wants_
 from alltrace.recipes.execution.availability import able_ranks, check_imported, notes_on_missing
 from alltrace.recipes.execution.part_store import PartStore
 from alltrace.recipes.execution.shared_tables import SharedRank, SharedRun
+from alltrace.run.sent_run import SentRun
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from alltrace.recipes.base import Recipe, RunFacts
     from alltrace.run.manifest import Rank
@@ -51,14 +52,6 @@ class _Question:
     given: Mapping[str, Any]
     options: Mapping[str, Any]
     ranks: frozenset[int]
-
-
-@dataclass(frozen=True)
-class _Task:
-    run: str
-    align: Path | None
-    rank: int
-    questions: Sequence[_Question]
 
 
 def ask_all(
@@ -176,27 +169,24 @@ def _map(
 
     from alltrace.engine.tasks import remote, run_tasks
 
-    overlay = run.overlay.folder if run.overlay is not None else None
     numbers = sorted(set().union(*(q.ranks for q in questions))) if questions else []
-    tasks = [_Task(str(run.path), overlay, n, [q for q in questions if n in q.ranks]) for n in numbers]
     rows = sum(sum(r.rows.values()) for r in run.ranks if r.rank in numbers)
     few = rows < _ROWS_WORTH_PROCESSES and not remote()
-    for outcome in run_tasks(_ask_rank, tasks, jobs=1 if jobs is None and few else jobs, progress=progress):
-        rank = tasks[outcome.index].rank
-        parts.keep(rank, outcome.get())
+    work = partial(_ask_rank, SentRun(run), questions)
+    for outcome in run_tasks(work, numbers, jobs=1 if jobs is None and few else jobs, progress=progress):
+        parts.keep(numbers[outcome.index], outcome.get())
         # of NumPy's memory the next rank has as much need
         pa.default_memory_pool().release_unused()
 
 
-def _ask_rank(task: _Task, advance: Callable[[int], None]) -> dict[int, Part | str]:
-    from alltrace.run.store import Run
-
-    rank = shared_rank(Run(task.run, align=task.align), task.rank, [(q.recipe, q.options) for q in task.questions])
-    last = {t: i for i, q in enumerate(task.questions) for t in q.recipe.reads(q.options)}
+def _ask_rank(sent: SentRun, questions: Sequence[_Question], number: int, advance: Callable[[int], None]) -> dict[int, Part | str]:
+    own = [q for q in questions if number in q.ranks]
+    rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own])
+    last = {t: i for i, q in enumerate(own) for t in q.recipe.reads(q.options)}
     parts: dict[int, Part | str] = {}
-    for position, question in enumerate(task.questions):
+    for position, question in enumerate(own):
         try:
-            parts[question.number] = Part(task.rank, question.recipe.map(rank, question.options))
+            parts[question.number] = Part(number, question.recipe.map(rank, question.options))
         except AlltraceError as error:
             parts[question.number] = str(error)
         rank.release([t for t, i in last.items() if i == position])

@@ -59,10 +59,10 @@ class Steps(Recipe):
     TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ones those count that hold one work of an optimizer each, else
     the outermost. Where only optimizers are named, each ends a step; without names the period of the kernel sequence tells.
 
-    A warm-up step is one at the beginning that takes longer than the others, by more than these differ, from the end of the step
-    before on the device to its own; a checkpoint step copies far more to the host than others, or has a range that says so. Of vLLM,
-    SGLang, TensorRT-LLM and ATOM a step is an iteration, with what the names of their ranges say of its batch; where a step has
-    several iterations, these are added.
+    A warm-up step is one at the beginning that takes longer than the others, by more than these differ, from the end of the
+    step before on the device to its own; a checkpoint step copies far more to the host than others, or has a range that says
+    so. Of vLLM, SGLang, TensorRT-LLM and ATOM a step is an iteration, with what the names of their ranges say of its batch;
+    where a step has several iterations, these are added.
     """
 
     name = "steps"

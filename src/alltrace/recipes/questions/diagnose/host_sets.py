@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,9 @@ _LONG_LAUNCH = 20
 
 _LONG_LAUNCH_NS = 100_000
 """if it takes at least this long."""
+
+_FEW_TEXTS = 1_000
+"""Names of ranks are remembered up to so many of a table."""
 
 _MOST_LAUNCHES = 0.1
 """Ranges of one name that hold a larger share of the launches are no waiting for data, whatever their name says."""
@@ -86,11 +90,25 @@ def _exchanges(rank: RankTables, calls: _Calls) -> Merged:
     return merge(start[rows], end[rows])
 
 
-def coded_names(rank: RankTables, table: Any) -> tuple[Int64, list[str]]:
+def coded_names(rank: RankTables, table: Any) -> tuple[Int64, tuple[str, ...]]:
     """The names of a table's rows as codes and texts, without versions such as `_v3020`."""
     encoded = table.column("name").combine_chunks().dictionary_encode()
-    texts = [re.sub(r"_v\d+$", "", t or "") for t in rank.texts(encoded.dictionary).to_pylist()]
+    texts = tuple(re.sub(r"_v\d+$", "", t or "") for t in rank.texts(encoded.dictionary).to_pylist())
     return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), texts
+
+
+def _having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> NDArray[np.bool_]:
+    """Which rows, whose names are `texts` by `codes`, have a name that one of the patterns is found in."""
+    matching = _known_matching if len(texts) <= _FEW_TEXTS else patterns.matching
+    found = np.zeros(len(texts) + 1, np.bool_)  # the last is for -1, no name
+    found[matching(texts, wanted)] = True
+    return found[codes]
+
+
+@lru_cache(256)
+def _known_matching(texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> list[int]:
+    """`patterns.matching`, remembered: most ranks have the same names."""
+    return patterns.matching(texts, wanted)
 
 
 class _Calls:
@@ -125,10 +143,9 @@ class _Calls:
         """Which of these threads launch kernels; all of them where that is not known."""
         return np.isin(threads, self.threads) if len(self.threads) else np.ones(len(threads), np.bool_)
 
-    def named(self, wanted: Sequence[Pattern]) -> NDArray[np.bool_]:
+    def named(self, wanted: tuple[Pattern, ...]) -> NDArray[np.bool_]:
         """Which calls of launching threads have such a name."""
-        found: NDArray[np.bool_] = np.isin(self.codes, patterns.matching(self.texts, wanted)) & self.mine
-        return found
+        return _having_name(self.codes, self.texts, wanted) & self.mine
 
     def set_of(self, rows: NDArray[np.bool_]) -> tuple[Merged, str, int]:
         """When these calls are, the name that they are mostly made of, and how many they are."""
@@ -180,7 +197,7 @@ class _Named:
 
     def __init__(self, rank: RankTables, calls: _Calls, silence: Merged) -> None:
         self._rank, self._calls, self._silence = rank, calls, silence
-        self._tables: dict[str, tuple[Int64, Int64, Int64, Int64, list[str]]] = {}
+        self._tables: dict[str, tuple[Int64, Int64, Int64, Int64, tuple[str, ...]]] = {}
 
     def data(self, blocking: Merged) -> tuple[Merged, str, int]:
         """When the program waited for data or read some."""
@@ -236,7 +253,7 @@ class _Named:
     def _set(
         self,
         table: str,
-        wanted: Sequence[Pattern],
+        wanted: tuple[Pattern, ...],
         *,
         launching: bool = True,
         others: bool = True,
@@ -255,7 +272,9 @@ class _Named:
         """
         start, end, thread, codes, texts = self._read(table)
         # what is still open, or takes no time, tells nothing
-        rows = np.isin(codes, patterns.matching(texts, wanted)) & (end > start)
+        rows = _having_name(codes, texts, wanted) & (end > start)
+        if not rows.any():
+            return NOTHING, "", 0
         if not holds_launches:
             rows &= ~np.isin(codes, self._holding_launches(start[rows], end[rows], codes[rows]))
         own = self._calls.of_launching(thread) if threads else np.ones(len(rows), np.bool_)
@@ -276,7 +295,7 @@ class _Named:
                 found.append(code)
         return found
 
-    def _read(self, table: str) -> tuple[Int64, Int64, Int64, Int64, list[str]]:
+    def _read(self, table: str) -> tuple[Int64, Int64, Int64, Int64, tuple[str, ...]]:
         if table not in self._tables:
             rows = self._rank.table(table, ("start", "end", "thread", "name"))
             start, end, thread = (integers(rows.column(c), null) for c, null in (("start", 0), ("end", 0), ("thread", -1)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH
 from alltrace.trace.arrays import integers
-from alltrace.trace.distinct import distinct
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,19 +66,12 @@ def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: i
     table = rank.table("kernels", ("start", "end", "name", *LAUNCH))
     length = (integers(table.column("end")) - integers(table.column("start")))[mine]
     columns = [integers(table.column(c))[mine] for c in ("name", *LAUNCH)]
-    code = np.zeros(len(length), np.int64)
-    for column in columns:
-        values, at = distinct(column)
-        # codes stay below the number of rows, so that their products do not wrap
-        code = distinct(code * len(values) + at)[1]
-    count = int(code.max()) + 1 if len(code) else 0
+    works, code = distinct_rows(*columns)
+    count = works.shape[1]
     cell = step * count + code
     counts = np.bincount(cell, minlength=steps * count).astype(np.int32).reshape(steps, count)
     by_cell = np.zeros(steps * count, np.int64)
     np.add.at(by_cell, cell, length)
     sums: Int64 = by_cell.reshape(steps, count)
-    first = np.zeros(count, np.int64)
-    first[code] = np.arange(len(code))
-    works = np.stack([column[first] for column in columns], axis=1)
     top = np.sort(np.argsort(-sums.sum(axis=0), kind="stable")[:_MOST_WORKS])
-    return KernelWork(works[top], counts[:, top], sums[:, top], sums.sum(axis=1) - sums[:, top].sum(axis=1))
+    return KernelWork(works.T[top], counts[:, top], sums[:, top], sums.sum(axis=1) - sums[:, top].sum(axis=1))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.intervals import Merged, overlap_ns
 
 if TYPE_CHECKING:
@@ -56,10 +57,9 @@ def lone_operations(rank: RankTables, matched: Int64, facts: RankFacts) -> LoneO
     chosen[chosen] = end[chosen] <= facts.regions[at[chosen], 1]
     chosen &= ~np.asarray(table.column("start").is_null().to_numpy(), np.bool_)
     waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
-    keys = np.stack((facts.steps[at[chosen]], op[chosen], size[chosen], group[chosen]), axis=1)
-    kinds, of = np.unique(keys, axis=0, return_inverse=True)
-    sums = np.zeros((3, len(kinds)), np.int64)
-    parts = (np.ones(len(keys), np.int64), (end - start)[chosen], overlap_ns(start[chosen], end[chosen], waits))
+    kinds, of = distinct_rows(facts.steps[at[chosen]], op[chosen], size[chosen], group[chosen])
+    sums = np.zeros((3, kinds.shape[1]), np.int64)
+    parts = (np.ones(len(of), np.int64), (end - start)[chosen], overlap_ns(start[chosen], end[chosen], waits))
     for row, part in zip(sums, parts, strict=True):
-        np.add.at(row, of.reshape(-1), part)
-    return LoneOperations(*kinds.reshape(-1, 4).T, *sums)
+        np.add.at(row, of, part)
+    return LoneOperations(*kinds, *sums)

@@ -31,7 +31,7 @@ from alltrace.recipes.analysis.kernel_families import (
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.occupancy import Limits, blocks_at_once, occupancy
 from alltrace.trace.arrays import integers
-from alltrace.trace.distinct import distinct
+from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.intervals import overlap_ns
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Potential:
 
 @dataclass(frozen=True)
 class _Kernels:
-    """Compute kernels in judged steps, by track and start; arrays of n, `device` and `family` by row."""
+    """Compute kernels in judged steps, by track and start; arrays of n, `launch` of (values of a launch, n)."""
 
     start: Int64
     end: Int64
@@ -132,14 +132,11 @@ def _kernels(rank: RankTables, step: Int64) -> _Kernels:
     table = rank.table("kernels", ("start", "end", "process", "device", "stream", "name", "graph_node", *_LAUNCH))
     rows = np.flatnonzero(step >= 0)
     columns = {c: integers(table.column(c), -1)[rows] for c in ("start", "end", "process", "device", "stream", "name", *_LAUNCH)}
-    track = np.zeros(len(rows), np.int64)
-    for column in ("process", "device", "stream"):
-        values, at = distinct(columns[column])
-        track = distinct(track * len(values) + at)[1]
+    track = distinct_rows(*(columns[c] for c in ("process", "device", "stream")))[1]
     order = np.lexsort((columns["start"], track))
     ids, family = distinct(columns["name"][order])
     in_graph = np.asarray(table.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_)[rows][order]
-    launch = np.stack([columns[c][order] for c in _LAUNCH], axis=1)
+    launch = np.stack([columns[c][order] for c in _LAUNCH])
     return _Kernels(
         start=columns["start"][order],
         end=columns["end"][order],
@@ -238,12 +235,12 @@ def _fusion(kernels: _Kernels, others: NDArray[np.bool_]) -> Int64:
 def _shapes(kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
     """The part of each matrix product in which the multiprocessors of its last wave stand empty."""
     saved = np.zeros(len(kernels.start), np.int64)
-    mine = np.flatnonzero(kernels.has(frozenset({GEMM, CONVOLUTION})) & (kernels.launch[:, 0] > 0))
+    mine = np.flatnonzero(kernels.has(frozenset({GEMM, CONVOLUTION})) & (kernels.launch[0] > 0))
     if not len(mine):
         return saved
-    keys, at = np.unique(np.column_stack((kernels.device[mine], kernels.launch[mine])), axis=0, return_inverse=True)
-    empty = np.array([_empty_share(devices.get(key[0]), key[1:]) for key in keys.tolist()])
-    saved[mine] = np.rint(kernels.length[mine] * empty[at.reshape(-1)]).astype(np.int64)
+    keys, at = distinct_rows(kernels.device[mine], *(column[mine] for column in kernels.launch))
+    empty = np.array([_empty_share(devices.get(key[0]), key[1:]) for key in keys.T.tolist()])
+    saved[mine] = np.rint(kernels.length[mine] * empty[at]).astype(np.int64)
     return saved
 
 

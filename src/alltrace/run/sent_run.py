@@ -1,0 +1,40 @@
+"""A run that tasks in other processes are about."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from alltrace.run.store import Run
+
+
+class SentRun:
+    """A run that is sent to other processes as its path, and opened once in each of them when a task first asks for it.
+
+    To open a run takes as long as the run has ranks, so a task for each rank does not do it again.
+
+    Args:
+        run: The run, as this process has opened it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._kind = type(run)
+        self._path = run.path
+        self._align = None if run.overlay is None else run.overlay.folder
+        self.run = run
+
+    @cached_property
+    def run(self) -> Run:
+        """The run.
+
+        Raises:
+            InputError: A file of the run is damaged.
+        """
+        return self._kind(self._path) if self._align is None else self._kind(self._path, align=self._align)
+
+    def __getstate__(self) -> dict[str, type[Run] | Path | None]:
+        """What is sent."""
+        return {"_kind": self._kind, "_path": self._path, "_align": self._align}
