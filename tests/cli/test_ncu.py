@@ -83,8 +83,8 @@ def answered(capsys, *arguments):
 
 def test_every_view_answers_of_a_printed_page(tmp_path, capsys):
     one = page(tmp_path, "a.csv", ("0", "f(int)", "(8, 1, 1)", "(64, 1, 1)", "1000", "20", "80"))
-    counts = {v: len(answered(capsys, one, "--view", v)["rows"]) for v in ("launches", "raw", "stalls", "roofline", "advice")}
-    assert counts == {"launches": 1, "raw": 3, "stalls": 0, "roofline": 3, "advice": 1}
+    counts = {v: len(answered(capsys, one, "--view", v)["rows"]) for v in ("launches", "metrics", "stalls", "roofline", "advice")}
+    assert counts == {"launches": 1, "metrics": 3, "stalls": 0, "roofline": 3, "advice": 1}
     assert answered(capsys, one)["run"] == {"reports": 1, "launches": 1}
 
 
