@@ -60,11 +60,13 @@ class SectionMetric:
         name: The metric.
         label: How the section calls it; empty where it does not.
         part: `header`, the table that a section shows first, or `body`.
+        others: Metrics that stand in its place on other GPUs.
     """
 
     name: str
     label: str
     part: str
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

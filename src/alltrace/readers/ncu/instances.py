@@ -6,11 +6,16 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from alltrace.readers.ncu.wire import fields, message, number_of, text, whole
+from alltrace.readers.ncu.wire import WireError, fields, message, number_of, text, whole
+
+from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from alltrace.trace.launches import Instance, Metric
 
+EXPECTED = "a report of Nsight Compute (.ncu-rep)"
 _LONG, _DOUBLE = 9, 3 << 3 | 1
 _FLOAT64 = struct.Struct("<d").unpack_from
 _INSTANCE = 3
@@ -31,9 +36,14 @@ def value_of(part: memoryview) -> Metric | None:
 
 
 class Instances(Mapping[str, Sequence["Instance"]]):
-    """Values of instances by metric, in the report's order, decoded when they are asked for; metrics without are left out."""
+    """Values of instances by metric, in the report's order, decoded when they are asked for; metrics without are left out.
 
-    def __init__(self) -> None:
+    Args:
+        path: The report, for messages.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._parts: dict[str, memoryview] = {}
 
     def add(self, name: str, part: memoryview) -> None:
@@ -42,7 +52,16 @@ class Instances(Mapping[str, Sequence["Instance"]]):
             self._parts[name] = part
 
     def __getitem__(self, name: str) -> Sequence[Instance]:
-        return [_instance(message(value)) for key, _, value in fields(self._parts[name]) if key == _INSTANCE]
+        part = self._parts[name]
+        try:
+            return [_instance(message(value)) for key, _, value in fields(part) if key == _INSTANCE]
+        except WireError as error:
+            raise InputError(
+                self._path,
+                found=f"values of {name!r} are damaged: {error}",
+                expected=EXPECTED,
+                advice="copy it again, or profile again",
+            ) from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)

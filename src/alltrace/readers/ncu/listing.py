@@ -12,10 +12,11 @@ from alltrace.trace.kernel_code import Instruction, Listing, Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from alltrace.readers.ncu.disassembly import Word
     from alltrace.trace.kernel_code import Code
     from alltrace.trace.launches import Launch
 
-    Disassembler = Callable[[bytes], dict[str, list[tuple[int, str]]]]
+    Disassembler = Callable[[bytes], dict[str, list[Word]]]
 
 _MAJOR, _VOLTA = "device__attribute_compute_capability_major", 7
 """From Volta on an instruction has 16 bytes, before it had 8."""
@@ -34,7 +35,7 @@ class Listings:
 
     def __init__(self, disassemble: Disassembler | None = None) -> None:
         self._disassemble = disassemble
-        self._known: dict[int, tuple[Code, Cubin | None, dict[str, list[tuple[int, str]]], str]] = {}
+        self._known: dict[int, tuple[Code, Cubin | None, dict[str, list[Word]], str]] = {}
 
     def of(self, launch: Launch, code: Code | None) -> Listing:
         """The instructions of a launch; without its code, those addresses at which something was measured."""
@@ -50,7 +51,7 @@ class Listings:
         step = 16 if (launch.number_of(_MAJOR) or _VOLTA) >= _VOLTA else 8
         return Listing(list(_instructions(launch, code, cubin, words, measured, step)), sources, cubin.ptx)
 
-    def _read(self, code: Code) -> tuple[Code, Cubin | None, dict[str, list[tuple[int, str]]], str]:
+    def _read(self, code: Code) -> tuple[Code, Cubin | None, dict[str, list[Word]], str]:
         if id(code) not in self._known:
             cubin, problem = None, ""
             try:
@@ -77,7 +78,7 @@ def _instructions(
     launch: Launch,
     code: Code,
     cubin: Cubin,
-    words: Mapping[str, list[tuple[int, str]]],
+    words: Mapping[str, list[Word]],
     measured: Mapping[int, dict[str, float]],
     step: int,
 ) -> Iterator[Instruction]:
@@ -89,10 +90,11 @@ def _instructions(
             size = cubin.functions[name].size
             if any(base <= address < base + size for address in measured):
                 functions.append(name)
+    only = next(iter(cubin.ptx)) if len(cubin.ptx) == 1 else ""  # older compilers leave its name out
     for name in functions:
         function = cubin.functions[name]
         start = code.functions.get(name)
-        texts = dict(words.get(name, ()))
+        texts = {word.offset: word.shown(start) for word in words.get(name, ())}
         for offset in range(0, function.size, step):
             address = None if start is None else start + offset
             source, ptx = line_at(function.lines, offset), line_at(function.ptx_lines, offset)
@@ -102,6 +104,6 @@ def _instructions(
                 address,
                 texts.get(offset),
                 Place(source.file, source.line) if source and source.line else None,
-                Place(ptx.file, ptx.line) if ptx and ptx.line else None,
+                Place(ptx.file or only, ptx.line) if ptx and ptx.line else None,
                 measured.get(address, {}) if address is not None else {},
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from alltrace.readers.ncu.code import code_of, merged
-from alltrace.readers.ncu.instances import Instances, value_of
+from alltrace.readers.ncu.instances import EXPECTED, Instances, value_of
 from alltrace.readers.ncu.sections import rule_of, section_of
 from alltrace.readers.ncu.wire import WireError, fields, message, number_of, text, whole
 from alltrace.trace.errors import InputError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MAGIC = b"NVR\x00"
 """How a report begins."""
-_EXPECTED = "a report of Nsight Compute (.ncu-rep)"
 _AGAIN = "copy it again, or profile again"
 _MOST_BYTES = 4 << 30
 
@@ -51,10 +50,10 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise InputError(path, found="it is larger than 4 GiB", expected=_EXPECTED)
+            raise InputError(path, found="it is larger than 4 GiB", expected=EXPECTED)
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=_EXPECTED) from error
+        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
     if not content.startswith(MAGIC):
         from alltrace.readers.ncu.text import read_text
 
@@ -78,14 +77,14 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
                     codes[reference] = merged(codes[reference], code) if reference in codes else code
             for _ in range(block.results):
                 part, at = _part(data, at)
-                launches.append(_launch(part, block, len(launches), detail))
+                launches.append(_launch(part, block, len(launches), Instances(path) if detail else None))
             for _ in range(block.others):
                 _, at = _part(data, at)
             if block.others:
                 warnings.append(f"{block.others} results of ranges, graphs or command lists are left out")
     except WireError as error:
         if not launches:
-            raise InputError(path, found=f"it is damaged or cut short: {error}", expected=_EXPECTED, advice=_AGAIN) from error
+            raise InputError(path, found=f"it is damaged or cut short: {error}", expected=EXPECTED, advice=_AGAIN) from error
         warnings.append(f"the report is damaged or cut short behind launch {len(launches) - 1}: what is whole was read")
     return NcuReport(version, tuple(launches), tuple(warnings), codes)
 
@@ -116,12 +115,11 @@ def _block(part: memoryview, strings: list[str]) -> _Block:
     return block
 
 
-def _launch(part: memoryview, block: _Block, number: int, detail: bool) -> Launch:
+def _launch(part: memoryview, block: _Block, number: int, instances: Instances | None) -> Launch:
     texts = {5: "", 6: "", 7: ""}
     sizes = {10: (0, 0, 0), 11: (0, 0, 0)}
     places: dict[int, int] = {}
     metrics: dict[str, Metric] = {}
-    instances = Instances()
     sections: list[Section] = []
     rules: list[Rule] = []
     code: int | None = None
@@ -137,13 +135,13 @@ def _launch(part: memoryview, block: _Block, number: int, detail: bool) -> Launc
             name, own = _metric(message(value), block.strings)
             if own is not None:
                 metrics[name] = own
-            if detail:
+            if instances is not None:
                 instances.add(name, message(value))
         elif key == 15:
             code = next((whole(v) for n, _, v in fields(message(value)) if n == 1), None)
-        elif detail and key == 17:
+        elif instances is not None and key == 17:
             sections.append(section_of(message(value)))
-        elif detail and key == 19:
+        elif instances is not None and key == 19:
             rules.append(rule_of(message(value)))
     return Launch(
         number,
@@ -156,7 +154,7 @@ def _launch(part: memoryview, block: _Block, number: int, detail: bool) -> Launc
         block.process,
         metrics,
         texts[5],
-        instances,
+        instances or {},
         tuple(sorted(sections, key=lambda s: s.order)),
         tuple(rules),
         code,

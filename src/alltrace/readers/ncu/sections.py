@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 _KINDS = {0: "none", 1: "ok", 2: "warning", 3: "error", 4: "optimization"}
 _SPEEDUPS = {1: "local", 2: "global"}
-_METRICS_OF_ITEM = {1: 5, 2: 5, 4: 4, 7: 3}
-"""Tables, bar charts, line charts and tables of source lines: the field that their metrics are in."""
-_HISTOGRAM, _ROW, _ROOFLINE, _SUFFIXES = 3, 5, 6, 8
+_METRICS_OF_ITEM = {1: 5, 2: 5, 3: 4, 4: 4, 7: 3}
+"""Tables, bar charts, histograms, line charts and tables of source lines: the field that their metrics are in."""
+_OPTION = 7
+_LINES, _ROW, _ROOFLINE, _SUFFIXES = 4, 5, 6, 8
 _GROUPS = {
     101: "group:memory__shared_table",
     102: "group:memory__first_level_cache_table",
@@ -52,7 +53,8 @@ def _metrics(value: Value, part: str = "body") -> Iterator[SectionMetric]:
     """The metric of a message: none where it only fills a cell."""
     found = list(fields(message(value)))
     if name := text(first(found, 1)):
-        yield SectionMetric(name, text(first(found, 2)), part)
+        options = tuple(text(first(list(fields(message(v))), 1)) for n, _, v in found if n == _OPTION)
+        yield SectionMetric(name, text(first(found, 2)), part, tuple(o for o in dict.fromkeys(options) if o != name))
 
 
 def _item(part: memoryview, depth: int) -> Iterator[SectionMetric]:
@@ -61,8 +63,8 @@ def _item(part: memoryview, depth: int) -> Iterator[SectionMetric]:
             for n, _, v in fields(message(value)):
                 if n == _METRICS_OF_ITEM[number]:
                     yield from _metrics(v)
-        elif number == _HISTOGRAM:
-            yield from (m for n, _, v in fields(message(value)) if n == 4 for m in _metrics(v))
+                elif number == _LINES and n == 5:  # the point of the line that is the launch's own
+                    yield from (m for _, _, inner in fields(message(v)) for m in _metrics(inner))
         elif number == _ROW and depth < _DEEPEST:
             yield from (m for n, _, v in fields(message(value)) if n == 1 for m in _item(message(v), depth + 1))
         elif number == _ROOFLINE:

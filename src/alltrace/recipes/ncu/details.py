@@ -46,7 +46,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
 def _expanded(launch: Launch, shown: SectionMetric) -> Iterator[tuple[str, str]]:
     """Metric and label: those that a breakdown or group stands for, which the report has as a text of their names."""
     if ":" not in shown.name:
-        yield shown.name, shown.label
+        yield next((name for name in (shown.name, *shown.others) if name in launch.metrics), shown.name), shown.label
         return
     members = launch.metrics.get(shown.name)
     if isinstance(members, str):
