@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.making import kernel, make_run
+from tests.readers.ncu.test_detail import REPORT
 
 from alltrace.cli.main import main
 
@@ -83,9 +84,56 @@ def answered(capsys, *arguments):
 
 def test_every_view_answers_of_a_printed_page(tmp_path, capsys):
     one = page(tmp_path, "a.csv", ("0", "f(int)", "(8, 1, 1)", "(64, 1, 1)", "1000", "20", "80"))
-    counts = {v: len(answered(capsys, one, "--view", v)["rows"]) for v in ("launches", "raw", "stalls", "roofline", "advice")}
-    assert counts == {"launches": 1, "raw": 3, "stalls": 0, "roofline": 3, "advice": 1}
+    counts = {v: len(answered(capsys, one, "--view", v)["rows"]) for v in ("launches", "metrics", "stalls", "roofline", "advice")}
+    assert counts == {"launches": 1, "metrics": 3, "stalls": 0, "roofline": 3, "advice": 1}
     assert answered(capsys, one)["run"] == {"reports": 1, "launches": 1}
+
+
+@pytest.fixture
+def report(tmp_path):
+    path = tmp_path / "x.ncu-rep"
+    path.write_bytes(REPORT)
+    return str(path)
+
+
+def test_a_view_may_stand_before_the_reports(report, tmp_path, capsys):
+    rows = answered(capsys, "source", "--lines", "sass", report)["rows"]
+    assert [r["executed"] for r in rows] == [32, 64, None, None, 5, None]
+    assert [r["text"] for r in answered(capsys, "source", report)["rows"]] == ["three", None, None, None]
+    (tmp_path / "deep" / "src").mkdir(parents=True)
+    (tmp_path / "a.cu").write_text("x\n" * 9)
+    (tmp_path / "deep" / "src" / "b.h").write_text("1\n2\nheader\n")
+    (tmp_path / "b.h").write_text("wrong\n" * 9)
+    texts = [r["text"] for r in answered(capsys, "source", "--sources", str(tmp_path), report)["rows"]]
+    assert texts == ["three", None, "header", None]
+    assert [r["rule"] for r in answered(capsys, "rules", report)["rows"]] == []
+    assert {r["instance"] for r in answered(capsys, "metrics", "--instances", report, "--metric", "op*")["rows"]} == {"MOV", "BRA"}
+    assert [r["state"] for r in answered(capsys, "source", report, "--table", "stalls")["rows"]] == ["wait"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["source"], "ncu source has no report; expected one"),
+        (["source", "x", "--raw"], "the view source is asked for beside --view, --raw, --compare or --run"),
+        (["x", "--instances"], "--instances is for the view metrics, not launches"),
+        (["x", "--metric", "a"], "--metric is for the view metrics, not launches"),
+        (["x", "--lines", "ptx"], "--lines is for the view source, not launches"),
+        (["x", "--sass"], "--sass is for the view source, not launches"),
+        (["source", "x", "--nvdisasm", "y"], "--nvdisasm is for --sass, which is not given"),
+        (["source", "x", "--sources", "/nowhere/at/all"], "--sources /nowhere/at/all is no folder"),
+        (["source", "x", "--sass", "--nvdisasm", "/nowhere/nvdisasm"], "there is no /nowhere/nvdisasm; `pip install"),
+    ],
+)
+def test_options_of_another_view_are_refused(capsys, arguments, found):
+    assert main(["ncu", *arguments]) == 2
+    assert found in capsys.readouterr().err
+
+
+def test_a_file_that_is_called_like_a_view_is_a_report(report, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "source").write_bytes(REPORT)
+    assert [r["report"] for r in answered(capsys, "source")["rows"]] == ["source"]
 
 
 def test_two_reports_are_compared(tmp_path, capsys):

@@ -40,7 +40,9 @@ def run_verb(verb: Verb, prog: str, arguments: Sequence[str], **further: Any) ->
     command = verb.command()
     parser = Parser(prog=prog, description=f"{verb.help[0].upper()}{verb.help[1:]}.", example=command.EXAMPLE)
     command.configure(parser)
-    return command.run(parser.parse_args(arguments, argparse.Namespace(**further)))
+    # a parser takes options between places of one list only where it is told so
+    parse = parser.parse_intermixed_args if getattr(command, "INTERMIXED", False) else parser.parse_args
+    return command.run(parse(arguments, argparse.Namespace(**further)))
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:

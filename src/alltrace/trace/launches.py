@@ -3,9 +3,87 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.trace.kernel_code import Code
 
 Metric = int | float | str
 Sizes = tuple[int, int, int]
+Instance = tuple[Metric | None, Metric | None]
+"""A value of a metric, and what it is of before it: an address, an opcode, a number."""
+
+
+@dataclass(frozen=True)
+class RuleMessage:
+    """What a rule of Nsight Compute said, as the report has it.
+
+    Attributes:
+        kind: `none`, `ok`, `warning`, `error` or `optimization`.
+        title: Its title; empty where it has none.
+        text: The text.
+        speedup_percent: The speed-up that Nsight Compute expects; None where it says none.
+        speedup_of: What would be faster: `local`, the part that is looked at, or `global`, the whole launch.
+    """
+
+    kind: str
+    title: str
+    text: str
+    speedup_percent: float | None = None
+    speedup_of: str | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of Nsight Compute that was applied to a launch.
+
+    Attributes:
+        identifier: Its name in Nsight Compute, such as `SOLBottleneck`.
+        name: The name that is shown.
+        section: Identifier of the section that it belongs to.
+        messages: What it said; empty where it found nothing.
+    """
+
+    identifier: str
+    name: str
+    section: str
+    messages: tuple[RuleMessage, ...]
+
+
+@dataclass(frozen=True)
+class SectionMetric:
+    """A metric that a section shows.
+
+    Attributes:
+        name: The metric.
+        label: How the section calls it; empty where it does not.
+        part: `header`, the table that a section shows first, or `body`.
+        others: Metrics that stand in its place on other GPUs.
+    """
+
+    name: str
+    label: str
+    part: str
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page of details.
+
+    Attributes:
+        identifier: Its name in Nsight Compute, such as `SpeedOfLight`.
+        name: The name that is shown.
+        order: Sections are shown from the lowest to the highest.
+        metrics: What it shows, in its order.
+    """
+
+    identifier: str
+    name: str
+    order: int
+    metrics: tuple[SectionMetric, ...]
 
 
 @dataclass(frozen=True)
@@ -22,6 +100,11 @@ class Launch:
         stream: CUDA stream, or None.
         process: Process id, or None.
         metrics: The metrics by name, in base units (ns, bytes, per second); those without a value of their own are left out.
+        mangled: The mangled name; empty where it is not known.
+        instances: Values of metrics for each address, opcode or unit; only of a report that was read with `detail`.
+        sections: Sections of the page of details; likewise.
+        rules: What NVIDIA's rules said when the launch was measured; likewise.
+        code: Reference of its code in the report; None where it has none.
     """
 
     number: int
@@ -33,6 +116,11 @@ class Launch:
     stream: int | None
     process: int | None
     metrics: dict[str, Metric] = field(default_factory=dict)
+    mangled: str = ""
+    instances: Mapping[str, Sequence[Instance]] = field(default_factory=dict, repr=False)
+    sections: tuple[Section, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    code: int | None = None
 
     def number_of(self, *names: str) -> float | None:
         """The first metric of these names that is a finite number; None where there is none."""
@@ -56,11 +144,13 @@ class NcuReport:
         version: Version of the file's format; 0 for text.
         launches: The kernel launches.
         warnings: What a reader should know, each one sentence.
+        codes: Code of kernels by its reference; only of a report that was read with `detail`.
     """
 
     version: int
     launches: tuple[Launch, ...]
     warnings: tuple[str, ...] = ()
+    codes: Mapping[int, Code] = field(default_factory=dict, repr=False)
 
 
 def plain_name(name: str) -> str:

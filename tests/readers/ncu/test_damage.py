@@ -6,9 +6,11 @@ import random
 from importlib import import_module
 
 import pytest
+from tests.readers.ncu.test_detail import REPORT as DETAILED
 from tests.readers.ncu.test_read import REPORT
 from tests.readers.ncu.test_text import DETAILS, PLAIN, RAW
 
+from alltrace.readers.ncu.listing import Listings
 from alltrace.readers.ncu.read import read_report
 from alltrace.recipes.ncu import VIEWS, compare, weigh
 from alltrace.recipes.ncu.tables import Profiled
@@ -37,16 +39,19 @@ def damaged(draw, data):
 @pytest.mark.parametrize("seed", range(5))
 def test_damage_is_an_error_or_an_answer(tmp_path, seed):
     draw = random.Random(seed)
-    whole = [REPORT, *(text.encode() for text in (RAW, DETAILS, PLAIN, MAIN, MAIN, MAIN))]
+    whole = [REPORT, DETAILED, *(text.encode() for text in (RAW, DETAILS, PLAIN, MAIN, MAIN, MAIN))]
     path = tmp_path / "x.ncu-rep"
     answered = 0
     for n in range(140):
         path.write_bytes(damaged(draw, whole[n % len(whole)]))
         try:
-            report = read_report(path)
+            report = read_report(path, detail=True)
+            for launch in report.launches:
+                assert all(len(launch.instances[name]) for name in launch.instances)
         except InputError:
             continue
-        profiled = [Profiled("x", launch) for launch in report.launches]
+        listings = Listings()
+        profiled = [Profiled("x", launch, listings.of(launch, report.codes.get(launch.code))) for launch in report.launches]
         for module in VIEWS.values():
             import_module(module).answer(profiled, ())
         compare.answer(profiled, profiled, ())

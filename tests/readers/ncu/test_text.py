@@ -85,6 +85,19 @@ def test_a_page_of_details_has_the_names_of_metrics(read):
     assert second.metrics == {"dram__bytes.sum.per_second": 3e6, "details: Something New: A Number": 4}
 
 
+def test_a_page_of_details_has_what_rules_said(read):
+    rule = '"Rule Name","Rule Type","Rule Description","Estimated Speedup Type","Estimated Speedup"'
+    head = f'{FACTS},"Section Name","Metric Name","Metric Unit","Metric Value",{rule}'
+    rows = ['"S","","","","R","OPT","do it","global","12.5"', '"S","","","","R","INF","and more","",""', '"S","Duration","ns","5",']
+    (found,) = read("\n".join([head, *(f"{LAUNCH % 0},{row}" for row in rows)])).launches
+    (rule,) = found.rules
+    assert (rule.identifier, rule.section) == ("R", "S")
+    assert [(m.kind, m.text, m.speedup_percent, m.speedup_of) for m in rule.messages] == [
+        ("optimization", "do it", 12.5, "global"), ("ok", "and more", None, None)
+    ]  # fmt: skip
+    assert found.metrics == {"gpu__time_duration.sum": 5}
+
+
 def test_a_page_of_plain_text(read):
     (launch,) = read(PLAIN).launches
     assert (launch.name, launch.grid, launch.block, launch.process) == ("void gemm<a, b>(float *)", (7, 8, 1), (128, 1, 1), 4000)

@@ -1,4 +1,4 @@
-"""The verb `ncu`: shows reports of Nsight Compute, which need not be installed: speed of light, occupancy, roofline, advice."""
+"""The verb `ncu`: shows reports of Nsight Compute, which need not be installed: speed of light, rules, source lines, advice."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.cli.command import add_answer_options, add_import_options, open_from
-from alltrace.recipes.ncu import VIEWS
+from alltrace.recipes.ncu import LINES, VIEWS
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from alltrace.readers.ncu.listing import Listings
     from alltrace.recipes.base import Answer
     from alltrace.recipes.ncu.tables import Profiled
 
 _TWO = 2
-EXAMPLE = "alltrace ncu gemm.ncu-rep --view advice"
+_DETAILED = ("details", "rules", "instances", "source")
+INTERMIXED = True
+"""Options may stand between the name of a view and the reports."""
+EXAMPLE = "alltrace ncu source gemm.ncu-rep"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="REPORT",
-        help="a report (.ncu-rep), or what `ncu --page raw` or `--page details` printed, with or without --csv",
+        help="a report (.ncu-rep), or what `ncu --page raw` or `--page details` printed, with or without --csv; a view's name may "
+        "stand before the first, as in `ncu source REPORT`",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--view", choices=tuple(VIEWS), default="launches", help="default: launches, one row per kernel launch")
-    what.add_argument("--raw", action="store_true", help="the view raw: every metric of every launch as the report has it")
+    what.add_argument("--view", choices=tuple(VIEWS), help="default: launches, one row per kernel launch")
+    what.add_argument("--raw", action="store_true", help="the view metrics: every metric of every launch as the report has it")
     what.add_argument("--compare", action="store_true", help="two reports side by side, launch by launch")
     what.add_argument(
         "--run",
@@ -39,7 +44,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="weigh each kernel by its time over all ranks of this run; a run directory, or reports, once each",
     )
-    parser.add_argument("--table", metavar="NAME", help="of --compare and --run: the table unmatched, or not_profiled, alone")
+    parser.add_argument("--instances", action="store_true", help="of the view metrics: values by address, opcode or unit")
+    parser.add_argument("--metric", metavar="GLOB", action="append", help="of metrics: only those of this name; * is any text")
+    parser.add_argument("--lines", choices=LINES, help="of source: what a row is; default: source, else sass")
+    parser.add_argument("--sass", action="store_true", help="of source: disassemble, with nvdisasm of CUDA 12.8 or later")
+    parser.add_argument("--nvdisasm", metavar="PATH", help="of --sass: the program; default: the one on the path")
+    parser.add_argument(
+        "--sources",
+        action="append",
+        type=Path,
+        metavar="FOLDER",
+        help="of the view source: where source files are, of reports without them (`ncu --import-source yes`)",
+    )
+    parser.add_argument(
+        "--table", metavar="NAME", help="the table unmatched of --compare and --run, not_profiled of --run, stalls of source, alone"
+    )
     add_import_options(parser)
     add_answer_options(parser)
 
@@ -49,20 +68,52 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.cli.kernel_reports import read_reports
     from alltrace.cli.output import check_drawable, check_output, write_answer
 
-    if args.compare and len(args.reports) != _TWO:
-        raise UsageError(f"--compare is given {len(args.reports)} reports; expected two, such as `alltrace ncu --compare A B`")
-    if args.table is not None and not (args.compare or args.run):
-        raise UsageError("--table is for the answers of --compare and --run, which have several; leave it out")
-    view = "raw" if args.raw else "compare" if args.compare else "weigh" if args.run else args.view
+    view = _view(args)
+    _check(view, args)
     check_output(args)
     chart = None if args.table else import_module(VIEWS.get(view, f"alltrace.recipes.ncu.{view}")).CHART
     check_drawable(f"the view {view} of ncu" if args.table is None else f"the table {args.table}", chart, args)
-    reports, notes = read_reports(args.reports)
+    listings = _listings(args) if view == "source" else None
+    reports, notes = read_reports(args.reports, detail=view in _DETAILED, listings=listings)
     answer = _asked(view, reports, notes, args)
     if args.table is not None:
         answer = answer.only(args.table)
     write_answer("ncu", answer, {"reports": len(reports), "launches": sum(map(len, reports))}, args)
     return EXIT_DONE
+
+
+def _view(args: argparse.Namespace) -> str:
+    """What is asked; the name of a view before the reports is taken from them."""
+    named = str(args.reports[0]) if str(args.reports[0]) in VIEWS and not args.reports[0].exists() else None
+    if named is not None:
+        if args.view or args.raw or args.compare or args.run:
+            raise UsageError(f"the view {named} is asked for beside --view, --raw, --compare or --run; give one of them")
+        del args.reports[0]
+        if not args.reports:
+            raise UsageError(f"ncu {named} has no report; expected one, such as `alltrace ncu {named} gemm.ncu-rep`")
+    view = "metrics" if args.raw else "compare" if args.compare else "weigh" if args.run else named or args.view or "launches"
+    if args.instances:
+        if view not in ("metrics", "instances"):
+            raise UsageError(f"--instances is for the view metrics, not {view}")
+        view = "instances"
+    return view
+
+
+def _check(view: str, args: argparse.Namespace) -> None:
+    if args.compare and len(args.reports) != _TWO:
+        raise UsageError(f"--compare is given {len(args.reports)} reports; expected two, such as `alltrace ncu --compare A B`")
+    if args.table is not None and view not in ("compare", "weigh", "source"):
+        raise UsageError("--table is for the answers of --compare, --run and source, which have several; leave it out")
+    if args.metric and view not in ("metrics", "instances"):
+        raise UsageError(f"--metric is for the view metrics, not {view}")
+    for option in ("lines", "sass", "sources"):
+        if getattr(args, option) and view != "source":
+            raise UsageError(f"--{option} is for the view source, not {view}")
+    if args.nvdisasm and not args.sass:
+        raise UsageError("--nvdisasm is for --sass, which is not given")
+    for folder in args.sources or ():
+        if not folder.is_dir():
+            raise UsageError(f"--sources {folder} is no folder")
 
 
 def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: argparse.Namespace) -> Answer:
@@ -78,5 +129,21 @@ def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: arg
         run = open_from(args)
         ran = run.recipe("launch-configurations")
         return weigh.answer(every, ran.to_pylist(), (*notes, *ran.notes))
-    answer: Answer = import_module(VIEWS[view]).answer(every, notes)
+    if view == "source":
+        from alltrace.cli.kernel_reports import source_texts
+        from alltrace.recipes.ncu import source
+
+        return source.answer(every, notes, args.lines, source_texts(args.sources) if args.sources else None)
+    module = import_module(VIEWS[view])
+    answer: Answer = module.answer(every, notes, args.metric) if view in ("metrics", "instances") else module.answer(every, notes)
     return answer
+
+
+def _listings(args: argparse.Namespace) -> Listings:
+    """Lists instructions, in words where `--sass` asks for them."""
+    from functools import partial
+
+    from alltrace.readers.ncu.disassembly import disassembled, find_nvdisasm
+    from alltrace.readers.ncu.listing import Listings
+
+    return Listings(partial(disassembled, program=find_nvdisasm(args.nvdisasm)) if args.sass else None)

@@ -1,30 +1,31 @@
 """Reads reports of Nsight Compute: kernel launches with all their metrics.
 
 A report is a magic number, a header, and blocks. Each part is a message that its size in four bytes stands before: a block's header
-counts the sources (code of kernels, passed over) and results that follow it. Names of metrics and texts lie in string tables.
+counts the sources (code of kernels) and results that follow it. Names of metrics and texts lie in string tables. Field numbers are
+those of `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from alltrace.readers.ncu.wire import Value, WireError, fields, number_of
+from alltrace.readers.ncu.code import code_of, merged
+from alltrace.readers.ncu.instances import EXPECTED, Instances, value_of
+from alltrace.readers.ncu.sections import rule_of, section_of
+from alltrace.readers.ncu.wire import WireError, fields, message, number_of, text, whole
 from alltrace.trace.errors import InputError
-from alltrace.trace.launches import Launch, Metric, NcuReport
-from alltrace.trace.names import text_of_bytes
+from alltrace.trace.launches import Launch, Metric, NcuReport, Rule, Section
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from alltrace.trace.kernel_code import Code
+
 MAGIC = b"NVR\x00"
 """How a report begins."""
-_EXPECTED = "a report of Nsight Compute (.ncu-rep)"
 _AGAIN = "copy it again, or profile again"
 _MOST_BYTES = 4 << 30
-_LONG, _DOUBLE = 9, 3 << 3 | 1
-_FLOAT64 = struct.Struct("<d").unpack_from
 
 
 @dataclass
@@ -36,18 +37,23 @@ class _Block:
     process: int | None = None
 
 
-def read_report(path: Path) -> NcuReport:
+def read_report(path: Path, *, detail: bool = False) -> NcuReport:
     """Read a report, or what Nsight Compute printed of one; of one that is cut short, the launches that are whole.
+
+    Args:
+        path: The file.
+        detail: Whether also sections, results of rules, values of instances and the code of kernels are read. Values of instances
+            are decoded when they are asked for; until then the report's bytes stay in memory.
 
     Raises:
         InputError: It is neither, damaged, or cut short before its first launch.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise InputError(path, found="it is larger than 4 GiB", expected=_EXPECTED)
+            raise InputError(path, found="it is larger than 4 GiB", expected=EXPECTED)
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=_EXPECTED) from error
+        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
     if not content.startswith(MAGIC):
         from alltrace.readers.ncu.text import read_text
 
@@ -56,6 +62,7 @@ def read_report(path: Path) -> NcuReport:
     launches: list[Launch] = []
     warnings: list[str] = []
     strings: list[str] = []  # a block's numbers count on from the blocks before
+    codes: dict[int, Code] = {}
     version = 0
     try:
         header, at = _part(data, len(MAGIC))
@@ -64,19 +71,22 @@ def read_report(path: Path) -> NcuReport:
             part, at = _part(data, at)
             block = _block(part, strings)
             for _ in range(block.sources):
-                _, at = _part(data, at)
+                part, at = _part(data, at)
+                if detail:
+                    reference, code = code_of(part)
+                    codes[reference] = merged(codes[reference], code) if reference in codes else code
             for _ in range(block.results):
                 part, at = _part(data, at)
-                launches.append(_launch(part, block, len(launches)))
+                launches.append(_launch(part, block, len(launches), Instances(path) if detail else None))
             for _ in range(block.others):
                 _, at = _part(data, at)
             if block.others:
                 warnings.append(f"{block.others} results of ranges, graphs or command lists are left out")
     except WireError as error:
         if not launches:
-            raise InputError(path, found=f"it is damaged or cut short: {error}", expected=_EXPECTED, advice=_AGAIN) from error
+            raise InputError(path, found=f"it is damaged or cut short: {error}", expected=EXPECTED, advice=_AGAIN) from error
         warnings.append(f"the report is damaged or cut short behind launch {len(launches) - 1}: what is whole was read")
-    return NcuReport(version, tuple(launches), tuple(warnings))
+    return NcuReport(version, tuple(launches), tuple(warnings), codes)
 
 
 def _part(data: memoryview, at: int) -> tuple[memoryview, int]:
@@ -93,35 +103,46 @@ def _block(part: memoryview, strings: list[str]) -> _Block:
     block = _Block(strings)
     for number, _, value in fields(part):
         if number == 1:
-            block.sources = _whole(value)
+            block.sources = whole(value)
         elif number == 2:
-            block.results = _whole(value)
+            block.results = whole(value)
         elif number in (7, 8, 9):
-            block.others += _whole(value)
+            block.others += whole(value)
         elif number == 4:
-            strings += [_text(v) for n, _, v in fields(_message(value)) if n == 1]
+            strings += [text(v) for n, _, v in fields(message(value)) if n == 1]
         elif number == 6:
-            block.process = next((_whole(v) for n, _, v in fields(_message(value)) if n == 1), None)
+            block.process = next((whole(v) for n, _, v in fields(message(value)) if n == 1), None)
     return block
 
 
-def _launch(part: memoryview, block: _Block, number: int) -> Launch:
-    texts = {6: "", 7: ""}
+def _launch(part: memoryview, block: _Block, number: int, instances: Instances | None) -> Launch:
+    texts = {5: "", 6: "", 7: ""}
     sizes = {10: (0, 0, 0), 11: (0, 0, 0)}
     places: dict[int, int] = {}
     metrics: dict[str, Metric] = {}
+    sections: list[Section] = []
+    rules: list[Rule] = []
+    code: int | None = None
     for key, _, value in fields(part):
         if key in texts:
-            texts[key] = _text(value)
+            texts[key] = text(value)
         elif key in sizes:
-            found = {n: _whole(v) for n, _, v in fields(_message(value))}
+            found = {n: whole(v) for n, _, v in fields(message(value))}
             sizes[key] = (found.get(1, 0), found.get(2, 0), found.get(3, 0))
         elif key in (22, 23):
-            places[key] = _whole(value)
+            places[key] = whole(value)
         elif key == 13:
-            name, own = _metric(_message(value), block.strings)
+            name, own = _metric(message(value), block.strings)
             if own is not None:
                 metrics[name] = own
+            if instances is not None:
+                instances.add(name, message(value))
+        elif key == 15:
+            code = next((whole(v) for n, _, v in fields(message(value)) if n == 1), None)
+        elif instances is not None and key == 17:
+            sections.append(section_of(message(value)))
+        elif instances is not None and key == 19:
+            rules.append(rule_of(message(value)))
     return Launch(
         number,
         texts[7] or texts[6],
@@ -132,6 +153,11 @@ def _launch(part: memoryview, block: _Block, number: int) -> Launch:
         places.get(23),
         block.process,
         metrics,
+        texts[5],
+        instances or {},
+        tuple(sorted(sections, key=lambda s: s.order)),
+        tuple(rules),
+        code,
     )
 
 
@@ -141,38 +167,10 @@ def _metric(part: memoryview, strings: list[str]) -> tuple[str, Metric | None]:
     own: Metric | None = None
     for key, _, value in fields(part):
         if key == 1:
-            place = _whole(value)
+            place = whole(value)
             name = strings[place] if place < len(strings) else f"metric {place}"
         elif key == 2:
-            own = _value(_message(value))
+            own = value_of(message(value))
         elif own is not None and name:
             break
     return name, own
-
-
-def _value(part: memoryview) -> Metric | None:
-    """A metric's value: text, a float of either width, or a whole number."""
-    if len(part) == _LONG and part[0] == _DOUBLE:  # what most are
-        return float(_FLOAT64(part, 1)[0])
-    for key, _, value in fields(part):
-        if key == 1:
-            return _text(value)
-        if key in (2, 3):
-            return number_of(value, real=True)
-        if key in (4, 5):
-            return _whole(value)
-    return None
-
-
-def _whole(value: Value) -> int:
-    return int(number_of(value, real=False))
-
-
-def _message(value: Value) -> memoryview:
-    if not isinstance(value, memoryview):
-        raise WireError("a number stands where a message should")
-    return value
-
-
-def _text(value: Value) -> str:
-    return text_of_bytes(bytes(_message(value)))

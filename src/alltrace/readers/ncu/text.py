@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from alltrace.readers.ncu.details import metric_of
 from alltrace.readers.ncu.units import base_factor
 from alltrace.trace.errors import InputError
-from alltrace.trace.launches import Launch, Metric, NcuReport, Sizes, short_name
+from alltrace.trace.launches import Launch, Metric, NcuReport, Rule, RuleMessage, Sizes, short_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _EXPECTED = "a report of Nsight Compute (.ncu-rep), or what `ncu --page raw` or `--page details` prints"
 _FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",
           "Grid Size", "Device", "CC", "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
+_RULE = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup")
+_KINDS = {"INF": "ok", "WRN": "warning", "ERR": "error", "OPT": "optimization"}
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SIZES = re.compile(r"\(?\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*\)?")
 _KERNEL = re.compile(
@@ -50,18 +52,28 @@ class _Draft:
     stream: int | None = None
     process: int | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
+    rules: dict[tuple[str, str], list[RuleMessage]] = field(default_factory=dict)
 
     def launch(self, number: int) -> Launch:
         grid = self.grid or _sizes_of(self.metrics, "launch__grid_dim")
         block = self.block or _sizes_of(self.metrics, "launch__block_dim")
         return Launch(
-            number, self.name, short_name(self.name), grid, block, self.context, self.stream, self.process, self.metrics
+            number, self.name, short_name(self.name), grid, block, self.context, self.stream, self.process, self.metrics,
+            rules=tuple(Rule(rule, rule, section, tuple(messages)) for (section, rule), messages in self.rules.items()),
         )  # fmt: skip
 
     def add(self, name: str, unit: str, text: str) -> None:
         value = _value(text, unit)
         if value is not None and name:
             self.metrics[name] = value
+
+    def said(self, section: str, rule: str, kind: str, text: str, speedup_of: str, speedup: str) -> None:
+        """Add what a rule said."""
+        if rule and text:
+            gain = _value(speedup, "%")
+            percent = float(gain) if isinstance(gain, (int, float)) else None
+            message = RuleMessage(_KINDS.get(kind, "none"), "", text, percent, speedup_of or None)
+            self.rules.setdefault((section, rule), []).append(message)
 
 
 def read_text(path: Path, data: bytes) -> NcuReport:
@@ -149,7 +161,7 @@ def _raw(
 def _details(
     rows: Iterator[list[str]], columns: Sequence[str], of: dict[str, int], drafts: list[_Draft], warnings: list[str]
 ) -> list[str] | None:
-    """A row per launch and metric; what rules say stands in rows without a metric. The columns of the next page, or None."""
+    """A row per launch and metric; what rules say, in rows without a metric. The columns of the next page, or None."""
     last = None
     for row in rows:
         if _is_repeat(row, columns):
@@ -162,7 +174,9 @@ def _details(
             drafts.append(_begun(row, of))
         section = row[of["Section Name"]] if "Section Name" in of else ""
         name = row[of["Metric Name"]]
-        if name:
+        if not name:
+            drafts[-1].said(*(row[of[n]] if n in of and of[n] < len(row) else "" for n in ("Section Name", *_RULE)))
+        else:
             drafts[-1].add(metric_of(section, name), row[of["Metric Unit"]], row[of["Metric Value"]])
     return None
 

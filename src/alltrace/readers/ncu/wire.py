@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from alltrace.trace.names import text_of_bytes
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 Value = int | float | memoryview
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -75,3 +77,29 @@ def number_of(part: Value, *, real: bool) -> int | float:
     if form is None:
         raise WireError("a number of neither four nor eight bytes")
     return float(struct.unpack(form, part)[0]) if real else int(struct.unpack(form, part)[0])
+
+
+def first(found: Iterable[tuple[int, int, Value]], number: int) -> Value | None:
+    """The first field of this number; None where there is none."""
+    return next((value for n, _, value in found if n == number), None)
+
+
+def whole(value: Value | None) -> int:
+    """A whole number; 0 of a field that is not there."""
+    return 0 if value is None else int(number_of(value, real=False))
+
+
+def message(value: Value) -> memoryview:
+    """A message within a message.
+
+    Raises:
+        WireError: A number stands there.
+    """
+    if not isinstance(value, memoryview):
+        raise WireError("a number stands where a message should")
+    return value
+
+
+def text(value: Value | None) -> str:
+    """A text; empty of a field that is not there."""
+    return "" if value is None else text_of_bytes(bytes(message(value)))

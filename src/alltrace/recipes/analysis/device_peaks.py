@@ -21,11 +21,21 @@ class Peaks(NamedTuple):
         fp32: With fp32 units, or matrix units that keep fp32.
         tf32: TF32.
         half: fp16 or bf16 with sums in fp32.
+        fp64: With fp64 units, as the following None where the data sheet has none.
+        fp64_tensor: With matrix units.
+        fp8: FP8, of GeForce cards with sums in fp16.
+        int8: INT8.
+        fp4: FP4.
     """
 
     fp32: float
     tf32: float | None
     half: float
+    fp64: float | None = None
+    fp64_tensor: float | None = None
+    fp8: float | None = None
+    int8: float | None = None
+    fp4: float | None = None
 
     def rate(self, precision: str | None) -> float | None:
         """The rate in one of the formats of `kernel_families`; None where it has none."""
@@ -35,20 +45,21 @@ class Peaks(NamedTuple):
 
 
 _PEAKS = (
-    (r"V100|Titan V\b|GV100", Peaks(15.7, None, 125.0)),
-    (r"\bT4\b", Peaks(8.1, None, 65.0)),
-    (r"\bA100\b|\bA800\b", Peaks(19.5, 156.0, 312.0)),
-    (r"\bA30\b", Peaks(10.3, 82.0, 165.0)),
-    (r"\bA10G?\b", Peaks(31.2, 62.5, 125.0)),
-    (r"\bA40\b|RTX A6000", Peaks(37.4, 74.8, 149.7)),
-    (r"H100.*PCIe", Peaks(51.2, 378.0, 756.0)),
-    (r"H100|H200|H800|GH200", Peaks(66.9, 494.7, 989.4)),
-    (r"L40S", Peaks(91.6, 183.0, 362.0)),
-    (r"\bL4\b", Peaks(30.3, 60.0, 121.0)),
-    (r"B200|B300", Peaks(75.0, 1100.0, 2250.0)),
+    (r"V100|Titan V\b|GV100", Peaks(15.7, None, 125.0, fp64=7.8)),
+    (r"\bT4\b", Peaks(8.1, None, 65.0, int8=130.0)),
+    (r"\bA100\b|\bA800\b", Peaks(19.5, 156.0, 312.0, fp64=9.7, fp64_tensor=19.5, int8=624.0)),
+    (r"\bA30\b", Peaks(10.3, 82.0, 165.0, fp64=5.2, fp64_tensor=10.3, int8=330.0)),
+    (r"\bA10G?\b", Peaks(31.2, 62.5, 125.0, int8=250.0)),
+    (r"\bA40\b|RTX A6000", Peaks(37.4, 74.8, 149.7, int8=299.3)),
+    (r"H100.*PCIe", Peaks(51.2, 378.0, 756.0, fp64=25.6, fp64_tensor=51.2, fp8=1513.0, int8=1513.0)),
+    (r"H100|H200|H800|GH200", Peaks(66.9, 494.7, 989.4, fp64=33.5, fp64_tensor=66.9, fp8=1978.9, int8=1978.9)),
+    (r"L40S", Peaks(91.6, 183.0, 362.0, fp8=733.0, int8=733.0)),
+    (r"\bL4\b", Peaks(30.3, 60.0, 121.0, fp8=242.0, int8=242.0)),
+    (r"B200", Peaks(75.0, 1100.0, 2250.0, fp64=37.0, fp64_tensor=37.0, fp8=4500.0, int8=4500.0, fp4=9000.0)),
+    (r"B300", Peaks(75.0, 1100.0, 2250.0, fp8=4500.0)),
     (r"RTX 30[89]0", Peaks(35.6, 35.6, 71.0)),
-    (r"RTX 4090", Peaks(82.6, 82.6, 165.2)),
-    (r"RTX 5090", Peaks(104.8, 104.8, 209.5)),
+    (r"RTX 4090", Peaks(82.6, 82.6, 165.2, fp8=660.6, int8=660.6)),
+    (r"RTX 5090", Peaks(104.8, 104.8, 209.5, fp8=838.0, int8=838.0, fp4=1676.0)),
     (r"MI210", Peaks(45.3, None, 181.0)),
     (r"MI250", Peaks(95.7, None, 383.0)),
     (r"MI300X|MI325X", Peaks(163.4, 653.7, 1307.4)),

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 VIEWS: dict[str, str] = {
     "launches": "alltrace.recipes.ncu.launches",
-    "raw": "alltrace.recipes.ncu.raw",
+    "details": "alltrace.recipes.ncu.details",
+    "rules": "alltrace.recipes.ncu.rules",
+    "metrics": "alltrace.recipes.ncu.raw",
+    "instances": "alltrace.recipes.ncu.instances",
+    "source": "alltrace.recipes.ncu.source",
     "stalls": "alltrace.recipes.ncu.stalls",
     "roofline": "alltrace.recipes.ncu.roofline",
     "advice": "alltrace.recipes.ncu.advice",
 }
 """View name to the module that answers it."""
+LINES = ("source", "ptx", "sass")
+"""What a row of the view `source` can stand for."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from alltrace.recipes.analysis.device_peaks import peaks_of
 
 if TYPE_CHECKING:
     from alltrace.trace.launches import Launch
@@ -12,16 +15,36 @@ SECTOR = 32
 """Bytes of a sector of a cache line (Kernel Profiling Guide, "Memory")."""
 L1_BYTES = 128
 """Bytes that an L1 cache gives per cycle (the same)."""
-PRECISIONS = ("FP64", "FP32", "FP16/BF16 tensor")
+HALF = "FP16/BF16 tensor"
+TENSOR_PRECISIONS = ("FP64 tensor", "TF32 tensor", HALF, "FP8 tensor", "FP4 tensor", "INT8 tensor")
+PRECISIONS = ("FP64", "FP32", *TENSOR_PRECISIONS)
+"""What roofs are of; those of tensor cores are dense products. FP6 runs as FP8 does."""
+_SOURCES = {"fp64": "FP64 tensor", "tf32": "TF32 tensor", "fp16": HALF, "bf16": HALF, "fp8": "FP8 tensor", "fp6": "FP8 tensor",
+            "fp4": "FP4 tensor", "int8": "INT8 tensor"}  # fmt: skip
 LEVELS = ("L1", "L2", "DRAM")
 _DEVICE = "device__attribute_"
+_PEAK = re.compile(r"sm__ops_path_tensor_src_([a-z0-9_]+?)(?:_dst_[a-z]+[0-9]+)?(_sparsity_o(?:n|ff))?\.sum\.peak_sustained")
 _LANES = {
     **dict.fromkeys(((5, 0), (5, 2), (5, 3), (6, 1), (6, 2), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (12, 0)), 128),
     **dict.fromkeys(((6, 0), (7, 0), (7, 2), (7, 5), (8, 0)), 64),
 }
 """FP32 additions a multiprocessor does per cycle, by compute capability (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
-_TENSOR = {(7, 0): 1024, (7, 2): 1024, (7, 5): 1024, (8, 0): 2048, (8, 6): 1024, (8, 9): 1024, (9, 0): 4096}
-"""Dense FP16 operations of the tensor cores of a multiprocessor per cycle, accumulated in FP16 (NVIDIA's whitepapers)."""
+_TENSOR: dict[tuple[int, int], dict[str, int]] = {
+    (7, 0): {HALF: 1024},
+    (7, 2): {HALF: 1024},
+    (7, 5): {HALF: 1024, "INT8 tensor": 2048},
+    (8, 0): {"FP64 tensor": 128, "TF32 tensor": 1024, HALF: 2048, "INT8 tensor": 4096},
+    (8, 6): {HALF: 1024, "INT8 tensor": 2048},
+    (8, 9): {HALF: 1024, "FP8 tensor": 2048, "INT8 tensor": 2048},
+    (9, 0): {"FP64 tensor": 256, "TF32 tensor": 2048, HALF: 4096, "FP8 tensor": 8192, "INT8 tensor": 8192},
+    (10, 0): {"TF32 tensor": 4096, HALF: 8192, "FP8 tensor": 16384, "FP4 tensor": 32768, "INT8 tensor": 16384},
+    (12, 0): {HALF: 1024, "FP8 tensor": 2048, "FP4 tensor": 4096, "INT8 tensor": 2048},
+}
+"""Dense operations of the tensor cores of a multiprocessor per cycle, of FP16 and FP8 accumulated in FP16 (NVIDIA's whitepapers
+of V100, Turing, A100, GA102, Ada, H100 and RTX Blackwell; 10.0: data sheet of HGX B200, 148 multiprocessors at 1.85 GHz). TF32 of
+8.6, 8.9 and 12.0 is left out: products differ by a factor of two."""
+_SHEETS = {"FP64": "fp64", "FP32": "fp32", "FP64 tensor": "fp64_tensor", "TF32 tensor": "tf32", HALF: "half", "FP8 tensor": "fp8",
+           "FP4 tensor": "fp4", "INT8 tensor": "int8"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,7 +57,7 @@ class Ceiling:
         kind: `compute` or `memory`.
         value: FLOP/s or bytes/s, at the clock of the launch.
         greatest: The same at the device's highest clock; None where that is not known.
-        source: Where the rate per cycle is from: `metric` or `device attributes`.
+        source: Where the rate per cycle is from: `metric`, `device attributes`, or `data sheet` of the GPU of that name.
     """
 
     device: str
@@ -57,10 +80,29 @@ def sm_clock(launch: Launch) -> float | None:
     return launch.number_of(*names) or _highest(launch, "max_gpu_frequency_khz", "clock_rate")
 
 
-def tensor_flop_per_cycle(launch: Launch) -> float | None:
-    """Dense FP16 operations of all tensor cores per cycle."""
-    lanes, count = _TENSOR.get(capability(launch) or (0, 0)), launch.number_of(f"{_DEVICE}multiprocessor_count")
-    return None if lanes is None or count is None else lanes * count
+def precision_of_source(formats: str) -> str | None:
+    """The precision of operations by the formats that they read, such as `tf32` or `fp4_fp6_fp8`: the widest counts."""
+    found = [_SOURCES.get(each) for each in formats.split("_")]
+    return None if None in found else found[-1]
+
+
+def tensor_per_cycle(launch: Launch, precision: str) -> float | None:
+    """Dense operations of all tensor cores per cycle, from the device attributes."""
+    rates, count = _TENSOR.get(capability(launch) or (0, 0), {}), launch.number_of(f"{_DEVICE}multiprocessor_count")
+    return None if precision not in rates or count is None else rates[precision] * count
+
+
+def _tensor_ceiling(launch: Launch, precision: str) -> tuple[float | None, str]:
+    """Operations per cycle at most: of sparse products left out where the report tells them apart."""
+    for dense in ("_sparsity_off", ""):
+        peaks = []
+        for metric in launch.metrics:
+            match = _PEAK.fullmatch(metric)
+            if match is not None and precision_of_source(match[1]) == precision and (match[2] or "") == dense:
+                peaks.append(launch.number_of(metric) or 0.0)
+        if any(peaks):
+            return max(peaks), "metric"
+    return tensor_per_cycle(launch, precision), "device attributes"
 
 
 def ceilings(launch: Launch) -> dict[str, Ceiling]:
@@ -77,7 +119,9 @@ def ceilings(launch: Launch) -> dict[str, Ceiling]:
     sm, highest = sm_clock(launch), _highest(launch, "max_gpu_frequency_khz", "clock_rate")
     for precision in ("FP64", "FP32"):
         add(precision, "compute", _flop_per_cycle(launch, precision), sm, highest)
-    add("FP16/BF16 tensor", "compute", (tensor_flop_per_cycle(launch), "device attributes"), sm, highest)
+    for precision in TENSOR_PRECISIONS:
+        add(precision, "compute", _tensor_ceiling(launch, precision), sm, highest)
+    _from_data_sheet(found, str(device or ""), sm / highest if sm and highest else 1.0)
     count = launch.number_of(f"{_DEVICE}multiprocessor_count")
     add("L1", "memory", (count * L1_BYTES if count else None, "device attributes"), sm, highest)
     l2 = _l2(launch)
@@ -86,6 +130,15 @@ def ceilings(launch: Launch) -> dict[str, Ceiling]:
     dram = _highest(launch, "max_mem_frequency_khz", "memory_clock_rate")
     add("DRAM", "memory", _dram_bytes_per_cycle(launch), launch.number_of("dram__cycles_elapsed.avg.per_second"), dram)
     return found
+
+
+def _from_data_sheet(found: dict[str, Ceiling], device: str, pace: float) -> None:
+    """Add the roofs that are not known but in the data sheet of a GPU of this name, which gives them at its highest clock."""
+    sheet = peaks_of(device)
+    for precision, field in _SHEETS.items():
+        rate = getattr(sheet, field) if sheet is not None else None
+        if rate and precision not in found:
+            found[precision] = Ceiling(device, precision, "compute", rate * 1e12 * pace, rate * 1e12, "data sheet")
 
 
 def _flop_per_cycle(launch: Launch, precision: str) -> tuple[float | None, str]:

@@ -42,7 +42,7 @@ LIMITS = {
 }
 _STALL = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
 _OLD_STALL = "smsp__average_warp_latency_issue_stalled_", ".ratio"
-_SAMPLED = "smsp__pcsamp_warps_issue_stalled_"
+_SAMPLED, _NOT_ISSUED = "smsp__pcsamp_warps_issue_stalled_", "_not_issued"
 _MOST = 2**62
 WORKING = "selected"
 """The state of a warp that issues: no stall."""
@@ -86,14 +86,23 @@ def stalls(launch: Launch) -> dict[str, tuple[float | None, int | None]]:
         for front, back in (_STALL, _OLD_STALL):
             if metric.startswith(front) and metric.endswith(back) and (value := launch.number_of(metric)) is not None:
                 cycles.setdefault(_state(metric[len(front) : -len(back)]), value)
-        sampled = metric.startswith(_SAMPLED) and not metric.endswith("_not_issued")
-        if sampled and (count := _whole(launch.number_of(metric))) is not None:
-            samples[_state(metric[len(_SAMPLED) :])] = count
+        sampled = state_of_sample(metric)
+        if sampled is not None and sampled[1] and (count := _whole(launch.number_of(metric))) is not None:
+            samples[sampled[0]] = count
     return {state: (cycles.get(state), samples.get(state)) for state in sorted(cycles.keys() | samples.keys())}
 
 
 def _state(name: str) -> str:
     return "no_instruction" if name == "no_instructions" else name
+
+
+def state_of_sample(metric: str) -> tuple[str, bool] | None:
+    """The state that a metric counts samples of, and whether in all cycles, not only those without an issue; None for others."""
+    if not metric.startswith(_SAMPLED):
+        return None
+    state = metric[len(_SAMPLED) :]
+    every = not state.endswith(_NOT_ISSUED)
+    return _state(state if every else state.removesuffix(_NOT_ISSUED)), every
 
 
 def top_stall(launch: Launch) -> tuple[str, float] | None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from alltrace.recipes.base import Answer
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, identity, typed
+from alltrace.recipes.ncu.tables import IDENTITY, identity, number_and_text, typed, wanted
+from alltrace.trace.launch_units import unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,18 +17,20 @@ if TYPE_CHECKING:
 _TYPED = (
     *IDENTITY,
     typed("metric", str, None, "metric"),
-    typed("value", float, None, "its value where it is a number, in the metric's base unit"),
+    typed("unit", str, None, "unit of its value; null for a plain count, and where the name does not tell"),
+    typed("value", float, None, "its value where it is a number, in its unit"),
     typed("text", str, None, "its value where it is a text"),
 )
 COLUMNS = tables.plain(_TYPED)
 CHART = None
 
 
-def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
-    """One row per launch and metric, the metrics by name."""
+def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequence[str] | None = None) -> Answer:
+    """One row per launch and metric, the metrics by name; with `patterns` only those of such names, where * is any text."""
     rows = [
-        (*identity(each), metric, *((None, value) if isinstance(value, str) else (float(value), None)))
+        (*identity(each), metric, unit_of(metric), *number_and_text(value))
         for each in profiled
         for metric, value in sorted(each.launch.metrics.items())
+        if wanted(metric, patterns)
     ]
     return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(notes), chart=CHART)

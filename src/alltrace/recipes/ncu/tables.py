@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,17 +13,19 @@ from alltrace.recipes.base import AnswerColumn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.trace.launches import Launch, Sizes
+    from alltrace.trace.kernel_code import Listing
+    from alltrace.trace.launches import Launch, Metric, Sizes
 
 Typed = tuple[AnswerColumn, type]
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """A launch and the name of the report that it is from."""
+    """A launch, the name of the report that it is from, and its instructions where it was read with them."""
 
     report: str
     launch: Launch
+    listing: Listing | None = None
 
 
 def typed(name: str, kind: type, unit: str | None, doc: str) -> Typed:
@@ -49,6 +52,24 @@ def identity(profiled: Profiled) -> tuple[str, int, str]:
 def sizes(given: Sizes | None) -> str | None:
     """A cell of `CONFIGURATION`, such as 8x1x1."""
     return None if given is None else "x".join(map(str, given))
+
+
+def number_and_text(value: Metric) -> tuple[float | None, str | None]:
+    """The cells of a column for numbers and one for texts."""
+    return (None, value) if isinstance(value, str) else (float(value), None)
+
+
+def wanted(name: str, patterns: Sequence[str] | None) -> bool:
+    """Whether a name is one of the patterns, in which * is any text; where there are none, every name is."""
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def lacking(notes: Sequence[str], profiled: Sequence[Any], has: Sequence[bool], what: str, advice: str) -> tuple[str, ...]:
+    """The notes, and one where launches lack what a view shows."""
+    without = sum(not h for h in has)
+    if not without:
+        return tuple(notes)
+    return (*notes, f"{without} of {len(profiled)} launches have no {what} in their report; {advice}")
 
 
 def plain(columns: Sequence[Typed]) -> tuple[AnswerColumn, ...]:

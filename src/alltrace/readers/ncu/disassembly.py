@@ -1,0 +1,86 @@
+"""Instructions in words, by NVIDIA's `nvdisasm`: a report holds the code only in binary."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from alltrace.trace.errors import UsageError
+
+_SECONDS = 120
+_ADVICE = "`pip install nvidia-cuda-nvdisasm`, or name the one of CUDA 12.8 or later with --nvdisasm PATH"
+
+
+class Word(NamedTuple):
+    """An instruction.
+
+    Attributes:
+        offset: Its place in the function.
+        text: The instruction, without its target.
+        target: Offset in the function that it jumps to; None where it does not, or to what is not known.
+    """
+
+    offset: int
+    text: str
+    target: int | None
+
+    def shown(self, start: int | None) -> str:
+        """The text, with the address of its target where it is known where the function lies."""
+        return self.text if self.target is None else f"{self.text} {self.target + (start or 0):#x}"
+
+
+def find_nvdisasm(named: str | None) -> str:
+    """The program: the one that is named, else the one on the path.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = shutil.which(named or "nvdisasm")
+    if found is None:
+        raise UsageError(f"--sass: there is no {named or 'nvdisasm on the path'}; {_ADVICE}")
+    return found
+
+
+def disassembled(binary: bytes, program: str) -> dict[str, list[Word]]:
+    """The instructions of each function, by its mangled name.
+
+    Raises:
+        UsageError: The program fails, or prints what this version does not know.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "code.cubin"
+        path.write_bytes(binary)
+        try:
+            done = subprocess.run([program, "-json", str(path)], capture_output=True, timeout=_SECONDS, check=False)
+            functions = json.loads(done.stdout)[1]
+            return {each["function-name"]: _instructions(each) for each in functions}
+        except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError) as error:
+            found = f"{program} -json does not print code as nvdisasm of CUDA 12.8 does ({error})"
+            raise UsageError(f"--sass: {found}; {_ADVICE}") from error
+
+
+def _instructions(function: Any) -> list[Word]:
+    found = function["sass-instructions"]
+    size = function["length"] // len(found)
+    return [_word(function["start"] + n * size, each, function["length"]) for n, each in enumerate(found)]
+
+
+def _word(offset: int, instruction: Any, length: int) -> Word:
+    operands = str(instruction.get("operands", "")).split(",")
+    target = None
+    if instruction.get("other-attributes", {}).get("control-flow") and re.fullmatch("0x[0-9a-f]+", operands[-1]):
+        target = int(operands[-1], 16)
+    if target is not None and target < length:
+        operands.pop()
+    else:  # a mask of threads
+        target = None
+    predicate = instruction.get("predicate", "")
+    if predicate and not predicate.startswith("@"):  # it takes an operand that is a predicate for one
+        predicate, operands = "", [operands[0], predicate, *operands[1:]]
+    text = " ".join(part for part in (predicate, instruction["opcode"], ", ".join(operands)) if part)
+    return Word(offset, text + ("," if operands and target is not None else ""), target)

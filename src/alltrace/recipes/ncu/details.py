@@ -1,0 +1,53 @@
+"""One row per launch, section and metric: the page of details, from the sections that the report itself holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer
+from alltrace.recipes.ncu import tables
+from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, number_and_text, typed
+from alltrace.trace.launch_units import unit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from alltrace.recipes.ncu.tables import Profiled
+    from alltrace.trace.launches import Launch, SectionMetric
+
+_TYPED = (
+    *IDENTITY,
+    typed("section", str, None, "section"),
+    typed("part", str, None, "`header`, the table that a section shows first, or `body`, its charts and tables"),
+    typed("label", str, None, "how the section calls the metric; null where it has no words for it"),
+    typed("metric", str, None, "metric"),
+    typed("unit", str, None, "unit of its value; null for a plain count, and where the name does not tell"),
+    typed("value", float, None, "its value where it is a number, in its unit"),
+    typed("text", str, None, "its value where it is a text"),
+)
+COLUMNS = tables.plain(_TYPED)
+CHART = None
+
+
+def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
+    """One row per launch, section and metric that the launch has, in the order of the sections."""
+    rows: list[tuple[Any, ...]] = []
+    for each in profiled:
+        for section in each.launch.sections:
+            for shown in section.metrics:
+                for metric, label in _expanded(each.launch, shown):
+                    if (value := each.launch.metrics.get(metric)) is not None:
+                        place = (section.name, shown.part, label or None, metric, unit_of(metric))
+                        rows.append((*identity(each), *place, *number_and_text(value)))
+    said = lacking(notes, profiled, [bool(p.launch.sections) for p in profiled], "sections", "a printed page has none")
+    return Answer(tables.table(_TYPED, rows), COLUMNS, said, chart=CHART)
+
+
+def _expanded(launch: Launch, shown: SectionMetric) -> Iterator[tuple[str, str]]:
+    """Metric and label: those that a breakdown or group stands for, which the report has as a text of their names."""
+    if ":" not in shown.name:
+        yield next((name for name in (shown.name, *shown.others) if name in launch.metrics), shown.name), shown.label
+        return
+    members = launch.metrics.get(shown.name)
+    if isinstance(members, str):
+        yield from ((name, "") for name in members.split(",") if name)

@@ -1,0 +1,51 @@
+"""One row per launch, metric and instance: the values behind a metric's own, by address, opcode or unit of the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer
+from alltrace.recipes.ncu import tables
+from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, number_and_text, typed, wanted
+from alltrace.trace.launch_units import unit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.recipes.ncu.tables import Profiled
+
+_TYPED = (
+    *IDENTITY,
+    typed("metric", str, None, "metric"),
+    typed("instance", str, None, "what the value is of: an address of the code in hexadecimal, an opcode, or a number"),
+    typed("unit", str, None, "unit of the value; null for a plain count, and where the name does not tell"),
+    typed("value", float, None, "its value where it is a number, in its unit"),
+    typed("text", str, None, "its value where it is a text"),
+)
+COLUMNS = tables.plain(_TYPED)
+CHART = None
+_LEAST_ADDRESS = 1 << 32
+"""Code lies above; numbers of instances are small."""
+
+
+def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequence[str] | None = None) -> Answer:
+    """One row per launch, metric and instance, the metrics by name, instances in the report's order; see `raw` for `patterns`."""
+    rows: list[tuple[Any, ...]] = []
+    for each in profiled:
+        for metric in sorted(each.launch.instances):
+            if not wanted(metric, patterns):
+                continue
+            unit = unit_of(metric)
+            rows += [
+                (*identity(each), metric, _shown(of), unit, *number_and_text(value))
+                for of, value in each.launch.instances[metric]
+                if value is not None
+            ]
+    said = lacking(notes, profiled, [bool(p.launch.instances) for p in profiled], "values of instances", "a printed page has none")
+    return Answer(tables.table(_TYPED, rows), COLUMNS, said, chart=CHART)
+
+
+def _shown(instance: Any) -> str | None:
+    if isinstance(instance, int) and instance >= _LEAST_ADDRESS:
+        return f"{instance:#x}"
+    return None if instance is None else str(instance)

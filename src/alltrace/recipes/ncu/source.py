@@ -1,0 +1,172 @@
+"""One row per line of the source, of the PTX or of the machine code (SASS), with its samples and what warps waited for there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from alltrace.recipes.base import Answer, AnswerTable, Chart
+from alltrace.recipes.ncu import tables
+from alltrace.recipes.ncu.metrics import WORKING, state_of_sample
+from alltrace.recipes.ncu.stalls import MEANING
+from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from alltrace.recipes.ncu.tables import Profiled, Typed
+    from alltrace.trace.kernel_code import Instruction, Listing
+
+_PLACE: tuple[Typed, ...] = (
+    typed("function", str, None, "function of the device, by its mangled name"),
+    typed("file", str, None, "source file; of `--lines ptx` the PTX; null without line information"),
+    typed("line", int, None, "line in it"),
+    typed("address", str, None, "address of the instruction, of `--lines sass`; null for lines of several"),
+)
+_SUMS: tuple[tuple[Typed, str], ...] = (
+    (typed("executed", int, None, "instructions that warps executed there"), "inst_executed"),
+    (typed("threads_executed", int, None, "the same, counted for each thread"), "thread_inst_executed"),
+    (typed("threads_predicated_on", int, None, "the same of threads whose predicate was true"), "thread_inst_executed_true"),
+    (typed("global_sectors", int, None, "sectors of 32 bytes that its global accesses took"),
+     "memory_l2_theoretical_sectors_global"),
+    (typed("global_sectors_ideal", int, None, "the least that would have done"), "memory_l2_theoretical_sectors_global_ideal"),
+    (typed("shared_wavefronts", int, None, "passes of its accesses to shared memory"), "memory_l1_wavefronts_shared"),
+    (typed("shared_wavefronts_ideal", int, None, "the least that would have done"), "memory_l1_wavefronts_shared_ideal"),
+)  # fmt: skip
+_TYPED = (
+    *IDENTITY,
+    *_PLACE,
+    typed("instructions", int, None, "instructions of the machine code that the row stands for"),
+    typed("text", str, None, "the line's text: null where the report does not hold it; of `--lines sass` with `--sass` alone"),
+    typed("samples", int, None, "samples of the program counter there; null where the report has none"),
+    typed("samples_not_issued", int, None, "of those in cycles in which the scheduler issued nothing"),
+    typed("share_percent", float, "%", "samples of all of the launch"),
+    typed("top_stall", str, None, "what held the most warps back there"),
+    typed("top_stall_percent", float, "%", "its part of the row's samples"),
+    *(column for column, _ in _SUMS),
+)
+_STALLS = (
+    *IDENTITY,
+    *_PLACE,
+    typed("state", str, None, "why the warp did not issue; `selected` is a warp that did"),
+    typed("samples", int, None, "samples in this state"),
+    typed("samples_not_issued", int, None, "of those in cycles in which the scheduler issued nothing"),
+    typed("meaning", str, None, "what is waited for"),
+)
+COLUMNS = tables.plain(_TYPED)
+CHART = Chart("bars", "text", ("samples",), "name", detail="line", title="Samples by line")
+_COUNT = "smsp__pcsamp_sample_count"
+
+
+def answer(
+    profiled: Sequence[Profiled],
+    notes: Sequence[str],
+    lines: str | None = None,
+    text_of: Callable[[str], Sequence[str] | None] | None = None,
+) -> Answer:
+    """One row per launch and line that has code; the table `stalls` has a row for each line and state with samples.
+
+    Args:
+        profiled: Launches that were read with their instructions; others have no rows.
+        notes: What a reader must know of the reports.
+        lines: `source`, `ptx` or `sass`; None for `source` where any launch has line information, else `sass`.
+        text_of: Gives the lines of a source file that the report does not hold, by its path there.
+    """
+    listed = [(each, each.listing) for each in profiled if each.listing is not None]
+    chosen = lines or ("source" if any(i.source for _, found in listed for i in found.instructions) else "sass")
+    rows: list[tuple[Any, ...]] = []
+    stalls: list[tuple[Any, ...]] = []
+    for each, listing in listed:
+        whole = sum(_samples(i.values) or 0 for i in listing.instructions)
+        for place, members in _groups(listing, chosen).items():
+            rows.append((*identity(each), *place, *_cells(members, whole, _text(place, members, listing, chosen, text_of))))
+            stalls += [(*identity(each), *place, *cells) for cells in _states(members)]
+    said = list(lacking(notes, profiled, [p.listing is not None for p in profiled], "code", "a printed page has none"))
+    said += dict.fromkeys(f"{p.report}: {found.problem}" for p, found in listed if found.problem)
+    with_lines = [any(i.source if chosen == "source" else i.ptx for i in found.instructions) for _, found in listed]
+    if chosen != "sass":
+        what = {"source": "lines of the source", "ptx": "lines of PTX"}[chosen]
+        said += lacking((), listed, with_lines, what, "compile with -lineinfo, and ask for `--lines sass`")
+    sampled = [any(_COUNT in i.values or _samples(i.values) is not None for i in found.instructions) for _, found in listed]
+    said += lacking((), listed, sampled, "samples by line", "`ncu --section SourceCounters` collects them")
+    further = {"stalls": AnswerTable(tables.table(_STALLS, stalls), tables.plain(_STALLS))}
+    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="lines")
+
+
+_Key = tuple[str, str | None, int | None, str | None]
+
+
+def _groups(listing: Listing, lines: str) -> dict[_Key, list[Instruction]]:
+    """Instructions by the row that they belong to, in the order of rows; those of no line are in a row without one."""
+    found: dict[_Key, list[Instruction]] = {}
+    for each in listing.instructions:
+        place = each.ptx if lines == "ptx" else each.source
+        address = f"{each.address:#x}" if lines == "sass" and each.address is not None else None
+        if lines == "sass" and address is None:
+            address = f"{each.function}+{each.offset:#x}"
+        key = (each.function, *(place or (None, None)), address)
+        found.setdefault(key, []).append(each)
+    if lines == "sass":
+        return found
+    return dict(sorted(found.items(), key=lambda item: (item[0][1] is None, item[0][1] or "", item[0][2] or 0, item[0][0])))
+
+
+def _text(
+    place: _Key,
+    members: Sequence[Instruction],
+    listing: Listing,
+    lines: str,
+    text_of: Callable[[str], Sequence[str] | None] | None,
+) -> str | None:
+    if lines == "sass":
+        return members[0].text
+    _, file, line, _ = place
+    if file is None or line is None:
+        return None
+    known = (listing.ptx if lines == "ptx" else listing.sources).get(file)
+    if known is None and lines == "source" and text_of is not None:
+        found = text_of(file)
+        known = None if found is None else list(found)
+    return known[line - 1].rstrip() if known is not None and line <= len(known) else None
+
+
+def _samples(values: dict[str, float], *, issued: bool = True) -> int | None:
+    """Samples of all states; None where there are none."""
+    parts = [v for metric, v in values.items() if (s := state_of_sample(metric)) is not None and s[1] == issued]
+    if parts:
+        return int(sum(parts))
+    return int(values[_COUNT]) if issued and _COUNT in values else None
+
+
+def _cells(members: Sequence[Instruction], whole: int, text: str | None) -> tuple[Any, ...]:
+    counted = [n for i in members if (n := _samples(i.values)) is not None]
+    idle = [n for i in members if (n := _samples(i.values, issued=False)) is not None]
+    samples = sum(counted) if counted else None
+    waiting = [(state, n) for state, n, _, _ in _states(members) if state != WORKING]
+    top = max(waiting, key=lambda w: w[1], default=None)
+    return (
+        len(members),
+        text,
+        samples,
+        sum(idle) if idle else None,
+        None if samples is None or not whole else 100 * samples / whole,
+        top[0] if top else None,
+        100 * top[1] / samples if top and samples else None,
+        *(_sum(i.values.get(metric) for i in members) for _, metric in _SUMS),
+    )
+
+
+def _sum(values: Iterable[float | None]) -> int | None:
+    found = [v for v in values if v is not None]
+    return int(sum(found)) if found else None
+
+
+def _states(members: Sequence[Instruction]) -> list[tuple[str, int, int, str | None]]:
+    """State, samples, those not issued and meaning, of states with samples, the most first."""
+    found: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for each in members:
+        for metric, value in each.values.items():
+            if (state := state_of_sample(metric)) is not None:
+                found[state[0]][0 if state[1] else 1] += int(value)
+    order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
+    return [(state, all_, idle, MEANING.get(state)) for state, (all_, idle) in order if all_ or idle]

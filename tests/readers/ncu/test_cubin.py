@@ -1,0 +1,94 @@
+"""Code of kernels made by hand: functions, and lines of the source and of the PTX."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.readers.ncu.building import END, SET_ADDRESS, cubin, line_table
+
+from alltrace.readers.ncu.cubin import line_at, read_cubin
+from alltrace.readers.ncu.wire import WireError
+
+PROGRAM = SET_ADDRESS + bytes((3, 4, 1)) + bytes((2, 16, 3, 0x7E, 1)) + bytes((2, 32, 4, 2, 1)) + bytes((2, 16)) + END
+TABLE = line_table(PROGRAM, ("a.cu", "b.h"), ("/src",))
+PLACE = len(TABLE) - len(PROGRAM) + 3
+PTX = b"// first\0mov.u32 r1;\0\0ret;\0"
+FILE = cubin(
+    [(".text.f", b"\1" * 64), (".text.g", b"\2" * 32), (".debug_line", TABLE), (".nv_debug_ptx_txt", PTX)],
+    [(3, PLACE, 1, None)],
+)
+
+
+def test_functions_have_their_lines():
+    found = read_cubin(FILE)
+    assert {name: f.size for name, f in found.functions.items()} == {"f": 64, "g": 32}
+    assert found.ptx == {".nv_debug_ptx_txt": ["// first", "mov.u32 r1;", "", "ret;"]}
+    lines = found.functions["f"].lines
+    assert [tuple(row) for row in lines] == [(0, "/src/a.cu", 5), (16, "/src/a.cu", 3), (48, "/src/b.h", 3)]
+    assert found.functions["g"].lines == []
+    assert [line_at(lines, offset)[2] for offset in (0, 15, 16, 47, 48, 1000)] == [5, 5, 3, 3, 3, 3]
+    assert line_at([], 0) is None
+
+
+def test_an_addend_moves_the_lines():
+    found = read_cubin(cubin([(".text.f", b"\1" * 64), (".debug_line", TABLE)], [(2, PLACE, 1, 16)]))
+    assert [row.offset for row in found.functions["f"].lines] == [16, 32, 64]
+
+
+def test_every_opcode_of_a_line_program():
+    program = SET_ADDRESS + bytes((20,)) + bytes((8, 1)) + bytes((9, 5, 0, 1)) + bytes((5, 1, 6, 7, 10, 11, 12, 1, 1)) + END
+    # 20: advances no byte and 5 lines; 8: as 255 would, 17 bytes; 9: 5 bytes; 5, 6, 7, 10 to 12 have no effect on rows
+    # or are special opcodes 10 to 12, which add a row 5 to 3 lines before
+    table = line_table(program)
+    found = read_cubin(cubin([(".text.f", b"\1"), (".debug_line", table)], [(2, len(table) - len(program) + 3, 1, None)]))
+    rows = [(row.offset, row.line) for row in found.functions["f"].lines]
+    assert rows[:3] == [(0, 6), (17, 6), (22, 6)]
+    assert rows[3:] == [(22, 1), (22, -3), (22, -6), (22, -6), (22, -6)]
+
+
+@pytest.mark.parametrize(("version", "after"), [(3, b""), (4, b"\1")])
+def test_later_versions_of_line_tables(version, after):
+    table = line_table(PROGRAM, version=version, after_version=after)
+    found = read_cubin(cubin([(".text.f", b"\1" * 64), (".debug_line", table)], [(2, len(table) - len(PROGRAM) + 3, 1, None)]))
+    assert [row.line for row in found.functions["f"].lines] == [5, 3, 3]
+
+
+def test_a_table_of_an_unknown_version_is_passed_over():
+    both = line_table(PROGRAM, version=7) + TABLE
+    place = len(both) - len(PROGRAM) + 3
+    found = read_cubin(cubin([(".text.f", b"\1" * 64), (".debug_line", both)], [(2, place, 1, None)]))
+    assert [row.line for row in found.functions["f"].lines] == [5, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("binary", "found"),
+    [
+        (b"", "no 64-bit ELF"),
+        (b"\x7fELF\x01\x01" + b"\0" * 60, "no 64-bit ELF"),
+        (b"\x7fELF\x02\x01", "cut short"),
+        (FILE[:-1], "without its table of sections"),
+        (cubin([(".debug_line", line_table(PROGRAM)[:-4])]), "longer than its section"),
+        (cubin([(".debug_line", line_table(SET_ADDRESS + bytes((0, 99, 1))))]), "cut short"),
+        (cubin([(".debug_line", line_table(bytes((2,)) + b"\xff" * 12))]), "does not end"),
+    ],
+)
+def test_damage_is_an_error(binary, found):
+    with pytest.raises(WireError, match=found):
+        read_cubin(binary)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_damage_is_an_error_or_an_answer(seed):
+    draw = random.Random(seed)
+    read = 0
+    for _ in range(200):
+        data = bytearray(FILE)
+        for _ in range(draw.randint(1, 5)):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        try:
+            read_cubin(bytes(data))
+        except WireError:
+            continue
+        read += 1
+    assert 20 < read < 200
