@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ids", choices=("extrae", "nsys2prv"), default="extrae", help="whose numbers of event types are used; default: extrae"
     )
     prv.add_argument("--fold-streams", action="store_true", help="one row for all streams of a device")
-    prv.add_argument("--details", action="store_true", help="also the geometry and the correlation of each launch")
+    prv.add_argument("--details", action="store_true", help="also geometry and correlation of launches, which nsys2prv always has")
     prv.add_argument("--demangled", action="store_true", help="name kernels with their template arguments and parameters")
     prv.add_argument("--base-pcf", type=Path, metavar="FILE", help="give names the values that they have in this .pcf")
     prv.add_argument("--cfgs", action="store_true", help="put a folder of configurations beside the trace")
@@ -117,7 +117,7 @@ def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> 
             args.output,
             ids=args.ids,
             fold_streams=args.fold_streams,
-            details=args.details,
+            details=args.details or args.ids == "nsys2prv",
             demangled=args.demangled,
             base_pcf=args.base_pcf,
             cfgs=args.cfgs,

@@ -129,7 +129,7 @@ class Survey:
     def _ranges(self, profile: Profile, ids: Int64) -> None:
         domains = np.union1d(self._ids("ranges", "domain"), self._ids("marks", "domain"))
         texts = [n if d != UNKNOWN else "default" for d, n in zip(domains.tolist(), self._labels(domains), strict=True)]
-        place = {n: p for p, n in enumerate(sorted(set(texts)))}
+        place = {n: p for p, n in enumerate(sorted(set(texts), key=lambda n: (not profile.default_first or n != "default", n)))}
         self.domains = Values(domains, np.array([place[t] for t in texts], np.int64))
         names = self._labels(ids)
         types = {profile.ranges + profile.range_step * p: f"NVTX {n}" for n, p in place.items()}

@@ -159,7 +159,8 @@ class Task:
         for part in self._parts("api", ["name", "process", "correlation"]):
             self._joined.calls(*self._call(part.rows), part.starts, part.ends, part.tracks)
             places = known.places(numbers(part.rows, "name"))
-            self._host_intervals(part, ev.CALL, known.values[places], states[places])
+            more = [(ev.CORRELATION, numbers(part.rows, "correlation", 0))] if self._details else ()
+            self._host_intervals(part, ev.CALL, known.values[places], states[places], more)
 
     def _host_intervals(
         self, part: Intervals, types: Any, values: Int64, states: Int64 | None, more: Any = (), kinds: Int64 | None = None
