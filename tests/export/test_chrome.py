@@ -14,7 +14,7 @@ CALL = {"name": "cudaLaunchKernel", "kind": "runtime"}
 
 
 def exported(run, path, **options):
-    files, slices = export_chrome(select(run), path, aligned=run.aligned(), **options)
+    files, slices, _ = export_chrome(select(run), path, aligned=run.aligned(), **options)
     raw = [gzip.decompress(f.read_bytes()) if f.name.endswith(".gz") else f.read_bytes() for f in files]
     return [json.loads(r) for r in raw], slices
 
@@ -35,27 +35,29 @@ def test_slices_have_nanoseconds_names_and_sizes(tmp_path):
     assert slices == 3
     assert trace["displayTimeUnit"] == "ns"
     events = trace["traceEvents"]
+    work = {"context": 1, "device": 0}
     assert of_phase(events, "X") == [
-        {"ph": "X", "pid": 3, "tid": 0, "ts": 0, "dur": 0.5, "name": "cudaLaunchKernel", "cat": "api"},
         {
-            "ph": "X",
-            "pid": 3,
-            "tid": 2,
-            "ts": 0.003,
-            "dur": 0.997,
-            "name": "memcpy HtoD",
-            "cat": "copies",
-            "args": {"bytes": 2**33},
+            "ph": "X", "pid": 4003, "tid": 1, "ts": 0, "dur": 0.5, "name": "cudaLaunchKernel", "cat": "cuda_runtime",
+            "args": {"correlation": 1},
         },
-        {"ph": "X", "pid": 3, "tid": 1, "ts": 1.001, "dur": 4999998.002, "name": "gemm_kernel", "cat": "kernels"},
-    ]
-    assert of_phase(events, "i") == [{"ph": "i", "s": "t", "pid": 3, "tid": 0, "ts": 0.002, "name": "here", "cat": "marks"}]
-    assert of_phase(events, "C") == [{"ph": "C", "pid": 3, "ts": 0.1, "name": "GPU0 SM", "args": {"value": 12.5}}]
-    about = {"pid": 3, "name": "launch", "cat": "launch", "id": "3.0"}
-    assert of_phase(events, "s") == [{"ph": "s", "tid": 0, "ts": 0, **about}]
-    assert of_phase(events, "f") == [{"ph": "f", "tid": 1, "ts": 1.001, "bp": "e", **about}]
+        {
+            "ph": "X", "pid": 4003, "tid": 4, "ts": 0.003, "dur": 0.997, "name": "memcpy HtoD", "cat": "gpu_memcpy",
+            "args": {"bytes": 2**33, **work, "stream": 30},
+        },
+        {
+            "ph": "X", "pid": 4003, "tid": 3, "ts": 1.001, "dur": 4999998.002, "name": "gemm_kernel", "cat": "kernel",
+            "args": {"correlation": 1, "full name": "void gemm_kernel(int)", **work, "stream": 7},
+        },
+    ]  # fmt: skip
+    mark = {"ph": "i", "s": "t", "pid": 4003, "tid": 2, "ts": 0.002, "name": "here", "cat": "user_annotation"}
+    assert of_phase(events, "i") == [mark]
+    assert of_phase(events, "C") == [{"ph": "C", "pid": 4003, "ts": 0.1, "name": "GPU0 SM", "args": {"value": 12.5}}]
+    about = {"pid": 4003, "name": "launch", "cat": "launch", "id": "3.0"}
+    assert of_phase(events, "s") == [{"ph": "s", "tid": 1, "ts": 0, **about}]
+    assert of_phase(events, "f") == [{"ph": "f", "tid": 3, "ts": 1.001, "bp": "e", **about}]
     named = {e["tid"]: e["args"]["name"] for e in of_phase(events, "M") if e["name"] == "thread_name"}
-    assert named == {0: "main", 1: "GPU0 stream 7", 2: "GPU0 stream 30", 3: "GPU0 metrics"}
+    assert named == {1: "main CUDA API", 2: "main ranges", 3: "GPU0 stream 7", 4: "GPU0 stream 30 copies"}
     times = [e["ts"] for e in events if "ts" in e]
     assert times == sorted(times)
 
@@ -66,7 +68,7 @@ def test_arrows_join_the_members_of_a_collective(tmp_path):
     assert len(run.aligned().members) == 18
     [trace], _ = exported(run, tmp_path / "t.json")
     arrows = [e for e in trace["traceEvents"] if e.get("cat") == "collective"]
-    assert [(e["ph"], e["pid"]) for e in arrows] == [("s", 0), ("t", 1), ("f", 2)] * 6
+    assert [(e["ph"], e["pid"]) for e in arrows] == [("s", 4000), ("t", 4001), ("f", 4002)] * 6
     assert len({e["id"] for e in arrows}) == 6
     for e in arrows:  # each lies on a slice
         assert any(
@@ -88,7 +90,7 @@ def test_gpus_that_share_an_ordinal_have_counters_of_their_own(tmp_path):
     found = {(e["name"], e["args"]["value"]) for e in of_phase(trace["traceEvents"], "C")}
     assert found == {("GPU0 (GPU-0) SM", 0), ("GPU0 (GPU-1) SM", 10)}
     named = {e["args"]["name"] for e in of_phase(trace["traceEvents"], "M") if e["name"] == "thread_name"}
-    assert named == {"GPU0 (GPU-1) stream 7", "GPU0 (GPU-0) metrics", "GPU0 (GPU-1) metrics"}
+    assert named == {"GPU0 (GPU-1) stream 7"}
 
 
 @pytest.mark.parametrize("ranks", [{}, {0: {}}])
@@ -109,15 +111,15 @@ def test_files_of_a_greatest_size_hold_all_events_once(tmp_path, monkeypatch):
     assert (tmp_path / "t-2.json.gz").is_file()
     times = [e["ts"] for p in parts for e in of_phase(p["traceEvents"], "X")]
     assert times == [i / 1000 for i in range(500)]
-    assert {len(of_phase(p["traceEvents"], "M")) for p in parts} == {4}
+    assert {len(of_phase(p["traceEvents"], "M")) for p in parts} == {5}
 
 
 @pytest.mark.parametrize("write", [export_chrome, export_perfetto])
 @pytest.mark.parametrize("most", [1, 3000, 20_000])
 def test_no_file_is_larger_than_asked_for_however_few_records_there_are(tmp_path, write, most):
     run = make_run(tmp_path / "run", {0: {"kernels": [kernel(i, i + 1) for i in range(500)]}})
-    whole, _ = write(select(run), tmp_path / "whole")
-    files, slices = write(select(run), tmp_path / "t", most_bytes=most)
+    whole, *_ = write(select(run), tmp_path / "whole")
+    files, slices, _ = write(select(run), tmp_path / "t", most_bytes=most)
     sizes = [f.stat().st_size for f in files]
     assert slices == 500
     if most == 1:  # a record is never cut

@@ -9,18 +9,19 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from tests.making import HOSTILE, collective, copy, kernel, make_run
+from tests.viewer_traces import names_of, slices_of
 
-from alltrace.export.perfetto import export_by_host, export_perfetto, field, varint
+from alltrace.export.perfetto import export_by_host, export_perfetto
 from alltrace.export.selection import select
 from alltrace.trace.errors import UsageError
 
 trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", exc_type=ImportError)
-BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+INSTANT, COUNTER = 3, 4
 CALL = {"name": "cudaLaunchKernel", "kind": "runtime"}
 
 
 def exported(run, path, **options):
-    files, slices = export_perfetto(select(run), path, aligned=run.aligned(), **options)
+    files, slices, _ = export_perfetto(select(run), path, aligned=run.aligned(), **options)
     traces = []
     for file in files:
         data = file.read_bytes()
@@ -28,34 +29,6 @@ def exported(run, path, **options):
         trace.ParseFromString(gzip.decompress(data) if file.name.endswith(".gz") else data)
         traces.append(trace)
     return traces, slices
-
-
-def names_of(trace):
-    found = {}
-    for p in trace.packet:
-        if p.HasField("track_descriptor"):
-            d = p.track_descriptor
-            found[d.uuid] = (d.parent_uuid, d.process.process_name or d.name)
-    return found
-
-
-def slices_of(trace):
-    """All slices: track, start, end, name, flows; ends end the last begun of their track."""
-    names, stacks, found, last = names_of(trace), defaultdict(list), [], 0
-    for p in trace.packet:
-        if not p.HasField("track_event"):
-            continue
-        assert p.timestamp >= last
-        last, e = p.timestamp, p.track_event
-        assert e.track_uuid in names
-        if e.type == BEGIN:
-            stacks[e.track_uuid].append((p.timestamp, e.name, tuple(e.flow_ids)))
-        elif e.type == END:
-            start, name, flows = stacks[e.track_uuid].pop()
-            parent, label = names[e.track_uuid]
-            found.append((f"{names[parent][1]}/{label}", start, p.timestamp, name, flows))
-    assert not any(stacks.values())
-    return found
 
 
 def test_slices_flows_marks_and_counters_parse_back(tmp_path):
@@ -70,10 +43,10 @@ def test_slices_flows_marks_and_counters_parse_back(tmp_path):
     flow = 4 << 40
     assert count == 4
     assert sorted(slices_of(trace)) == [
-        ("rank 3 (host0)/GPU0 stream 30", 3, 1000, "memcpy HtoD", ()),
+        ("rank 3 (host0)/GPU0 stream 30 copies", 3, 1000, "memcpy HtoD", ()),
         ("rank 3 (host0)/GPU0 stream 7", 1001, 4_999_999_003, "gemm_kernel", (flow,)),
-        ("rank 3 (host0)/main", 0, 500, "cudaLaunchKernel", (flow,)),
-        ("rank 3 (host0)/main", 600, 700, "cudaLaunchKernel", ()),
+        ("rank 3 (host0)/main/CUDA API", 0, 500, "cudaLaunchKernel", (flow,)),
+        ("rank 3 (host0)/main/CUDA API", 600, 700, "cudaLaunchKernel", ()),
     ]
     events = [(p.timestamp, p.track_event) for p in trace.packet if p.HasField("track_event")]
     assert [(t, e.name) for t, e in events if e.type == INSTANT] == [(2, "here")]
@@ -140,7 +113,7 @@ def test_an_archive_has_a_trace_for_each_host_and_a_manifest(tmp_path):
     hosts = {0: "node 1/..", 1: "node 1/..", 2: "b\n", 5: "c"}
     ranks = {r: {"kernels": [kernel(1000 + r, 2000)]} for r in hosts}
     run = make_run(tmp_path / "run", ranks, hosts=hosts)
-    files, slices = export_by_host(select(run), tmp_path / "t.tar", aligned=run.aligned())
+    files, slices, _ = export_by_host(select(run), tmp_path / "t.tar", aligned=run.aligned())
     assert (files, slices) == ([tmp_path / "t.tar"], 4)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "t.tar"]
     with tarfile.open(tmp_path / "t.tar") as archive:
@@ -179,14 +152,14 @@ def test_sixteen_ranks_with_a_hundred_thousand_events_each(tmp_path):
         assert end >= start
         for flow in flows:
             starts[flow].append((start, track))
-    expected = {f"rank {r} (host{r // 8})/{t}" for r in range(ranks) for t in ("main", "GPU0 stream 7", "GPU0 stream 20")}
+    expected = {f"rank {r} (host{r // 8})/{t}" for r in range(ranks) for t in ("main/CUDA API", "GPU0 stream 7", "GPU0 stream 20")}
     assert set(tracks) == expected
-    launches = {f: ends for f, ends in starts.items() if len(ends) == 2 and {t.rpartition("/")[2] for _, t in ends} & {"main"}}
+    launches = {f: ends for f, ends in starts.items() if len(ends) == 2 and {t.rpartition("/")[2] for _, t in ends} & {"CUDA API"}}
     assert len(launches) == ranks * (count // 2)
     for ends in launches.values():
         (sent, caller), (begun, worker) = sorted(ends)
         assert sent <= begun
-        assert caller.endswith("/main")
+        assert caller.endswith("/main/CUDA API")
         assert worker.partition("/")[0] == caller.partition("/")[0]
     across = {f: ends for f, ends in starts.items() if f not in launches}
     assert {len(ends) for ends in across.values()} == {ranks}
@@ -205,9 +178,3 @@ def large_run(folder, ranks, each):
             kernels.append(make(begin + rank + 2000, begin + 9000, correlation=i + 1))
         rows[rank] = {"api": calls, "kernels": kernels}
     return make_run(folder, rows, hosts={r: f"host{r // 8}" for r in range(ranks)})
-
-
-def test_fields():
-    assert varint(300) == b"\xac\x02"
-    assert field(1, b"ab") == b"\x0a\x02ab"
-    assert field(60, 1) == b"\xe0\x03\x01"

@@ -19,6 +19,18 @@ def nest(
     depths: _Int64,
     parents: _Int64,
 ) -> None: ...
+def lanes(
+    groups: _Int64,
+    starts: _Int64,
+    ends: _Int64,
+    most_together: int,
+    first: _Int64,
+    known: _Int64,
+    open_: _Int64,
+    state: _Int64,
+    out_lanes: _Int64,
+    out_orders: _Int64,
+) -> None: ...
 def innermost(
     r_tracks: _Int64,
     r_starts: _Int64,

@@ -202,6 +202,82 @@ def nest(
     state[1] = track
 
 
+def lanes(
+    const int64_t[::1] groups,
+    const int64_t[::1] starts,
+    const int64_t[::1] ends,
+    int64_t most_together,
+    int64_t[::1] first,
+    int64_t[:, ::1] known,
+    int64_t[:, ::1] open_,
+    int64_t[::1] state,
+    int64_t[::1] out_lanes,
+    int64_t[::1] out_orders,
+):
+    """Give each interval the first lane of its group on which it crosses none; rows of a group by (start, -end).
+
+    On a lane each two intervals are apart or one holds the other. `out_orders` has how many intervals of the lane that start with
+    an interval hold it, fewer than `most_together`. `first` has the first lane of each group, -1 for none; `known` (2, lanes) the
+    next lane of a lane's group and its innermost open interval; `open_` (4, intervals) ends, starts, orders and the interval below,
+    of which unused ones are a list. `state` is (lanes, intervals that were ever used, first unused one). All these carry on from
+    call to call; `known` and `open_` must have room for all rows of the call.
+    """
+    cdef int64_t[::1] following = known[0], top = known[1]
+    cdef int64_t[::1] o_end = open_[0], o_start = open_[1], o_order = open_[2], below = open_[3]
+    cdef Py_ssize_t i
+    cdef int64_t group, start, end, lane, last, number, order, at, count = state[0], used = state[1], unused = state[2]
+    with nogil:
+        for i in range(starts.shape[0]):
+            group = groups[i]
+            start = starts[i]
+            end = ends[i]
+            lane = first[group]
+            last = -1
+            number = 0
+            order = 0
+            while lane >= 0:
+                at = top[lane]
+                while at >= 0 and o_end[at] <= start:
+                    top[lane] = below[at]
+                    below[at] = unused
+                    unused = at
+                    at = top[lane]
+                order = o_order[at] + 1 if at >= 0 and o_start[at] == start else 0
+                if at < 0 or (o_end[at] >= end and order < most_together):
+                    break
+                last = lane
+                lane = following[lane]
+                number += 1
+            if lane < 0:
+                lane = count
+                count += 1
+                following[lane] = -1
+                top[lane] = -1
+                order = 0
+                if last < 0:
+                    first[group] = lane
+                else:
+                    following[last] = lane
+            out_lanes[i] = number
+            out_orders[i] = order
+            if end <= start:
+                continue
+            if unused >= 0:
+                at = unused
+                unused = below[at]
+            else:
+                at = used
+                used += 1
+            o_end[at] = end
+            o_start[at] = start
+            o_order[at] = order
+            below[at] = top[lane]
+            top[lane] = at
+    state[0] = count
+    state[1] = used
+    state[2] = unused
+
+
 def innermost(
     const int64_t[::1] r_tracks,
     const int64_t[::1] r_starts,

@@ -1,6 +1,7 @@
 """The JSON of Chrome's trace viewer: a process per rank, a thread per track, arrows from calls to work and across ranks.
 
 The format: "Trace Event Format" of the Catapult project. Times are in microseconds with three decimals, so nanoseconds are kept.
+Threads are numbered from 1, as viewers take 0 for the idle thread.
 """
 
 from __future__ import annotations
@@ -14,24 +15,28 @@ from alltrace.export.atomic_output import Draft
 from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
-from alltrace.export.record_bytes import INT, MICROSECONDS, TEXT, Pool, Template
-from alltrace.export.slices import counters_of, flows_across, slices_of, track_labels
+from alltrace.export.record_bytes import INT, MICROSECONDS, TEXT, Pool, Template, rows_alike
+from alltrace.export.slices import SliceMaker, Written, base_labels, counters_of, flows_across
 from alltrace.export.tracks import launches_of, tracks_of
+from alltrace.export.viewer_tracks import ViewerTracks, process_ids
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from alltrace.align.aligned import Aligned
+    from alltrace.export.arguments import Value
     from alltrace.export.selection import Selection
+    from alltrace.export.slices import Flow, Slices
     from alltrace.export.tracks import Tracks
+    from alltrace.trace.arrays import Int64
 
 _HEAD = b'{"displayTimeUnit":"ns","traceEvents":['
 _TAIL = b"\n]}\n"
+_PLACES = 64
 
 
-def export_chrome(
-    selection: Selection, path: Path, *, aligned: Aligned | None = None, most_bytes: int | None = None
-) -> tuple[list[Path], int]:
+def export_chrome(selection: Selection, path: Path, *, aligned: Aligned | None = None, most_bytes: int | None = None) -> Written:
     """Write the trace, in the order of time.
 
     Args:
@@ -41,98 +46,146 @@ def export_chrome(
         most_bytes: The size (uncompressed) after which another file is begun; None for one file.
 
     Returns:
-        The files, and the number of slices.
+        The files, and how many slices there are.
 
     Raises:
         InputError: The run is damaged, or a file cannot be written; nothing is left then.
     """
     with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
-        writer = _Writer(selection, sorter)
+        pids = process_ids(selection)
+        writer = _Writer(selection, sorter, pids)
         heads: list[dict[str, Any]] = []
-        known = {}
-        for rank in selection.ranks:
-            tracks = known[rank.rank] = tracks_of(selection, rank)
-            writer.rank(tracks)
-            heads += _metadata(tracks)
-        if aligned is not None:
-            writer.across(aligned, known)
+        tracks = {r.rank: tracks_of(selection, r) for r in selection.ranks}
+        flows = dict(flows_across(selection, aligned, tracks)) if aligned is not None else {}
+        for rank, own in tracks.items():
+            heads += _metadata(own, writer.rank(own, flows.get(rank)), pids[rank])
         head = _HEAD + ",".join("\n" + json.dumps(h, separators=(",", ":")) for h in heads).encode()
-        blocks = sorter.blocks(piece_of(most_bytes))
-        return write_parts(draft, path, blocks, head=head, tail=_TAIL, most_bytes=most_bytes), writer.slices
+        files = write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, tail=_TAIL, most_bytes=most_bytes)
+        return Written(files, writer.slices, writer.beside)
 
 
-def _metadata(tracks: Tracks) -> list[dict[str, Any]]:
+def _metadata(tracks: Tracks, placed: ViewerTracks, pid: int) -> list[dict[str, Any]]:
     rank = tracks.rank
-    about: dict[str, Any] = {"ph": "M", "pid": rank.rank, "tid": 0}
+    about: dict[str, Any] = {"ph": "M", "pid": pid}
+    host = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     found = [
         {**about, "name": "process_name", "args": {"name": f"rank {rank.rank} ({rank.host})"}},
+        {**about, "name": "process_labels", "args": {"labels": host}},
         {**about, "name": "process_sort_index", "args": {"sort_index": rank.rank}},
     ]
-    for number, label in enumerate(track_labels(tracks)):
-        found.append({**about, "tid": number, "name": "thread_name", "args": {"name": label}})
-        found.append({**about, "tid": number, "name": "thread_sort_index", "args": {"sort_index": number}})
+    labels = base_labels(tracks)
+    for place, number in enumerate(placed.in_order()):
+        track = placed.tracks[number]
+        label = f"{labels[track.base]} {track.label}".rstrip() + (f" ({track.lane + 1})" if track.lane else "")
+        found.append({**about, "tid": number + 1, "name": "thread_name", "args": {"name": label}})
+        found.append({**about, "tid": number + 1, "name": "thread_sort_index", "args": {"sort_index": place}})
     return found
 
 
+class _JsonForm:
+    """Texts as JSON, and arguments as members of an object."""
+
+    def text(self, text: str) -> str:
+        """A text."""
+        return json.dumps(text)
+
+    def arguments(self, values: Mapping[str, Value]) -> str:
+        """Members of an object."""
+        return json.dumps(values, separators=(",", ":"))[1:-1]
+
+
 class _Writer:
-    def __init__(self, selection: Selection, sorter: Sorter) -> None:
-        self.slices = 0
+    def __init__(self, selection: Selection, sorter: Sorter, pids: Mapping[int, int]) -> None:
+        self.slices = self.beside = 0
         self._selection = selection
         self._sorter = sorter
+        self._pids = pids
         self._pool = Pool()
-        self._names = NameCodes(selection.run, self._pool, json.dumps)
-        where: list[str | int] = [',"pid":', INT, ',"tid":', INT, ',"ts":', MICROSECONDS]
-        slice_: list[str | int] = [',\n{"ph":"X"', *where, ',"dur":', MICROSECONDS, ',"name":', TEXT, ',"cat":', TEXT]
-        self._slice = Template(self._pool, [*slice_, "}"])
-        self._sized = Template(self._pool, [*slice_, ',"args":{"bytes":', INT, "}}"])
-        self._mark = Template(self._pool, [',\n{"ph":"i","s":"t"', *where, ',"name":', TEXT, ',"cat":"marks"}'])
-        arrow: list[str | int] = [*where, ',"name":', TEXT, ',"cat":', TEXT, ',"id":"', TEXT, INT, ".", INT, '"', TEXT, "}"]
+        self._form = _JsonForm()
+        self._names = NameCodes(selection.run, self._pool, self._form.text)
+        self._where: list[str | int] = [',"pid":', INT, ',"tid":', INT, ',"ts":', MICROSECONDS]
+        self._events: dict[Any, Template] = {}
+        arrow: list[str | int] = [*self._where, ',"name":', TEXT, ',"cat":', TEXT, ',"id":"', TEXT, INT, ".", INT, '"', TEXT, "}"]
         self._arrow = Template(self._pool, [',\n{"ph":', TEXT, *arrow])
         self._counter = Template(
             self._pool,
             [',\n{"ph":"C","pid":', INT, ',"ts":', MICROSECONDS, ',"name":', TEXT, ',"args":{"value":', MICROSECONDS, "}}"],
         )
 
-    def rank(self, tracks: Tracks) -> None:
-        """Add all that is on the tracks of a rank."""
+    def rank(self, tracks: Tracks, across: Flow | None) -> ViewerTracks:
+        """Add all that is on the tracks of a rank; `across` are its members of collectives."""
         number = tracks.rank.rank
+        pid = self._pids[number]
         launches = launches_of(self._selection, tracks)
+        callers = np.full(len(launches.keys), -1, np.int64)
+        placed = ViewerTracks()
         zero = self._selection.zero_ns
         arrows = 0
-        for part in slices_of(self._selection, tracks, launches, self._names, self._pool, json.dumps):
-            cat = self._pool.add(json.dumps(part.category))
-            count = len(part.starts)
-            if part.instant:
-                self._sorter.add(part.starts, self._mark.records(count, number, part.tracks, part.starts, part.names))
+        maker = SliceMaker(self._selection, tracks, placed, launches, self._names, self._pool, self._form)
+        for part in maker.slices():
+            self._slices(part, pid)
+            if part.table == "kernels" and across is not None:
+                self._across(part, across, pid)
+            if part.launches is None:
                 continue
-            self.slices += count
-            columns = (number, part.tracks, part.starts, part.ends - part.starts, part.names, cat)
-            sized = part.sizes is not None
-            records = self._sized.records(count, *columns, part.sizes) if sized else self._slice.records(count, *columns)
-            self._sorter.add(part.starts, records)
-            if part.launches is None or part.category == "api":
+            if part.table == "api":
+                drawn = np.flatnonzero(part.launches >= 0)
+                callers[part.launches[drawn]] = part.tracks[drawn]
                 continue
-            drawn = np.flatnonzero((part.launches >= 0) & (part.tracks >= 0))
+            drawn = np.flatnonzero((part.launches >= 0) & (np.append(callers, -1)[part.launches] >= 0))
             calls = part.launches[drawn]
             serial = arrows + np.arange(len(drawn))
             arrows += len(drawn)
-            sent = launches.starts[calls] - zero
-            self._arrows("s", number, launches.tracks[calls], sent, "launch", number, serial)
-            self._arrows("f", number, part.tracks[drawn], part.starts[drawn], "launch", number, serial)
+            self._arrows("s", pid, callers[calls], launches.starts[calls] - zero, "launch", number, serial)
+            self._arrows("f", pid, part.tracks[drawn], part.starts[drawn], "launch", number, serial)
+        self.beside += placed.beside
         for counter in counters_of(self._selection, tracks, lambda label: self._pool.add(json.dumps(label))):
-            times = counter.times
-            self._sorter.add(times, self._counter.records(len(times), number, times, counter.names, counter.values))
+            records = self._counter.records(len(counter.times), pid, counter.times, counter.names, counter.values)
+            self._sorter.add(counter.times * _PLACES, records)
+        return placed
 
-    def across(self, aligned: Aligned, known: dict[int, Tracks]) -> None:
+    def _slices(self, part: Slices, pid: int) -> None:
+        self.slices += 0 if part.instant else len(part.starts)
+        few, many = part.arguments
+        keys = part.starts * _PLACES + part.orders  # of slices that start together the outer one comes first
+        for (has_few, *has), rows in rows_alike([few >= 0, *(valid for _, valid in many.values())]):
+            columns = [pid, part.tracks[rows] + 1, part.starts[rows]]
+            if not part.instant:
+                columns.append((part.ends - part.starts)[rows])
+            columns += [part.names[rows], part.categories[rows]]
+            given = [(name, values[rows]) for (name, (values, _)), h in zip(many.items(), has, strict=True) if h]
+            columns += [values for _, values in given]
+            if has_few:
+                columns.append(few[rows])
+            template = self._template(part.instant, tuple(name for name, _ in given), has_few)
+            self._sorter.add(keys[rows], template.records(len(rows), *columns))
+
+    def _template(self, instant: bool, many: tuple[str, ...], few: bool) -> Template:
+        """The form of events with these arguments."""
+        found = self._events.get((instant, many, few))
+        if found is None:
+            head = [',\n{"ph":"i","s":"t"', *self._where] if instant else [',\n{"ph":"X"', *self._where, ',"dur":', MICROSECONDS]
+            arguments: list[str | int] = []
+            for name in many:
+                arguments += [f"{',' if arguments else ''}{json.dumps(name)}:", INT]
+            if few:
+                arguments += [*([","] if arguments else []), TEXT]
+            tail = [',"args":{', *arguments, "}}"] if arguments else ["}"]
+            form = [*head, ',"name":', TEXT, ',"cat":', TEXT, *tail]
+            found = self._events[instant, many, few] = Template(self._pool, form)
+        return found
+
+    def _across(self, part: Slices, flow: Flow, pid: int) -> None:
         """Add arrows between the members of each collective."""
-        for rank, flow in flows_across(self._selection, aligned, known):
-            for phase, which in (("s", flow.first), ("t", ~flow.first & ~flow.last), ("f", flow.last & ~flow.first)):
-                at = np.flatnonzero(which)
-                tracks, starts = flow.tracks[at], flow.starts[at]
-                self._arrows(phase, rank, tracks, starts, "collective", -1, flow.instances[at])
+        at = flow.places.find(part.bases, part.starts)
+        rows = np.flatnonzero(at >= 0)
+        first, last = flow.first[at[rows]], flow.last[at[rows]]
+        for phase, which in (("s", first), ("t", ~first & ~last), ("f", last & ~first)):
+            chosen = rows[which]
+            self._arrows(phase, pid, part.tracks[chosen], part.starts[chosen], "collective", -1, flow.instances[at[chosen]])
 
-    def _arrows(self, phase: str, rank: int, tracks: Any, times: Any, kind: str, group: int, serial: Any) -> None:
+    def _arrows(self, phase: str, pid: int, tracks: Int64, times: Int64, kind: str, group: int, serial: Any) -> None:
         texts = (json.dumps(phase), json.dumps(kind), "c" if group < 0 else "", ',"bp":"e"' if phase != "s" else "")
         ph, name, prefix, bound = map(self._pool.add, texts)
-        records = self._arrow.records(len(times), ph, rank, tracks, times, name, name, prefix, max(group, 0), serial, bound)
-        self._sorter.add(times, records)
+        records = self._arrow.records(len(times), ph, pid, tracks + 1, times, name, name, prefix, max(group, 0), serial, bound)
+        self._sorter.add(times * _PLACES + _PLACES - 1, records)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from alltrace.trace.arrays import Int64
 
-__all__ = ["FIXED64", "INT", "MICROSECONDS", "TEXT", "VARINT", "Pool", "Records", "Template"]
+__all__ = ["FIXED64", "INT", "MICROSECONDS", "TEXT", "VARINT", "Pool", "Records", "Template", "rows_alike"]
 
 _WIDEST = np.array([0, 20, 24, 10, 8])  # the most bytes of each kind of field, of `TEXT` without its text
 
@@ -112,3 +112,19 @@ class Template:
         data = self._pool.scratch(room)
         size = write_records(self._kinds, sources, constants, np.ascontiguousarray(values), offsets, pool, lengths, data)
         return Records(data[:size].copy(), lengths)
+
+
+def rows_alike(present: Sequence[Any]) -> list[tuple[tuple[bool, ...], Int64]]:
+    """Rows by what they have.
+
+    Args:
+        present: Boolean arrays of n: which rows have each thing.
+
+    Returns:
+        For each combination that occurs: what of `present` it has, and its rows, ascending.
+    """
+    codes = np.zeros(len(present[0]), np.int64)
+    for place, there in enumerate(present):
+        codes |= there.astype(np.int64) << place
+    found = np.flatnonzero(np.bincount(codes)).tolist()
+    return [(tuple(bool(code >> n & 1) for n in range(len(present))), np.flatnonzero(codes == code)) for code in found]

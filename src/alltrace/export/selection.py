@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from alltrace.align.aligned import Aligned
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
+    from alltrace.trace.range_name import RangeName
     from alltrace.trace.spans import Span
 
 
@@ -27,7 +28,7 @@ class Selection:
         run: The run.
         ranks: Its ranks wanted, ascending.
         tables: The event tables wanted.
-        window_ns: Start and end on the run's aligned clock; an event belongs to it when it starts in it. None for the whole run.
+        window_ns: Start and end on the run's aligned clock, which events are clipped to. None for the whole run.
     """
 
     run: Run
@@ -39,6 +40,11 @@ class Selection:
     def zero_ns(self) -> int:
         """The time that becomes 0 in the export: the start of the window, or of the first event of the run."""
         return self.run.span_ns[0] if self.window_ns is None else self.window_ns[0]
+
+    @property
+    def end_ns(self) -> int:
+        """Where the export ends on the run's aligned clock: the end of the window, or the last end of the run."""
+        return self.run.span_ns[1] if self.window_ns is None else self.window_ns[1]
 
     def distinct(self, rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
         """The values of columns of whole numbers in the wanted rows of a rank's table.
@@ -69,28 +75,53 @@ class Selection:
         for known in sorted(seen):
             yield pa.table([pa.array([v], f.type) for v, f in zip(known, schema, strict=True)], schema=schema)
         for group in read:
-            yield from self._wanted(stored.piece(table, group, list(dict.fromkeys((*columns, order)))), order)
+            yield from self._wanted(stored.piece(table, group, list(dict.fromkeys((*columns, order)))), order, table)
 
     def batches(self, rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
-        """The wanted rows of a rank's table, as non-empty `pyarrow.Table`s; times are on the run's aligned clock."""
+        """The wanted rows of a rank's table, as non-empty `pyarrow.Table`s; times are on the run's aligned clock.
+
+        `start` and `end` of what reaches beyond the window are those of the window. Rows without a start are left out, but for
+        collectives of which only the call is known, where `api_start` is among the columns.
+        """
         if table not in self.tables:
             return
         order = TABLES[table].order or "start"
-        for batch in self.run.rank(rank.rank).batches(table, list(dict.fromkeys((*columns, order)))):
-            yield from self._wanted(batch, order)
+        known = TABLES[table].column_names
+        further = ("end",) if self.window_ns is not None and "end" in known else ()
+        for batch in self.run.rank(rank.rank).batches(table, list(dict.fromkeys((*columns, order, *further)))):
+            yield from self._wanted(batch, order, table)
 
-    def _wanted(self, batch: Any, order: str) -> Iterator[Any]:
+    def _wanted(self, batch: Any, order: str, table: str) -> Iterator[Any]:
         """The wanted rows of a batch, where there are any."""
         found = batch
-        times = batch.column(order)
-        if times.null_count or self.window_ns is not None:
-            wanted = pc.is_valid(times)
-            if self.window_ns is not None:
-                start, end = self.window_ns
-                wanted = pc.and_kleene(wanted, pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
-            found = batch.filter(wanted)
+        if self.window_ns is not None:
+            found = self._clipped(batch, order, table, *self.window_ns)
+        elif batch.column(order).null_count:
+            found = batch.filter(pc.is_valid(_starts(batch, order)))
         if found.num_rows:
             yield found
+
+    def _clipped(self, batch: Any, order: str, table: str, since: int, until: int) -> Any:
+        """The rows that reach into a window, with the part of each that lies in it."""
+        starts = _starts(batch, order)
+        if "end" not in batch.column_names:
+            return batch.filter(pc.and_(pc.greater_equal(starts, since), pc.less(starts, until)))
+        ends = batch.column("end")
+        # a range without an end is open to the end of the run; other work without one takes no time
+        reach = pc.fill_null(ends, self.run.span_ns[1]) if table == "ranges" else pc.coalesce(ends, starts)
+        begun = pc.or_(pc.greater_equal(starts, since), pc.greater(reach, since))
+        found = batch.filter(pc.and_(begun, pc.less(starts, until)))
+        for name, limit in (("start", pc.max_element_wise), ("end", pc.min_element_wise)):
+            bound = since if name == "start" else until
+            clipped = limit(found.column(name), bound, skip_nulls=False)
+            found = found.set_column(found.column_names.index(name), name, clipped)
+        return found
+
+
+def _starts(batch: Any, order: str) -> Any:
+    """When the rows of a batch start: on a device, or else their calls."""
+    known = batch.column(order)
+    return pc.coalesce(known, batch.column("api_start")) if "api_start" in batch.column_names else known
 
 
 def select(
@@ -101,6 +132,7 @@ def select(
     window_ns: Span | None = None,
     steps: Span | None = None,
     aligned: Aligned | None = None,
+    within: RangeName | None = None,
 ) -> Selection:
     """A selection of a run.
 
@@ -112,9 +144,11 @@ def select(
         steps: The steps wanted; the window goes from the first start of one on any rank to the last end, that of the work
             launched in it among them.
         aligned: The alignment, for `steps`.
+        within: The NVTX range wanted, in place of `window_ns` and `steps`: from its first start on any rank to the last end, that
+            of the work launched in it among them.
 
     Raises:
-        UsageError: The run has no such rank, table or step, or the window is empty.
+        UsageError: The run has no such rank, table, step or range, or the window is empty.
     """
     for number in ranks or ():
         run.rank(number)
@@ -129,6 +163,10 @@ def select(
         window = zero + (first or 0), run.span_ns[1] + 1 if end is None else zero + end
     if steps is not None and aligned is not None:
         window = _of_steps(aligned, steps, [r.rank for r in wanted])
+    if within is not None:
+        from alltrace.export.range_window import window_of
+
+        window = window_of(run, wanted, within)
     if window is not None and window[1] <= window[0]:
         raise UsageError(f"the window ends at {window[1] - zero} ns, not after its start at {window[0] - zero} ns")
     return Selection(run, wanted, frozenset(EVENT_TABLES if only is None else only), window)

@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alltrace.export.tracks import GPU_TABLES, HOST_TABLES, UNKNOWN, Tracks, intervals_of, numbers, words
+from alltrace.export.arguments import Operations, Places, arguments_of, columns_of
+from alltrace.export.tracks import GPU_TABLES, HOST_TABLES, UNKNOWN, Intervals, Tracks, intervals_of, numbers, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from alltrace.align.aligned import Aligned
+    from alltrace.export.arguments import Arguments, Form
     from alltrace.export.names import NameCodes
     from alltrace.export.record_bytes import Pool
     from alltrace.export.selection import Selection
     from alltrace.export.tracks import Launches
+    from alltrace.export.viewer_tracks import ViewerTracks
     from alltrace.trace.arrays import Int64
 
 COUNTER_SCALE = 1000
 """A counter's value is a whole number of this fraction."""
 
 _LARGEST = 9e15
-_COLUMNS = {
-    "kernels": ["short_name", "process", "correlation"],
-    "copies": ["kind", "bytes", "process", "correlation"],
-    "graphs": ["graph", "process", "correlation"],
-    "api": ["name", "process", "correlation"],
-}
+_NAMES = {"kernels": "short_name", "copies": "kind", "graphs": "graph"}
+_FURTHER = {"api": ["kind", "correlation"], "ranges": ["kind"], **{t: ["correlation"] for t in GPU_TABLES}}
+_LABELS = {
+    "kernels": "", "copies": "copies", "graphs": "graphs", "api": "CUDA API", "mpi": "MPI", "ucx": "UCX", "osrt": "OS runtime",
+    "syscalls": "system calls", "openacc": "OpenACC", "openmp": "OpenMP",
+}  # fmt: skip
+_RANGES, _STARTEND = "ranges", "start/end ranges"
+
+
+class Written(NamedTuple):
+    """What was written for a viewer.
+
+    Attributes:
+        files: The files.
+        slices: How many slices they have.
+        beside: How many of these crossed others and lie on a track beside theirs.
+    """
+
+    files: list[Path]
+    slices: int
+    beside: int
 
 
 @dataclass(frozen=True)
@@ -38,28 +57,34 @@ class Slices:
     """n slices of one table, or n marks.
 
     Attributes:
-        category: The table.
-        tracks: int64 array of n tracks of the rank.
+        table: The table.
+        bases: int64 array of n threads or streams, by their numbers in the rank's tracks.
+        tracks: int64 array of n numbers of the viewer's tracks.
         starts: int64 array of n starts, ns from the zero of the selection.
         ends: int64 array of n ends.
+        orders: int64 array of n: how many slices of the track that start with this one hold it.
         names: int64 array of n numbers in the pool.
-        sizes: int64 array of n bytes moved, or None.
+        categories: int64 array of n numbers in the pool.
+        arguments: Their arguments.
         launches: int64 array of n rows of the rank's launches, -1 for none: a call's own, or that of the work's call.
         instant: Whether these are marks.
     """
 
-    category: str
+    table: str
+    bases: Int64
     tracks: Int64
     starts: Int64
     ends: Int64
+    orders: Int64
     names: Int64
-    sizes: Int64 | None = None
+    categories: Int64
+    arguments: Arguments
     launches: Int64 | None = None
     instant: bool = False
 
 
-def track_labels(tracks: Tracks) -> list[str]:
-    """What the tracks of a rank are called."""
+def base_labels(tracks: Tracks) -> list[str]:
+    """What the threads, streams and metered devices of a rank are called."""
     threads = [tracks.names.get(t) or ("thread ?" if t == UNKNOWN else f"thread {t}") for t in tracks.threads]
     streams = []
     for device, stream in tracks.streams:
@@ -68,48 +93,123 @@ def track_labels(tracks: Tracks) -> list[str]:
     return threads + streams + [f"{tracks.gpu(d)} metrics" for d in tracks.metered]
 
 
-def slices_of(
-    selection: Selection, tracks: Tracks, launches: Launches, names: NameCodes, pool: Pool, written: Callable[[str], str | bytes]
-) -> Iterator[Slices]:
-    """All slices and marks of a rank, table by table.
+class SliceMaker:
+    """Makes the slices and marks of a rank.
 
     Args:
         selection: What is exported.
         tracks: The rank's tracks.
+        placed: The viewer's tracks, which are filled.
         launches: The rank's calls.
         names: Where names are looked up.
         pool: Where texts are put that are no names.
-        written: How text is written into the pool.
+        form: How text and arguments are written into the pool.
     """
-    for table in (*HOST_TABLES, *GPU_TABLES):
-        if table == "marks":
-            yield from _marks(selection, tracks, names)
-            continue
-        for part in intervals_of(selection, tracks, table, _COLUMNS.get(table, ["name"])):
-            if table == "copies":
-                codes, texts = words(part.rows, "kind")
-                named = pool.add_all([*(written("memset" if t == "memset" else f"memcpy {t}") for t in texts), written("copy")])
-                codes = named[codes]
-            elif table == "graphs":
-                graphs, inverse = np.unique(numbers(part.rows, "graph"), return_inverse=True)
-                codes = pool.add_all(written(f"graph {g}" if g >= 0 else "graph") for g in graphs.tolist())[inverse]
-            else:
-                codes = names.of(numbers(part.rows, "short_name" if table == "kernels" else "name"))
-            found = None
-            if table in (*GPU_TABLES, "api"):
-                found = launches.find(numbers(part.rows, "process"), numbers(part.rows, "correlation"))
-            if found is not None and table == "api" and len(launches.keys):  # of nested calls the outermost one is the launch
-                outermost = (launches.starts[found] - selection.zero_ns == part.starts) & (launches.tracks[found] == part.tracks)
-                found = np.where(outermost, found, -1)
-            sizes = np.maximum(numbers(part.rows, "bytes"), 0) if table == "copies" else None
-            yield Slices(table, part.tracks, part.starts, part.ends, codes, sizes, found)
+
+    def __init__(
+        self,
+        selection: Selection,
+        tracks: Tracks,
+        placed: ViewerTracks,
+        launches: Launches,
+        names: NameCodes,
+        pool: Pool,
+        form: Form,
+    ) -> None:
+        self._selection, self._tracks, self._placed, self._launches = selection, tracks, placed, launches
+        self._names, self._pool, self._form = names, pool, form
+        self._operations = Operations(selection, tracks)
+
+    def slices(self) -> Iterator[Slices]:
+        """All slices and marks, table by table; calls come before what they launched."""
+        for table in (*HOST_TABLES, *GPU_TABLES):
+            if table == "marks":
+                yield from self._marks()
+                continue
+            name = _NAMES.get(table, "name")
+            columns = [name, *_FURTHER.get(table, []), "process", *columns_of(table)]
+            for part in intervals_of(self._selection, self._tracks, table, columns):
+                yield self._slices(table, _in_order(part), name)
+
+    def _slices(self, table: str, part: Intervals, name: str) -> Slices:
+        rows, owners = part.rows, numbers(part.rows, "process")
+        labels, places = [_LABELS.get(table, table)], np.zeros(len(owners), np.int64)
+        if table == "copies":
+            named = self._by_kind(rows, lambda kind: "memset" if kind == "memset" else f"memcpy {kind}" if kind else "copy")
+            categories = self._by_kind(rows, lambda kind: "gpu_memset" if kind == "memset" else "gpu_memcpy")
+        elif table == "graphs":
+            graphs, inverse = np.unique(numbers(rows, "graph"), return_inverse=True)
+            named = self._texts([f"graph {g}" if g >= 0 else "graph" for g in graphs.tolist()])[inverse]
+            categories = np.full(len(owners), self._texts(["gpu_graph"])[0])
+        else:
+            named = self._names.of(numbers(rows, name))
+            categories = np.full(len(owners), self._texts(["kernel" if table == "kernels" else table])[0])
+        if table == "api":
+            categories = self._by_kind(rows, lambda kind: f"cuda_{kind or 'runtime'}")
+        elif table == "ranges":
+            labels, places, categories = self._ranges(rows)
+            owners = np.zeros(len(owners), np.int64)  # those of a thread
+        tracks, orders = self._placed.place(part.tracks, places, labels, owners, part.starts, part.ends)
+        found = self._operations.of(part.tracks, part.starts) if table == "kernels" else None
+        of = None if found is None else (self._operations.rows, found)
+        given = arguments_of(self._selection, table, rows, self._pool, self._form, of)
+        launches = self._launches_of(table, part) if table in (*GPU_TABLES, "api") else None
+        return Slices(table, part.tracks, tracks, part.starts, part.ends, orders, named, categories, given, launches)
+
+    def _by_kind(self, rows: Any, text: Callable[[str | None], str]) -> Int64:
+        """A text for each row by its kind, which may be None."""
+        codes, kinds = words(rows, "kind")
+        return self._texts([*map(text, kinds), text(None)])[codes]
+
+    def _launches_of(self, table: str, part: Intervals) -> Int64:
+        launches = self._launches
+        found = launches.find(numbers(part.rows, "process"), numbers(part.rows, "correlation"))
+        if table == "api" and len(launches.keys):  # of nested calls the outermost one is the launch
+            outermost = (launches.starts[found] - self._selection.zero_ns == part.starts) & (launches.tracks[found] == part.tracks)
+            found = np.where(outermost, found, -1)
+        return found
+
+    def _ranges(self, rows: Any) -> tuple[list[str], Int64, Int64]:
+        """What tracks the ranges go to, by domain and kind, and their categories."""
+        domains, which, named = self._domains(rows)
+        kinds, texts = words(rows, "kind")
+        nest = np.array([*(t != "startend" for t in texts), True])[kinds]
+        labels = [f"{kind}{f' {d}' if d else ''}" for d in named for kind in (_RANGES, _STARTEND)]
+        return labels, which * 2 + ~nest, domains[which]
+
+    def _domains(self, rows: Any) -> tuple[Int64, Int64, list[str | None]]:
+        """The categories of the domains, the domain of each row, and the domains' names, None for the default one."""
+        import pyarrow as pa
+
+        ids, which = np.unique(numbers(rows, "domain"), return_inverse=True)
+        names = self._selection.run.texts(pa.array(ids)).to_pylist()
+        named = [None if i == UNKNOWN else n for i, n in zip(ids.tolist(), names, strict=True)]
+        return self._texts([n or "user_annotation" for n in named]), which.astype(np.int64), named
+
+    def _marks(self) -> Iterator[Slices]:
+        columns = ["time", "thread", "name", *columns_of("marks")]
+        for batch in self._selection.batches(self._tracks.rank, "marks", columns):
+            times = numbers(batch, "time") - self._selection.zero_ns
+            bases = self._tracks.of_threads(numbers(batch, "thread"))
+            domains, which, named = self._domains(batch)
+            labels = [f"{_RANGES}{f' {d}' if d else ''}" for d in named]
+            tracks = self._placed.numbers(bases, which, labels)
+            given = arguments_of(self._selection, "marks", batch, self._pool, self._form)
+            codes = self._names.of(numbers(batch, "name"))
+            none = np.zeros(len(times), np.int64)
+            yield Slices("marks", bases, tracks, times, times, none, codes, domains[which], given, instant=True)
+
+    def _texts(self, texts: Sequence[str]) -> Int64:
+        return self._pool.add_all(map(self._form.text, texts))
 
 
-def _marks(selection: Selection, tracks: Tracks, names: NameCodes) -> Iterator[Slices]:
-    for batch in selection.batches(tracks.rank, "marks", ["time", "thread", "name"]):
-        times = numbers(batch, "time") - selection.zero_ns
-        places = tracks.of_threads(numbers(batch, "thread"))
-        yield Slices("marks", places, times, times, names.of(numbers(batch, "name")), instant=True)
+def _in_order(part: Intervals) -> Intervals:
+    """The rows by their starts, of those that start together the longest first."""
+    starts, ends = part.starts, part.ends
+    if np.all(starts[1:] > starts[:-1]):
+        return part
+    order = np.lexsort((-ends, starts))
+    return Intervals(part.rows.take(order), part.tracks[order], starts[order], ends[order])
 
 
 @dataclass(frozen=True)
@@ -155,15 +255,13 @@ class Flow:
 
     Attributes:
         instances: int64 array of n instances.
-        tracks: int64 array of n tracks of the rank.
-        starts: int64 array of n starts, ns from the zero of the selection.
+        places: Finds a member by its stream and start.
         first: Boolean array of n: the first member to arrive.
         last: Boolean array of n: the last member.
     """
 
     instances: Int64
-    tracks: Int64
-    starts: Int64
+    places: Places
     first: NDArray[np.bool_]
     last: NDArray[np.bool_]
 
@@ -183,7 +281,9 @@ def flows_across(selection: Selection, aligned: Aligned, tracks: Mapping[int, Tr
     if "kernels" not in selection.tables:
         return
     if selection.window_ns is not None:
-        wanted &= (starts >= selection.window_ns[0]) & (starts < selection.window_ns[1])
+        since, until = selection.window_ns
+        wanted &= ((starts >= since) | (numbers(members, "end", since) > since)) & (starts < until)
+        starts = np.maximum(starts, since)
     order = np.lexsort((ranks, starts, instances))
     order = order[wanted[order]]
     ordered = instances[order]
@@ -202,5 +302,5 @@ def flows_across(selection: Selection, aligned: Aligned, tracks: Mapping[int, Tr
         on = places >= 0
         yield (
             rank.rank,
-            Flow(instances[rows][on], places[on], starts[rows][on] - selection.zero_ns, first[at][on], last[at][on]),
+            Flow(instances[rows][on], Places(places[on], starts[rows][on] - selection.zero_ns), first[at][on], last[at][on]),
         )

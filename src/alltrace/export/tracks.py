@@ -46,6 +46,7 @@ class Tracks:
         metered: Devices with metrics, rows of `devices`.
         ordinals: For each device of the rank its CUDA ordinal, or its row where that is not known.
         names: Names of the threads.
+        thread_ids: The system's ids of the threads, where they are known.
         folded: Whether the streams of a device are one track.
     """
 
@@ -55,6 +56,7 @@ class Tracks:
     metered: list[int]
     ordinals: dict[int, int]
     names: dict[int, str] = field(default_factory=dict)
+    thread_ids: dict[int, int] = field(default_factory=dict)
     folded: bool = False
 
     def __post_init__(self) -> None:
@@ -124,8 +126,9 @@ def tracks_of(selection: Selection, rank: Rank, *, fold_streams: bool = False, m
         for batch in selection.distinct(rank, "gpu_metrics", ["device"]):
             metered.update(d for d in np.unique(numbers(batch, "device")).tolist() if d != UNKNOWN)
     stored = selection.run.rank(rank.rank)
-    known = stored.table("threads", ["thread", "name"])
-    names = dict(zip(known.column("thread").to_pylist(), stored.texts(known.column("name")).to_pylist(), strict=True))
+    known = stored.table("threads", ["thread", "tid", "name"])
+    rows, ids = (known.column(c).to_pylist() for c in ("thread", "tid"))
+    names = dict(zip(rows, stored.texts(known.column("name")).to_pylist(), strict=True))
     ordinals = {d.device: d.device if d.ordinal is None else d.ordinal for d in rank.devices}
     return Tracks(
         rank,
@@ -134,6 +137,7 @@ def tracks_of(selection: Selection, rank: Rank, *, fold_streams: bool = False, m
         sorted(metered),
         ordinals,
         {t: n for t, n in names.items() if n},
+        {t: n for t, n in zip(rows, ids, strict=True) if n},
         fold_streams,
     )
 
@@ -195,12 +199,12 @@ class Intervals:
 
 
 def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:
-    """The rows of a table with intervals, batch by batch; a range that is still open ends with the run.
+    """The rows of a table with intervals, batch by batch; a range that is still open ends with the run or the window.
 
     Anything else without an end, as a damaged report may have it, ends where it starts.
     """
     zero = selection.zero_ns
-    last = selection.run.span_ns[1] - zero
+    last = selection.end_ns - zero
     where = ["device", "stream"] if table in GPU_TABLES else ["thread"]
     for batch in selection.batches(tracks.rank, table, list(dict.fromkeys((*columns, "start", "end", *where)))):
         starts, ends = numbers(batch, "start") - zero, numbers(batch, "end") - zero

@@ -27,14 +27,14 @@ def test_a_folder_beside_the_trace_chooses_by_label(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out-cfgs", "out.pcf", "out.prv", "out.row", "run"]
     found = sorted(str(p.relative_to(tmp_path / "out-cfgs")) for p in (tmp_path / "out-cfgs").rglob("*.cfg"))
     assert "basics/kernels.cfg" in found
-    assert "hwcounters/metric_001.cfg" in found
+    assert "hwcounters/001_gpu_sm_x_active.cfg" in found
     assert "basics/mpi.cfg" not in found  # the trace has none
     text = (tmp_path / "out-cfgs" / "views" / "device_activities.cfg").read_text()
     assert text.startswith("#ParaverCFG\n")
     assert 'window_filter_module evt_type_label 3 "CUDA kernel" "NCCL kernel" "CUDA memory transfer"' in text
     assert "window_filter_module evt_type 3 63000006 63000207 63000001" in text
     assert text.count("{") == text.count("}")
-    metric = (tmp_path / "out-cfgs" / "hwcounters" / "metric_001.cfg").read_text()
+    metric = (tmp_path / "out-cfgs" / "hwcounters" / "001_gpu_sm_x_active.cfg").read_text()
     assert "evt_type_label 1 \"GPU SM '../x' Active\"" in metric
 
 
@@ -61,7 +61,7 @@ TOPICS = {
     "views": {"device_activities", "all_activities"},
     "analysis": {"useful_device", "overlap", "exposed_nccl", "kernels_in_flight", "launch_latency", "copy_bandwidth", "copy_sizes",
                  "nccl_sizes", "mpi_sizes", "kernel_duration", "kernels_running", "nccl_running", "launches_queued"},
-    "hwcounters": {"metric_001", "metric_002"},
+    "hwcounters": {"001_gpu_sm_x_active", "002_nic_bytes_sent"},
 }  # fmt: skip
 
 
@@ -72,6 +72,7 @@ def test_each_topic_has_its_views_and_all_their_types_are_in_the_trace(tmp_path,
     folder = tmp_path / "out-cfgs"
     assert {f.name: {p.stem for p in f.iterdir()} for f in folder.iterdir()} == TOPICS
     known = {n: label for e in ev.read_pcf(tmp_path / "out.pcf") for n, label in e.types.items()}
+    assert ("CUDA memcpy kernel" in known.values()) == ("NVTX pushpop ranges default domain" in known.values()) == (ids != "extrae")
     for path in folder.rglob("*.cfg"):
         text = path.read_text()
         numbers = re.findall(r"^window_filter_module evt_type (\d+) (.*)$", text, re.MULTILINE)

@@ -277,18 +277,21 @@ def test_values_of_names_are_those_of_another_trace(tmp_path):
     assert labels(tmp_path / "again")[ev.KERNEL] == {0: "End", 1: "b", 2: "d", 3: "a", 4: "c"}
 
 
-def test_a_window_has_what_starts_in_it(tmp_path):
+def test_a_window_clips_what_reaches_beyond_it(tmp_path):
     rows = {"kernels": [kernel(i * 100, i * 100 + 150) for i in range(5)]}
     _, header, records = exported(tmp_path, {0: rows}, name="out.prv.gz", window_ns=(100, 300))
-    assert ":250_ns:" in header
-    assert [r for r in records if ":63000006:1" in r] == ["2:1:1:1:1:0:63000006:1", "2:1:1:1:1:100:63000006:1:63000220:150"]
+    assert ":200_ns:" in header
+    begun = [r for r in records if ":63000006:1" in r]
+    assert begun == ["2:1:1:1:1:0:63000006:1", "2:1:1:1:1:0:63000006:1:63000220:150", "2:1:1:1:1:100:63000006:1:63000220:100"]
+    assert [r.split(":")[5] for r in records if r.endswith(":63000006:0")] == ["50"]
+    assert max(int(t) for r in records for t in r.split(":")[5 : 7 if r[0] == "1" else 6]) == 200
 
 
-def test_a_range_that_is_still_open_ends_within_the_trace_of_a_window(tmp_path):
+def test_a_range_that_is_still_open_ends_with_the_window(tmp_path):
     rows = [{"start": 0, "end": 900, "name": "a", "kind": "pushpop"}, {"start": 50, "end": None, "name": "b", "kind": "pushpop"}]
     _, header, records = exported(tmp_path, {0: {"ranges": rows}}, window_ns=(40, 60))
-    assert header.split(":")[1] == "860_ns"
-    assert records[-1].split(":")[5] == "860"
+    assert header.split(":")[1] == "20_ns"
+    assert records[-1].split(":")[5] == "20"
 
 
 def test_another_name_or_no_rank_is_refused(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alltrace.recipes.analysis.distribution import collect, group, summarize
+from alltrace.recipes.analysis.distribution import collect, summarize
 
 
 def one(values: list[int], **kwargs: Any) -> dict[str, Any]:
@@ -104,27 +104,6 @@ def test_split_over_ranks_it_is_what_numpy_says_of_the_whole(sample: list[tuple[
         wanted = [values.mean(), *np.quantile(values, [0.5, 0.25, 0.75])]
         assert [row["mean"], row["median"], row["q1"], row["q3"]] == pytest.approx(wanted, rel=1e-12, abs=1e-6)
         assert row["stddev"] == pytest.approx(values.std(ddof=1) if len(values) > 1 else 0.0, rel=1e-9, abs=1e-6)
-
-
-def test_group_takes_null_as_a_value() -> None:
-    codes, first = group([pa.array([1, None, 1, None]), pa.array(["x", "x", "y", "x"])])
-    assert codes[1] == codes[3]
-    assert len(set(codes.tolist())) == 3
-    assert [codes[i] for i in first] == [0, 1, 2]
-
-
-def test_group_of_all_null_columns_is_one_group() -> None:
-    codes, first = group([pa.nulls(3, pa.int64())])
-    assert codes.tolist() == [0, 0, 0]
-    assert len(first) == 1
-
-
-def test_group_of_more_combinations_than_int64_has() -> None:
-    n = 300
-    columns = [pa.array(np.roll(np.arange(n), i)) for i in range(9)]
-    codes, first = group(columns)
-    assert sorted(codes.tolist()) == list(range(n))
-    assert sorted(first.tolist()) == list(range(n))
 
 
 @pytest.mark.parametrize("bits", [0, 1, 30, 31, 32, 33, 62, 63])

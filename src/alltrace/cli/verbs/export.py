@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from alltrace.cli.command import add_import_options, add_rank_option, add_steps_option, open_from
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
+from alltrace.trace.range_name import parse_range
 from alltrace.trace.schema import EVENT_TABLES
 from alltrace.trace.spans import WINDOW_WORDS, parse_ranks, parse_steps, parse_window
 
@@ -42,13 +43,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_rank_option(which)
     which.add_argument("--only", metavar="TABLES", help="these tables only, such as kernels,copies")
     add_steps_option(which, "from the start of the first of these steps to the end of the last")
-    which.add_argument("--window", metavar="WINDOW", help=f"what starts in this time: {WINDOW_WORDS}")
+    which.add_argument("--window", metavar="WINDOW", help=f"this time, with the part of each event that lies in it: {WINDOW_WORDS}")
+    which.add_argument(
+        "--range",
+        metavar="NAME",
+        help="from the first start of this NVTX range on any rank to its last end, or that of work launched in it: "
+        "RANGE[@DOMAIN][/INDEX], as `nsys stats` has it; without an index all of that name",
+    )
     prv = parser.add_argument_group("paraver")
     prv.add_argument(
         "--ids", choices=("extrae", "nsys2prv"), default="extrae", help="whose numbers of event types are used; default: extrae"
     )
     prv.add_argument("--fold-streams", action="store_true", help="one row for all streams of a device")
-    prv.add_argument("--details", action="store_true", help="also the geometry and the correlation of each launch")
+    prv.add_argument("--details", action="store_true", help="also geometry and correlation of launches, which nsys2prv always has")
     prv.add_argument("--demangled", action="store_true", help="name kernels with their template arguments and parameters")
     prv.add_argument("--base-pcf", type=Path, metavar="FILE", help="give names the values that they have in this .pcf")
     prv.add_argument("--cfgs", action="store_true", help="put a folder of configurations beside the trace")
@@ -69,8 +76,10 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "perfetto" and args.output.name.endswith(".json"):
         raise UsageError(f"-o is {args.output}; perfetto writes no JSON, expected a name such as out.pftrace")
     ranks, steps, window = parse_ranks(args.ranks), parse_steps(args.steps), parse_window(args.window)
-    if steps and window:
-        raise UsageError("--steps and --window were both given; expected one of them")
+    given = [f"--{name}" for name in ("steps", "window", "range") if getattr(args, name) is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} were given; expected one of them")
+    within = None if args.range is None else parse_range("--range", args.range)
     if args.max_mb is not None and not 0 < args.max_mb < float("inf"):
         raise UsageError(f"--max-mb is {args.max_mb}; expected a number above 0")
     if args.by_host and (args.what != "perfetto" or args.max_mb is not None):
@@ -83,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.recipes.execution.availability import notes_on_damage
 
     aligned = run.aligned(jobs=args.jobs)
-    selection = select(run, ranks=ranks, only=only, window_ns=window, steps=steps, aligned=aligned)
+    selection = select(run, ranks=ranks, only=only, window_ns=window, steps=steps, aligned=aligned, within=within)
     print(f"{args.output}: {_write(args, selection, aligned)}", file=sys.stderr)  # noqa: T201
     chosen = [r for r in run.ranks if ranks is None or r.rank in ranks]
     read: dict[str, tuple[str, ...]] = dict.fromkeys(EVENT_TABLES if only is None else only, ())
@@ -112,7 +121,7 @@ def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> 
             args.output,
             ids=args.ids,
             fold_streams=args.fold_streams,
-            details=args.details,
+            details=args.details or args.ids == "nsys2prv",
             demangled=args.demangled,
             base_pcf=args.base_pcf,
             cfgs=args.cfgs,
@@ -124,10 +133,13 @@ def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> 
         from alltrace.export.perfetto import export_by_host, export_perfetto
 
         if args.by_host:
-            return f"{export_by_host(selection, args.output, aligned=aligned)[1]:,} slices in an archive"
-        write = export_chrome if args.what == "chrome" else export_perfetto
-        files, slices = write(selection, args.output, aligned=aligned, most_bytes=most)
-        return f"{counted(slices, 'slice')} in {counted(len(files), 'file')}"
+            written = export_by_host(selection, args.output, aligned=aligned)
+        else:
+            write = export_chrome if args.what == "chrome" else export_perfetto
+            written = write(selection, args.output, aligned=aligned, most_bytes=most)
+        where = "an archive" if args.by_host else counted(len(written.files), "file")
+        crossed = f"; {written.beside:,} of them cross others, and lie on tracks of their own" if written.beside else ""
+        return f"{counted(written.slices, 'slice')} in {where}{crossed}"
     if args.what == "talp":
         from alltrace.export.talp import export_talp
 

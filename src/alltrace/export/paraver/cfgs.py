@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.export.atomic_output import Draft
-    from alltrace.readers.paraver.labels import EventType
+    from alltrace.readers.paraver.labels import EventType, Profile
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class View:
 
     Attributes:
         folder: `basics`, `views`, `analysis` or `hwcounters`.
-        name: Its name, also its file's.
+        name: Its file's name, and its own where it has no title.
         about: What it shows.
         labels: The event types that it is of; none for states and communications.
         level: The level whose objects are its lines.
@@ -32,6 +33,7 @@ class View:
         tags: The tags of the communications that it is of; none for all.
         operation: How the timelines in `parts` are put together; none for a timeline that has no parts.
         parts: Two timelines of which it is made.
+        title: What Paraver calls it.
     """
 
     folder: str
@@ -46,8 +48,11 @@ class View:
     tags: tuple[int, ...] = ()
     operation: str = ""
     parts: tuple[View, ...] = ()
+    title: str = ""
 
 
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+_LONGEST_NAME = 60
 _ACTIVE = "Nesting level"
 _LAUNCHES = (ev.TAG_KERNEL, ev.TAG_COPY)
 _USEFUL = View(
@@ -76,6 +81,15 @@ _RUNNING = View(
     level="task",
     compose=_ACTIVE,
 )
+_BURSTS = View(
+    "analysis",
+    "kernel_bursts",
+    "From a begin or end of a kernel to the next.",
+    ("CUDA kernel",),
+    compose="Burst Time",
+    units="ns",
+)
+_IN_KERNEL = View("analysis", "in_kernel", "Whether a kernel of the stream runs.", ("CUDA kernel",), compose="Sign")
 _QUEUED = View(
     "analysis",
     "launches_queued",
@@ -148,7 +162,15 @@ _VIEWS = (
         units="ns",
         tags=_LAUNCHES,
     ),
-    View("analysis", "kernel_duration", "Length of each kernel.", ("CUDA kernel",), compose="Burst Time", units="ns"),
+    View(
+        "analysis",
+        "kernel_duration",
+        "Length of each kernel, 0 where none runs; where kernels of a stream overlap, from one begin or end to the next.",
+        ("CUDA kernel",),
+        units="ns",
+        operation="product",
+        parts=(_BURSTS, _IN_KERNEL),
+    ),
     View("analysis", "copy_sizes", "Bytes of each copy.", ("CUDA memory transfer size (bytes)",), units="bytes"),
     View(
         "analysis",
@@ -179,30 +201,33 @@ def views_of(events: Iterable[EventType], written: Collection[int] | None = None
                 continue
             found.append((view, types))
     for number, (label, kind) in enumerate((n, t) for n, t in sorted(numbers.items()) if n.startswith(("GPU ", "NIC "))):
-        # a metric's name comes from the trace and is no name for a file
-        name = f"metric_{number + 1:03}"
-        found.append((View("hwcounters", name, f"{label}.", (label,), units="Value"), {label: kind}))
+        # the number keeps names apart that differ in other letters alone
+        name = f"{number + 1:03}_{_UNSAFE.sub('_', label.lower()).strip('_')[:_LONGEST_NAME]}"
+        found.append((View("hwcounters", name, f"{label}.", (label,), units="Value", title=label), {label: kind}))
     return found
 
 
-def write_cfgs(draft: Draft, path: Path, events: Iterable[EventType], written: Collection[int] | None = None) -> Path:
+def write_cfgs(
+    draft: Draft, path: Path, events: Iterable[EventType], profile: Profile, written: Collection[int] | None = None
+) -> Path:
     """Write the configurations of a trace into the folder `path`, in place of one that is there; returns it."""
     folder = draft.file(path)
     folder.mkdir()
     for view, types in views_of(events, written):
         (folder / view.folder).mkdir(exist_ok=True)
-        (folder / view.folder / f"{view.name}.cfg").write_text(cfg_text(view, types), encoding="utf-8")
+        (folder / view.folder / f"{view.name}.cfg").write_text(cfg_text(view, types, profile), encoding="utf-8")
     if path.is_dir():  # of an earlier export
         path.replace(draft.folder / "old-cfgs")
     return path
 
 
-def cfg_text(view: View, types: dict[str, int]) -> str:
+def cfg_text(view: View, types: dict[str, int], profile: Profile) -> str:
     """The text of a .cfg file with one timeline, and those that it is made of.
 
     Args:
         view: The timeline.
-        types: The labels of its event types, with their numbers; Paraver goes by the labels.
+        types: Our labels of its event types, with their numbers; Paraver goes by the labels.
+        profile: Whose labels the trace has.
     """
     windows = [*view.parts, view]
     lines = [
@@ -210,14 +235,14 @@ def cfg_text(view: View, types: dict[str, int]) -> str:
         f"{ev.label_of(view.about)} Written by alltrace.", "ConfigFile.EndDescription", "",
     ]  # fmt: skip
     for number, window in enumerate(windows, 1):
-        own = {label: types[label] for label in window.labels if label in types}
+        own = {profile.label(label): types[label] for label in window.labels if label in types}
         lines += [*_window(window, number, own, shown=window is view), ""]
     return "\n".join(lines)
 
 
 def _window(view: View, number: int, types: dict[str, int], *, shown: bool) -> list[str]:
     """The lines of one timeline; one that is put together is made of those with the numbers before its own."""
-    title = view.name.replace("_", " ")
+    title = view.title or view.name.replace("_", " ")
     color = "window_in_code_color" if view.folder in ("basics", "views") else "window_in_gradient_color"
     if view.parts:
         before = " ".join(str(number - len(view.parts) + n) for n in range(len(view.parts)))

@@ -25,8 +25,8 @@ def values_of(labels: Iterable[str], known: Mapping[str, int] | None = None, fir
     return found
 
 
-def pcf_text(events: Iterable[ev.EventType]) -> str:
-    """The text of a .pcf file."""
+def pcf_text(events: Iterable[ev.EventType], profile: ev.Profile) -> str:
+    """The text of a .pcf file with the labels of a profile."""
     lines = [
         "DEFAULT_OPTIONS\n", "LEVEL               THREAD", "UNITS               NANOSEC", "LOOK_BACK           100",
         "SPEED               1", "FLAG_ICONS          ENABLED", "NUM_OF_STATE_COLORS 1000", "YMAX_SCALE          37\n",
@@ -36,7 +36,7 @@ def pcf_text(events: Iterable[ev.EventType]) -> str:
     lines += ["", "", "STATES_COLOR"]
     lines += [f"{n:<4} {{{r},{g},{b}}}" for n, (_, (r, g, b)) in sorted(ev.STATES.items())]
     for event in events:
-        lines += ["", "", "EVENT_TYPE", *(f"0    {n}    {label}" for n, label in sorted(event.types.items()))]
+        lines += ["", "", "EVENT_TYPE", *(f"0    {n}    {profile.label(label)}" for n, label in sorted(event.types.items()))]
         if event.values:
             lines += ["VALUES", *(f"{n:<6} {label}" for n, label in sorted(event.values.items()))]
         if event.precision:

@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.compute as pc
 
 from alltrace.export.paraver.pcf import values_of
 from alltrace.export.tracks import UNKNOWN, numbers
@@ -85,7 +84,7 @@ class Survey:
         self._operations()
         self.metrics = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
         self.nic = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
-        self.end_ns = self._end()
+        self.end_ns = max(1, selection.end_ns - selection.zero_ns)
 
     def _ids(self, table: str, column: str) -> Int64:
         found = np.empty(0, np.int64)
@@ -130,7 +129,7 @@ class Survey:
     def _ranges(self, profile: Profile, ids: Int64) -> None:
         domains = np.union1d(self._ids("ranges", "domain"), self._ids("marks", "domain"))
         texts = [n if d != UNKNOWN else "default" for d, n in zip(domains.tolist(), self._labels(domains), strict=True)]
-        place = {n: p for p, n in enumerate(sorted(set(texts)))}
+        place = {n: p for p, n in enumerate(sorted(set(texts), key=lambda n: (not profile.default_first or n != "default", n)))}
         self.domains = Values(domains, np.array([place[t] for t in texts], np.int64))
         names = self._labels(ids)
         types = {profile.ranges + profile.range_step * p: f"NVTX {n}" for n, p in place.items()}
@@ -171,19 +170,3 @@ class Survey:
             types = {number: f"{what} {n}" for n, number in place.items()}
             self.events.append(ev.EventType(types, precision=precision))
         return Values(ids, np.array([place[n] for n in names], np.int64))
-
-    def _end(self) -> int:
-        from alltrace.trace.schema import TABLES
-
-        selection = self._selection
-        last = selection.run.span_ns[1]
-        if selection.window_ns is not None:
-            last = selection.window_ns[1]
-            for rank in selection.ranks:
-                for table in sorted(selection.tables):
-                    for column in {"start", "end", "time"} & set(TABLES[table].column_names):
-                        for batch in selection.batches(rank, table, [column]):
-                            last = max(last, pc.max(batch.column(column)).as_py() or 0)
-                            if column == "end" and batch.column(column).null_count:  # what is still open ends with the run
-                                last = max(last, selection.run.span_ns[1])
-        return max(1, last - selection.zero_ns)

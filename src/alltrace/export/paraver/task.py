@@ -159,7 +159,8 @@ class Task:
         for part in self._parts("api", ["name", "process", "correlation"]):
             self._joined.calls(*self._call(part.rows), part.starts, part.ends, part.tracks)
             places = known.places(numbers(part.rows, "name"))
-            self._host_intervals(part, ev.CALL, known.values[places], states[places])
+            more = [(ev.CORRELATION, numbers(part.rows, "correlation", 0))] if self._details else ()
+            self._host_intervals(part, ev.CALL, known.values[places], states[places], more)
 
     def _host_intervals(
         self, part: Intervals, types: Any, values: Int64, states: Int64 | None, more: Any = (), kinds: Int64 | None = None
@@ -272,12 +273,12 @@ class Task:
                 known = before.get((int(devices[row]), int(metrics[row])))
                 if known is None:  # the first sample lasted as long as the second
                     alone = row + 1 == len(new) or new[row + 1]
-                    known = int(times[row] if alone else max(0, 2 * times[row] - times[row + 1]))
+                    known = int(times[row] if alone else 2 * times[row] - times[row + 1])
                 since[row] = known
             for row in np.flatnonzero(np.append(new[1:], True)).tolist():
                 before[int(devices[row]), int(metrics[row])] = int(times[row])
             values = batch.column("value").to_numpy()[kept]
-            self._samples(tracks, since, self._survey.metrics.of(metrics), values)
+            self._samples(tracks, np.maximum(since, 0), self._survey.metrics.of(metrics), values)
         for batch in self._selection.batches(self._tracks.rank, "nic_metrics", ["start", "metric", "value"]):
             tracks = self._tracks.of_metered(np.full(batch.num_rows, UNKNOWN, np.int64))
             starts = numbers(batch, "start") - zero

@@ -98,14 +98,14 @@ def export_paraver(
         _nccl_messages(selection, writer, objects, tracks)
         beside = {suffix: path.with_name(stem + suffix) for suffix in (".row", ".pcf")}
         draft.file(beside[".row"]).write_text(resources.row_text(), encoding="utf-8")
-        draft.file(beside[".pcf"]).write_text(pcf_text(survey.events), encoding="utf-8")
+        draft.file(beside[".pcf"]).write_text(pcf_text(survey.events, profile), encoding="utf-8")
         head = resources.header(survey.end_ns, time.strftime("%d/%m/%Y at %H:%M")) + _about(selection)
         write_parts(draft, path, writer.text(), head=head.encode())
         files = [path, *beside.values()]
         if cfgs:
             from alltrace.export.paraver.cfgs import write_cfgs
 
-            files.append(write_cfgs(draft, path.with_name(f"{stem}-cfgs"), survey.events, writer.types))
+            files.append(write_cfgs(draft, path.with_name(f"{stem}-cfgs"), survey.events, profile, writer.types))
         threads = sum(resources.threads(t) for t in tracks)
         return Written(tuple(files), len(tracks), threads, **writer.counts)
 

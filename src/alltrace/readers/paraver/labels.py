@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from alltrace.trace.errors import InputError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 IDLE, RUNNING, SYNCHRONISATION, GROUP, MEMORY = 0, 1, 5, 13, 17
@@ -107,6 +108,8 @@ class Profile:
         range_step: From one domain to the next.
         metrics: The first GPU metric.
         exact: Whether values of metrics keep decimals by `PRECISION`, which some tools other than Paraver do not know.
+        default_first: Whether the default NVTX domain comes before those with a name, as an empty name does.
+        labels: Labels of types in place of ours.
     """
 
     nccl: int
@@ -115,12 +118,46 @@ class Profile:
     range_step: int
     metrics: int
     exact: bool
+    default_first: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def label(self, ours: str) -> str:
+        """The label of a type in a trace of this profile."""
+        if self.labels and (domain := _DOMAIN.fullmatch(ours)):
+            return f"NVTX pushpop ranges {domain[1]} domain"
+        return self.labels.get(ours, ours)
 
 
+_DOMAIN = re.compile("NVTX (?!depth |start/end |mark$)(.*)", re.DOTALL)
+_THEIR_DOMAIN = re.compile("NVTX pushpop ranges (.*) domain", re.DOTALL)
+_NSYS2PRV = {
+    "CUDA memory transfer": "CUDA memcpy kernel",
+    "CUDA memory transfer size (bytes)": "Memcopy size",
+    "CUDA graph": "CUDA Graphs Exec name",
+    "CUDA graph id": "CUDA Graphs ID",
+    "NVTX start/end range": "NVTX startend ranges",
+    "OpenACC data": "OpenACC Data Events",
+    "OpenACC launch": "OpenACC Launch Events",
+    "OpenACC other": "OpenACC Other Events",
+    **{f"Kernel {what} {axis}": f"Kernel {short}{axis}" for what, short in (("Grid", "Grd"), ("Block", "Blk")) for axis in "XYZ"},
+    "Kernel Static shared memory (bytes)": "Kernel Static Shared Memory",
+    "Kernel Dynamic shared memory (bytes)": "Kernel Dynamic Shared Memory",
+    "Kernel Registers per thread": "Kernel Registers/Thread",
+    "Correlation id": "Correlation ID",
+}
+_OURS = {theirs: ours for ours, theirs in _NSYS2PRV.items()}
 PROFILES = {
     "extrae": Profile(63000207, 63000208, 64000000, 1, 66800000, exact=True),
-    "nsys2prv": Profile(63000007, 63000008, 9600, 100, 9400, exact=False),
+    "nsys2prv": Profile(63000007, 63000008, 9600, 100, 9400, exact=False, default_first=True, labels=_NSYS2PRV),
 }
+
+
+def our_label(label: str) -> str:
+    """Our label of a type, from that of any profile."""
+    domain = _THEIR_DOMAIN.fullmatch(label)
+    return f"NVTX {domain[1]}" if domain else _OURS.get(label, label)
+
+
 DEPTH, NIC_METRICS = 64100000, 66900000
 """The first NVTX domain's depth, the first metric of network adapters."""
 

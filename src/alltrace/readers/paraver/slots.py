@@ -58,7 +58,7 @@ class Slots:
 
 def slots_of(events: Iterable[EventType]) -> Slots:
     """The slots of a trace with these types; types that are not known are left out."""
-    labels = {n: (label, e.values) for e in events for n, label in e.types.items()}
+    labels = {n: (ev.our_label(label), e.values) for e in events for n, label in e.types.items()}
     named = {label: n for n, (label, _) in labels.items()}
     wanted = [
         (ev.CALL, "api", None), (ev.KERNEL, "kernels", None), (named.get("NCCL kernel", -1), "kernels", None),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, summarize
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, summarize
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, NsysRecipe, files
@@ -21,6 +21,7 @@ from alltrace.recipes.nsys.file_accesses import (
 from alltrace.recipes.nsys.filters import pattern_of
 from alltrace.recipes.stats.base import RANK, with_rank
 from alltrace.trace.arrays import integers
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

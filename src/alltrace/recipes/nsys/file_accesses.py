@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 from alltrace.recipes.nsys.base import Cell
 from alltrace.recipes.nsys.filters import pattern_of
@@ -16,6 +15,7 @@ from alltrace.recipes.nsys.sampled import texts_of
 from alltrace.recipes.stats.base import RANK
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,20 +7,20 @@ span at its edge passes, as in nsys. Dictionaries are whole. A rank's tables are
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
 from alltrace.recipes.base import Option
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.execution.window import DEVICE_TABLES, with_parents
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
+from alltrace.trace.grouping import group
+from alltrace.trace.range_name import RangeName, parse_range
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
@@ -74,21 +74,6 @@ _RANGE_READS = {"ranges": ("start", "end", "thread", "process", "name", "domain"
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PIECE = re.compile(r"(\d{1,18})(?:\.(\d{1,18}))?(ns|us|ms|s|m|h)")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-
-
-@dataclass(frozen=True)
-class RangeName:
-    """Which ranges a filter names.
-
-    Attributes:
-        name: Their text.
-        domain: Their domain; None for the default one, `*` for any.
-        index: Which of them, in the order of their starts; None for all.
-    """
-
-    name: str
-    domain: str | None
-    index: int | None
 
 
 class Filters(NamedTuple):
@@ -188,37 +173,6 @@ def _time(text: str, part: str) -> int | None:
         whole, unit, fraction = piece[1], piece[3], piece[2] or ""
         total += int(whole + fraction) * _NS[unit] // int(f"1{'0' * len(fraction)}")
     return min(total, FARTHEST_NS)
-
-
-def parse_range(flag: str, text: str) -> RangeName:
-    """`RANGE[@DOMAIN][/INDEX]`, where a backslash takes the next character as it is.
-
-    Raises:
-        UsageError: The text names no range.
-    """
-    parts, marks = [""], [""]
-    escaped = False
-    for letter in text:
-        if escaped:
-            # a backslash before any other letter is itself
-            parts[-1] += letter if letter in "@/\\" else f"\\{letter}"
-            escaped = False
-        elif letter == "\\":
-            escaped = True
-        elif letter in "@/":
-            parts.append("")
-            marks.append(letter)
-        else:
-            parts[-1] += letter
-    if escaped:
-        parts[-1] += "\\"
-    index = parts.pop() if marks[-1] == "/" and len(parts) > 1 else None
-    domain = parts.pop() if len(parts) == 2 and marks[1] == "@" else None
-    if len(parts) != 1 or not parts[0] or domain == "" or (index is not None and not re.fullmatch(r"\d{1,9}", index)):
-        raise UsageError(
-            f"{flag} is {text!r}; expected RANGE[@DOMAIN][/INDEX], with a backslash before an @ or a / that belongs to a name"
-        )
-    return RangeName(parts[0], domain, None if index is None else int(index))
 
 
 class _Spans(NamedTuple):
@@ -340,10 +294,7 @@ def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[n
     texts = rank.texts(distinct.column("name")).to_pylist()
     domains = rank.texts(distinct.column("domain")).to_pylist()
     right = np.array(
-        [
-            t == wanted.name and (wanted.domain in ("*", d) or (d is None and wanted.domain == "Default"))
-            for t, d in zip(texts, domains, strict=True)
-        ],
+        [wanted.names(t, d) for t, d in zip(texts, domains, strict=True)],
         bool,
     )
     rows = np.flatnonzero(right[codes]) if len(right) else np.empty(0, np.int64)

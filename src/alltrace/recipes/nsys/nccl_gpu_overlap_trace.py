@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, NsysRecipe, file_columns, with_filters_told
 from alltrace.recipes.row_stream import spilled_parts
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers
+from alltrace.trace.grouping import group
 from alltrace.trace.intervals import Merged, by_track, concurrency, merge, overlap_ns
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_schema
 from alltrace.recipes.questions.durations import KEYS, Durations, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
+from alltrace.trace.grouping import group
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
 from alltrace.recipes.analysis.range_sums import Intervals, outermost
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

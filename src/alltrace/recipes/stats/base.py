@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import COUNT, group
+from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.row_stream import RowStream, merged, merged_by_call, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

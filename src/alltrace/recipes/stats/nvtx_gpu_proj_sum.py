@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import COUNT, collect, group, summarize
+from alltrace.recipes.analysis.distribution import COUNT, collect, summarize
 from alltrace.recipes.base import Chart
 from alltrace.recipes.stats.base import RANK, RANK_CELL, Cell, with_rank
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.trace.arrays import integers
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.base import Chart, Part
 from alltrace.recipes.row_stream import merged_spilled, spilled_parts
 from alltrace.recipes.stats.base import RANK_CELL, Cell, stack
@@ -16,6 +15,7 @@ from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
 from alltrace.recipes.stats.nvtx_stack import number_ranges, stacks
 from alltrace.trace.arrays import integers
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.collecting import in_pieces
-from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, group, statistics
+from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, statistics
 from alltrace.recipes.analysis.launch_matching import CALLS, Launches, match_launches
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.base import Chart
@@ -18,6 +18,7 @@ from alltrace.recipes.stats.cuda import BASE, KERNEL_KEYS, MANGLED, column, kern
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_stack import pids_and_tids
 from alltrace.trace.arrays import integers
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.nvtx_projection import Line, Spans, close_ends
 from alltrace.recipes.base import Chart, Part
 from alltrace.recipes.row_stream import merged_spilled, spilled_parts
@@ -16,6 +15,7 @@ from alltrace.recipes.stats.base import RANK_CELL, Cell, StatsReport, stack, wit
 from alltrace.recipes.stats.nvtx import is_kind, range_labels
 from alltrace.recipes.stats.nvtx_stack import children, levels, name_tree, number_ranges, pids_and_tids, stacks
 from alltrace.trace.arrays import integers
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.distribution import group
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

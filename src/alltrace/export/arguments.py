@@ -1,0 +1,203 @@
+"""What viewers show of a slice beside its name and times: its arguments, called as in traces of PyTorch's profiler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from alltrace.export.tracks import UNKNOWN, numbers
+from alltrace.trace.arrays import integers
+from alltrace.trace.grouping import group
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.export.record_bytes import Pool
+    from alltrace.export.selection import Selection
+    from alltrace.export.tracks import Tracks
+    from alltrace.trace.arrays import Int64
+
+    Value = int | str | list[int]
+
+
+class Form(Protocol):
+    """How a viewer's format writes text and arguments."""
+
+    def text(self, text: str) -> str | bytes:
+        """A text."""
+
+    def arguments(self, values: Mapping[str, Value]) -> str | bytes:
+        """Some arguments by name, one after the other."""
+
+
+_WORK = {"device": ("device",), "context": ("context",), "stream": ("stream",)}
+_FEW: dict[str, dict[str, tuple[str, ...]]] = {
+    "kernels": {
+        "full name": ("name",),
+        "grid": ("grid_x", "grid_y", "grid_z"),
+        "block": ("block_x", "block_y", "block_z"),
+        "cluster": ("cluster_x", "cluster_y", "cluster_z"),
+        "registers per thread": ("registers",),
+        "static shared memory": ("static_shared_memory",),
+        "dynamic shared memory": ("dynamic_shared_memory",),
+        "graph": ("graph",),
+        **_WORK,
+    },
+    "copies": {"source": ("src_kind",), "destination": ("dst_kind",), **_WORK},
+    "graphs": {"graph": ("graph",), **_WORK},
+    "api": {"return value": ("return_value",)},
+    "ranges": {"domain": ("domain",), "category": ("category",), "payload": ("payload",)},
+    "marks": {"domain": ("domain",), "category": ("category",), "payload": ("payload",)},
+    "mpi": {"kind": ("kind",), "communicator": ("communicator",), "peer": ("peer",), "tag": ("tag",), "root": ("root",)},
+    "ucx": {"kind": ("kind",), "peer": ("peer",)},
+    "osrt": {"return value": ("return_value",)},
+    "syscalls": {"return value": ("return_value",)},
+    "openacc": {n: (n,) for n in ("kind", "file", "line", "function", "kernel", "variable")},
+    "openmp": {"kind": ("kind",)},
+}
+"""Arguments of which there are few different ones, by table: their names and columns."""
+
+_MANY: dict[str, dict[str, str]] = {
+    "kernels": {"correlation": "correlation", "graph node": "graph_node"},
+    "copies": {"bytes": "bytes", "correlation": "correlation"},
+    "graphs": {"correlation": "correlation"},
+    "api": {"correlation": "correlation"},
+    "ranges": {"sequence": "sequence"},
+    "mpi": {"bytes": "bytes", "bytes received": "recv_bytes"},
+    "ucx": {"bytes": "bytes"},
+    "openacc": {"bytes": "bytes"},
+}
+"""Whole numbers that differ from slice to slice."""
+
+_OPERATION = {
+    "collective": "op", "communicator": "communicator", "datatype": "datatype", "group size": "group_size",
+    "group rank": "group_rank", "peer": "peer", "root": "root",
+}  # fmt: skip
+_OPERATION_MANY = {"sequence": "sequence", "bytes": "bytes", "elements": "count"}
+
+
+class Arguments(NamedTuple):
+    """The arguments of n slices.
+
+    Attributes:
+        few: int64 array of n numbers in the pool, -1 for none.
+        many: For each name int64 values of n, and which slices have it.
+    """
+
+    few: Int64
+    many: dict[str, tuple[Int64, NDArray[np.bool_]]]
+
+
+def columns_of(table: str) -> list[str]:
+    """The columns that a table's arguments are made of."""
+    few = [c for columns in _FEW.get(table, {}).values() for c in columns]
+    return [*few, *_MANY.get(table, {}).values()]
+
+
+class Operations:
+    """The communication operations of a rank that are on a device, to be found by the kernels that do them.
+
+    Attributes:
+        rows: A `pyarrow.Table` of n operations.
+    """
+
+    def __init__(self, selection: Selection, tracks: Tracks) -> None:
+        import pyarrow as pa
+
+        columns = ["start", "device", "stream", *_OPERATION.values(), *_OPERATION_MANY.values()]
+        parts = list(selection.batches(tracks.rank, "collectives", columns))
+        self.rows = pa.concat_tables(parts).combine_chunks() if parts else None
+        if self.rows is not None:
+            starts = numbers(self.rows, "start") - selection.zero_ns
+            self._places = Places(tracks.of_streams(numbers(self.rows, "device"), numbers(self.rows, "stream")), starts)
+
+    def of(self, tracks: Int64, starts: Int64) -> Int64 | None:
+        """For each kernel, by its stream and start, its operation, -1 for none; None where no kernel has one."""
+        if self.rows is None:
+            return None
+        found = self._places.find(tracks, starts)
+        return found if np.any(found >= 0) else None
+
+
+class Places:
+    """Rows by track and start.
+
+    Args:
+        tracks: int64 array of n tracks, -1 for none.
+        starts: int64 array of n starts, ns.
+    """
+
+    def __init__(self, tracks: Int64, starts: Int64) -> None:
+        # one number for a start and a track, which together may need more than 64 bits
+        self._starts = np.unique(starts)
+        self._width = int(tracks.max(initial=0)) + 2
+        keys = np.searchsorted(self._starts, starts) * self._width + tracks + 1
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+
+    def find(self, tracks: Int64, starts: Int64) -> Int64:
+        """The first row of each track and start, -1 for none."""
+        if not len(self._keys):
+            return np.full(len(tracks), -1, np.int64)
+        place = np.minimum(np.searchsorted(self._starts, starts), len(self._starts) - 1)
+        known = (self._starts[place] == starts) & (tracks >= 0) & (tracks < self._width - 1)
+        wanted = np.where(known, place * self._width + tracks + 1, -1)
+        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        return np.where(self._keys[at] == wanted, self._order[at], -1)
+
+
+def arguments_of(
+    selection: Selection, table: str, rows: Any, pool: Pool, form: Form, of: tuple[Any, Int64] | None = None
+) -> Arguments:
+    """The arguments of the rows of a table.
+
+    Args:
+        selection: What is exported.
+        table: The table.
+        rows: Its rows, with `columns_of(table)`.
+        pool: Where the arguments are put.
+        form: How they are written.
+        of: Communication operations, and for each row its place among them, -1 for none.
+    """
+    import pyarrow as pa
+
+    few = [(name, [(c, rows.column(c)) for c in columns]) for name, columns in _FEW.get(table, {}).items()]
+    many = {name: _whole(rows.column(column)) for name, column in _MANY.get(table, {}).items()}
+    if of is not None:
+        operations, places = of
+        taken = operations.take(pa.array(places, mask=places < 0))
+        few += [(name, [(column, taken.column(column))]) for name, column in _OPERATION.items()]
+        many.update({name: _whole(taken.column(column)) for name, column in _OPERATION_MANY.items()})
+    some = [(name, columns) for name, columns in few if any(len(c) > c.null_count for _, c in columns)]
+    if not some:
+        return Arguments(np.full(rows.num_rows, -1, np.int64), many)
+    codes, first = group([column for _, columns in some for _, column in columns])
+    texts = [[_texts(selection, table, name, column.take(pa.array(first))) for name, column in columns] for _, columns in some]
+    pieces = []
+    for row in range(len(first)):
+        values = {name: _value([t[row] for t in own]) for (name, _), own in zip(some, texts, strict=True)}
+        known = {name: value for name, value in values.items() if value is not None}
+        pieces.append(pool.add(form.arguments(known)) if known else -1)
+    return Arguments(np.array(pieces, np.int64)[codes], many)
+
+
+def _whole(column: Any) -> tuple[Int64, NDArray[np.bool_]]:
+    return integers(column, UNKNOWN), column.is_valid().to_numpy()
+
+
+def _texts(selection: Selection, table: str, column: str, values: Any) -> Sequence[Any]:
+    """Values as Python objects, names as text."""
+    kinds = {c.name: c.type for t in ("collectives", table) for c in TABLES[t].columns}
+    found: Sequence[Any] = (selection.run.texts(values) if kinds[column] == "name" else values).to_pylist()
+    return found
+
+
+def _value(parts: Sequence[Any]) -> Value | None:
+    """One argument: a list where it has several columns, None where one is null."""
+    if any(p is None for p in parts):
+        return None
+    return list(parts) if len(parts) > 1 else parts[0]

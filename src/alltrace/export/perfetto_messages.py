@@ -1,0 +1,139 @@
+"""Messages of Perfetto's trace format, written by hand and in columns.
+
+Field numbers are those of Perfetto's `trace_packet.proto`, `track_descriptor.proto`, `process_descriptor.proto`,
+`thread_descriptor.proto`, `track_event.proto` and `debug_annotation.proto`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from alltrace.export.record_bytes import FIXED64, TEXT, VARINT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alltrace.export.arguments import Value
+    from alltrace.export.record_bytes import Pool
+    from alltrace.trace.arrays import Int64
+
+BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+SEQUENCE = 1
+_ANNOTATION = 4
+_UNSIGNED = 1 << 64
+
+
+def varint(number: int) -> bytes:
+    """A number as protobuf writes it; a negative one is that of 64 bits."""
+    number %= _UNSIGNED
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes(found) + bytes([number])
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """A field of a message: a number, or bytes with their length."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def utf8(text: str) -> bytes:
+    """A text as bytes."""
+    return text.encode("utf-8", "replace")
+
+
+def packet(body: bytes) -> bytes:
+    """A packet of the trace."""
+    return field(1, body + field(10, SEQUENCE))
+
+
+class PerfettoForm:
+    """Texts with their length, and arguments as annotations."""
+
+    def text(self, text: str) -> bytes:
+        """A text, with its length before it."""
+        data = utf8(text)
+        return varint(len(data)) + data
+
+    def arguments(self, values: Mapping[str, Value]) -> bytes:
+        """Annotations of an event."""
+        return b"".join(field(_ANNOTATION, field(10, utf8(name)) + _value(value)) for name, value in values.items())
+
+
+def _value(value: Value) -> bytes:
+    if isinstance(value, list):
+        return b"".join(field(12, _value(v)) for v in value)
+    return field(4, value) if isinstance(value, int) else field(6, utf8(value))
+
+
+def sizes(numbers: Any) -> Int64:
+    """The bytes of each number as a varint."""
+    found = np.ones(np.shape(numbers), np.int64)
+    for bits in range(7, 63, 7):
+        found += np.asarray(numbers) >= np.int64(1) << bits
+    return np.where(np.asarray(numbers) < 0, 10, found)
+
+
+class Event(NamedTuple):
+    """What n track events have in common.
+
+    Attributes:
+        kind: `BEGIN`, `END`, `INSTANT` or `COUNTER`.
+        names: int64 array of n numbers in the pool, or None.
+        categories: As `names`.
+        flows: Int64 arrays of n flows.
+        few: int64 array of n numbers in the pool of annotations, or None.
+        many: Values of n by the names of further annotations.
+        values: int64 array of n, the bits of the values of a counter, or None.
+    """
+
+    kind: int
+    names: Int64 | None = None
+    categories: Int64 | None = None
+    flows: tuple[Int64, ...] = ()
+    few: Int64 | None = None
+    many: tuple[tuple[str, Int64], ...] = ()
+    values: Int64 | None = None
+
+    def shape(self) -> tuple[Any, ...]:
+        """What events have that are written alike."""
+        there = (self.names is None, self.categories is None, self.few is None, self.values is None)
+        return (self.kind, *there, len(self.flows), tuple(name for name, _ in self.many))
+
+    def packets(self, times: Int64, uuids: Int64, pool: Pool) -> tuple[list[Any], list[Any]]:
+        """The columns and the form of n packets with these events, at times and on tracks."""
+        offsets = pool.arrays()[1]
+        inner = 3 + sizes(uuids)
+        form: list[Any] = [varint(9 << 3) + varint(self.kind) + varint(11 << 3), VARINT]
+        columns: list[Any] = [uuids]
+        for number, codes in ((22, self.categories), (23, self.names)):
+            if codes is not None:
+                inner = inner + 2 + offsets[codes + 1] - offsets[codes]
+                form += [varint(number << 3 | 2), TEXT]
+                columns.append(codes)
+        for flow in self.flows:
+            inner = inner + 10
+            form += [varint(47 << 3 | 1), FIXED64]
+            columns.append(flow)
+        if self.values is not None:
+            inner = inner + 10
+            form += [varint(44 << 3 | 1), FIXED64]
+            columns.append(self.values)
+        for name, numbers in self.many:
+            head = field(10, utf8(name)) + varint(4 << 3)
+            length = len(head) + sizes(numbers)
+            inner = inner + 1 + sizes(length) + length
+            form += [varint(_ANNOTATION << 3 | 2), VARINT, head, VARINT]
+            columns += [length, numbers]
+        if self.few is not None:
+            inner = inner + offsets[self.few + 1] - offsets[self.few]
+            form.append(TEXT)
+            columns.append(self.few)
+        outer = 1 + sizes(times) + 2 + 1 + sizes(inner) + inner
+        sequence = field(10, SEQUENCE) + varint(11 << 3 | 2)
+        return [outer, times, inner, *columns], [varint(1 << 3 | 2), VARINT, varint(8 << 3), VARINT, sequence, VARINT, *form]

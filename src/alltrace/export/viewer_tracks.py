@@ -1,0 +1,161 @@
+"""The tracks that viewers draw: of a thread one for each kind of call or range, of a stream one for each kind of work.
+
+Slices of one track nest. What crosses another slice of its track lies on a further one of the same name, so that no slice is cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from alltrace.core.intervals import lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.export.selection import Selection
+    from alltrace.export.tracks import Tracks
+    from alltrace.trace.arrays import Int64
+
+MOST_TOGETHER = 60
+"""The most slices that start together on a track, each within the one before it."""
+
+_FIRST_INVENTED = 1 << 22  # no Linux process has a greater id
+_ROOM = 64
+
+
+class Track(NamedTuple):
+    """A track of a viewer.
+
+    Attributes:
+        base: The thread or stream, a number in the rank's tracks.
+        label: What lies on it; empty for a stream's kernels.
+        lane: Its number among those of that name, from 0.
+    """
+
+    base: int
+    label: str
+    lane: int
+
+
+class ViewerTracks:
+    """The tracks of a rank, numbered as they are first used.
+
+    Attributes:
+        tracks: The tracks, by number.
+        beside: How many slices crossed another one and lie beside it.
+    """
+
+    def __init__(self) -> None:
+        self.tracks: list[Track] = []
+        self.beside = 0
+        self._numbers: dict[Track, int] = {}
+        self._groups: dict[tuple[int, str, int], int] = {}
+        self._lanes: dict[tuple[int, int], int] = {}
+        self._first = np.full(0, -1, np.int64)
+        self._known = np.zeros((2, 0), np.int64)
+        self._open = np.zeros((4, 0), np.int64)
+        self._state = np.array([0, 0, -1], np.int64)
+
+    def number(self, base: int, label: str, lane: int = 0) -> int:
+        """The number of a track."""
+        track = Track(base, label, lane)
+        found = self._numbers.get(track)
+        if found is None:
+            found = self._numbers[track] = len(self.tracks)
+            self.tracks.append(track)
+        return found
+
+    def numbers(self, bases: Int64, kinds: Int64, labels: Sequence[str]) -> Int64:
+        """The first track of each row: of n bases, with n kinds that are places in `labels`."""
+        keys, inverse = np.unique(np.stack((bases, kinds)), axis=1, return_inverse=True)
+        return np.array([self.number(b, labels[k]) for b, k in keys.T.tolist()], np.int64)[inverse.reshape(-1)]
+
+    def place(
+        self, bases: Int64, kinds: Int64, labels: Sequence[str], owners: Int64, starts: Int64, ends: Int64
+    ) -> tuple[Int64, Int64]:
+        """Give n slices tracks on which they nest.
+
+        Slices of one base, label and owner come in the order of their starts, here and from call to call; of those that start
+        together the longest first.
+
+        Args:
+            bases: int64 array of n threads or streams.
+            kinds: int64 array of n places in `labels`.
+            labels: What lies there.
+            owners: int64 array of n processes, whose slices lie apart.
+            starts: int64 array of n starts.
+            ends: int64 array of n ends.
+
+        Returns:
+            Two int64 arrays of n: numbers of tracks; and how many slices that start with this one hold it.
+        """
+        keys, inverse = np.unique(np.stack((bases, kinds, owners)), axis=1, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        names = [(b, labels[k], o) for b, k, o in keys.T.tolist()]
+        codes = np.array([self._groups.setdefault(name, len(self._groups)) for name in names], np.int64)
+        self._make_room(len(starts))
+        found, orders = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
+        groups = codes[inverse]
+        lanes(groups, starts, ends, MOST_TOGETHER, self._first, self._known, self._open, self._state, found, orders)
+        self.beside += int(np.count_nonzero(found))
+        both, which = np.unique(np.stack((inverse, found)), axis=1, return_inverse=True)
+        rows = [self._of_lane(int(codes[group]), names[group], lane) for group, lane in both.T.tolist()]
+        return np.array(rows, np.int64)[which.reshape(-1)], orders
+
+    def in_order(self) -> list[int]:
+        """The numbers of all tracks, those of a thread or stream side by side, as first used."""
+        return sorted(range(len(self.tracks)), key=lambda n: (self.tracks[n].base, self._first_of(n), self.tracks[n].lane))
+
+    def _first_of(self, number: int) -> int:
+        return self._numbers[self.tracks[number]._replace(lane=0)]
+
+    def _of_lane(self, group: int, name: tuple[int, str, int], lane: int) -> int:
+        """The track of a group's lane: that of its number, or a further one where another owner's slices lie there."""
+        known = self._lanes.get((group, lane))
+        if known is None:
+            taken = set(self._lanes.values())
+            base, label, _ = name
+            free = lane
+            while (number := self.number(base, label, free)) in taken:
+                free += 1
+            known = self._lanes[group, lane] = number
+        return known
+
+    def _make_room(self, rows: int) -> None:
+        """Room for so many rows more."""
+        self._first = np.concatenate((self._first, np.full(max(0, len(self._groups) - len(self._first)), -1, np.int64)))
+        for name, used in (("_known", int(self._state[0])), ("_open", int(self._state[1]))):
+            array = getattr(self, name)
+            if array.shape[1] < used + rows:
+                larger = np.zeros((len(array), 2 * (used + rows) + _ROOM), np.int64)
+                larger[:, : array.shape[1]] = array
+                setattr(self, name, larger)
+
+
+def process_ids(selection: Selection) -> dict[int, int]:
+    """A process id for each rank: its own, or where several ranks have that one, as in containers, one that no process has."""
+    own = {r.rank: r.pids[0] if r.pids else 0 for r in selection.ranks}
+    times = Counter(own.values())
+    return {rank: pid if pid > 0 and times[pid] == 1 else _FIRST_INVENTED + 1 + rank for rank, pid in own.items()}
+
+
+def thread_ids(tracks: Tracks, taken: set[int]) -> list[int]:
+    """A thread id for each thread: its own, or where it has none or another thread in `taken` has it, one that no thread has.
+
+    Args:
+        tracks: The rank's tracks.
+        taken: The ids that other ranks' threads have; these are added.
+    """
+    found = []
+    for thread in tracks.threads:
+        number = tracks.thread_ids.get(thread, 0)
+        if number <= 0 or number in taken:
+            number = _FIRST_INVENTED + 1 + len(taken)
+            while number in taken:
+                number += 1
+        taken.add(number)
+        found.append(number)
+    return found
