@@ -32,7 +32,7 @@ RUNS_CODE = {"code", "cffi", "cloudpickle", "ctypes", "dill", "imp", "joblib", "
 MAY_RUN_CODE = {
     "capture/doctor.py": "ctypes",  # the C library's adjtimex
     "capture/instrument.py": "ctypes",  # the CUDA runtime that the program has loaded
-    "capture/supervise.py": "ctypes",  # the C library's prctl
+    "capture/processes.py": "ctypes",  # the C library's prctl
     "recipes/execution/part_store.py": "pickle",  # reads what the same process wrote to a temporary folder of its own
 }
 

@@ -18,10 +18,16 @@ case "$1" in
 esac
 if [ "$2" = --help ]; then
   echo "--trace= --output= --force-overwrite= --sample= --cpuctxsw= --kill= --duration= --delay= --mpi-impl=
-  --capture-range= --capture-range-end= --nic-metrics= --gpu-metrics-device= -p, --nvtx-capture= -e, --env-var="
+  --capture-range= --capture-range-end= --python-sampling= --nic-metrics= --gpu-metrics-device= -p, --nvtx-capture= -e, --env-var="
   exit 0
 fi
 shift
+case "${FAKE-} $*" in
+  "picky "*--gpu-metrics*)
+    printf 'Illegal --gpu-metrics-device arguments.\nNone of the GPUs are supported.\n\nusage: nsys\n'
+    exit 1 ;;
+  "mute "*--python-sampling* | "mute "*--nic-metrics*) exit 1 ;;
+esac
 out=
 while :; do
   case "$1" in --output=*) out="${1#--output=}" ;; --*) ;; *) break ;; esac
@@ -34,13 +40,14 @@ case "${FAKE-}" in
   once) [ -e "$TMPDIR/../../once" ] || { : > "$TMPDIR/../../once"; exit 1; } ;;
   late) [ -e "$TMPDIR/../../once" ] || { : > "$TMPDIR/../../once"; (sleep 1.5; "$@") & exit 1; } ;;
   quits) "$@" & child=$!; trap 'kill -KILL $child' QUIT; wait $child; wait $child ;;
+  recorded) "$@" & child=$!; trap 'printf "NVIDIA Tegra Profiler Report 2023 body [END]" > "$out"; exit 131' QUIT; wait $child ;;
+  slow) "$@"; code=$?; trap 'exit 99' QUIT; echo writing > "$TMPDIR/../../writing"; sleep 1.5 ;;
   session) setsid -w "$@"; printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "$out"; exit 0 ;;
 esac
 [ "${FAKE-}" != quits ] || { printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "$out"; exit 0; }
-"$@"
-code=$?
+[ "${FAKE-}" = slow ] || { "$@"; code=$?; }
 case "${FAKE:-whole}" in
-  whole | once | late) printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "$out" ;;
+  whole | once | late | slow | picky | mute) printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "$out" ;;
   cut) printf 'NVIDIA Tegra Profiler Report 2023 bo' > "$out" ;;
   raw) echo raw > "$TMPDIR/nsys-report-1.qdstrm" ;;
   lies) exit 0 ;;

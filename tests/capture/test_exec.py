@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.capture.conftest import agents
 
+from alltrace.capture.processes import children
+
 WORLD = {"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_LOCAL_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2}
 ARGUMENTS = ["a b", 'say "hi"', "it's", "$HOME", "--", "*", ""]
 PRINTS = "import sys; print(sys.argv[1:]); sys.exit(3)"
@@ -97,8 +99,10 @@ def test_signals_go_to_the_program_which_may_save_its_work(capture, fake_nsys, t
     assert len(list((tmp_path / "reports").iterdir())) == 1
 
 
-def test_a_program_that_is_killed_gives_128_and_the_signal(capture, fake_nsys):
-    assert capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", "kill -KILL $$", **WORLD).returncode == 137
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_it_ends_by_the_signal_that_ended_the_program(capture, fake_nsys, number):
+    done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", f"kill -{number:d} $$", **WORLD)
+    assert done.returncode == -number
 
 
 def test_a_profiler_that_is_killed_leaves_the_program_running_and_its_exit_code_is_kept(capture, fake_nsys):
@@ -140,7 +144,7 @@ def test_what_cannot_be_profiled_stops_before_the_program_or_runs_plainly(captur
         (["--ranks", "5-9"], 2, "--ranks names only 5-9, but the world has the ranks 0-1"),
         (["--ranks", "x"], 2, "expected numbers and spans"),
         (["--nsys", "/no/such"], 2, "--nsys names /no/such, which cannot be run"),
-        (["--efa"], 2, "nsys 2023.4.4 cannot record EFA adapters"),
+        (["--efa", "--on-error", "stop"], 2, "nsys 2023.4.4 cannot record EFA adapters"),
         (["--steps", "5:5"], 2, "expected steps such as 10:50"),
         (["--steps", "5:"], 2, "expected the first step and the one after the last"),
         (["--steps", "5:6", "--delay", "3"], 2, "--steps and --delay or --duration both say when"),
@@ -213,7 +217,7 @@ def test_the_real_nsys_around_a_program_that_exits_with_3(capture, nsys, tmp_pat
 @pytest.mark.parametrize(
     ("who", "codes", "report", "said"),
     [
-        ("program", (137,), True, ""),
+        ("program", (-9,), True, ""),
         ("front end", (6,), True, "the profiler was ended by SIGKILL"),
         ("agent", (6,), False, "no whole report"),
         ("launcher", (6,), None, "a part of the profiler was ended before the program"),
@@ -228,8 +232,9 @@ def test_the_real_nsys_with_a_part_of_it_killed(capture, nsys, tmp_path, who, co
     time.sleep(0.5)
     launcher = int(Path(f"/proc/{shell}/stat").read_text().rpartition(")")[2].split()[1])
     victims = {"program": own, "launcher": launcher}
-    for pid in Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split():
-        victims["agent" if b"--start-agent" in Path(f"/proc/{pid}/cmdline").read_bytes() else "front end"] = int(pid)
+    (supervisor,) = children(started.pid)
+    for pid in children(supervisor):
+        victims["agent" if b"--start-agent" in Path(f"/proc/{pid}/cmdline").read_bytes() else "front end"] = pid
     os.kill(victims[who], signal.SIGKILL)
     try:
         _, err = started.communicate(timeout=30)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from alltrace.capture.exec import records_node
 from alltrace.capture.identity import Identity, find_identity
+from alltrace.capture.plan import records_node
 from alltrace.capture.selection import expand, parse_selection
 from alltrace.trace.errors import UsageError
 

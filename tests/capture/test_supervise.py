@@ -11,7 +11,11 @@ import time
 
 import pytest
 
-from alltrace.capture.supervise import MANNERS, Witness
+from alltrace.capture.guard import SupervisorError, guarded
+from alltrace.capture.processes import descendants, started_at
+from alltrace.capture.supervise import MANNERS
+from alltrace.capture.witness import Witness
+from alltrace.trace.errors import UsageError
 
 WORLD = {"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_LOCAL_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2}
 # its own blocked signals, and those of the profiler, which is the parent of the shell around it
@@ -72,11 +76,11 @@ def test_a_profiler_that_fails_before_the_program_starts_is_started_once_more(ca
 
 def test_it_is_started_twice_at_most(capture, fake_nsys, tmp_path):
     ran = tmp_path / "ran"
-    done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", COUNTS, ran, FAKE="fails", **WORLD)
+    done = capture("exec", "--on-error", "stop", "--nsys", fake_nsys, "--", "sh", "-c", COUNTS, ran, FAKE="fails", **WORLD)
     assert (done.returncode, lines(ran)) == (1, [])
     assert "the profiler ended with 1 before the program started" in done.stderr
     assert lines(tmp_path / "starts") == ["started"] * 2
-    plain = capture("exec", "--on-error", "run", "--nsys", fake_nsys, "--", sys.executable, "-c", MASK, FAKE="fails", **WORLD)
+    plain = capture("exec", "--nsys", fake_nsys, "--", sys.executable, "-c", MASK, FAKE="fails", **WORLD)
     assert (plain.returncode, plain.stdout) == (0, "set()\n")
     assert plain.stderr.endswith("the profiler ended with 1 before the program started, which now runs unprofiled\n")
 
@@ -116,6 +120,95 @@ def test_a_second_sigterm_ends_the_profiler(capture, fake_nsys, tmp_path):
     started.communicate(timeout=60)
     assert time.monotonic() - began < 30
     assert len(list((tmp_path / "reports").iterdir())) == 1
+
+
+def started_and(capture, fake_nsys, fake, program, *options):
+    """A wrapped program that has said that it is ready."""
+    started = capture("exec", *options, "--nsys", fake_nsys, "--", "sh", "-c", program, wait=False, FAKE=fake, **WORLD)
+    assert started.stdout.readline() == "ready\n"
+    return started
+
+
+STAYS = 'trap "echo got" TERM; echo ready; i=0; while [ $i -lt 30 ]; do sleep 0.1; i=$((i+1)); done; exit 5'
+
+
+def test_signals_do_not_disturb_a_report_that_is_being_written(capture, fake_nsys, tmp_path):
+    started = started_and(capture, fake_nsys, "slow", 'trap "exit 7" TERM; echo ready; while :; do sleep 0.1; done')
+    started.send_signal(signal.SIGTERM)
+    until = time.monotonic() + 30
+    while not (tmp_path / "writing").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        started.send_signal(number)
+    _, err = started.communicate(timeout=60)
+    assert (started.returncode, err) == (7, "")
+    assert len(list((tmp_path / "reports").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("signals", "options"), [(2, ()), (1, ("--end-after", "0.3"))])
+def test_a_program_that_runs_on_after_a_signal_to_end_gets_it_and_its_report_is_written(
+    capture, fake_nsys, tmp_path, signals, options
+):
+    started = started_and(capture, fake_nsys, "recorded", STAYS, *options)
+    for _ in range(signals):
+        time.sleep(0.3)
+        started.send_signal(signal.SIGTERM)
+    until = time.monotonic() + 2
+    while not list((tmp_path / "reports").iterdir()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert started.poll() is None
+    out, err = started.communicate(timeout=60)
+    assert (started.returncode, out, err) == (5, "got\n" * signals, "")
+
+
+def gone(pids):
+    """Whether all of these processes end within some seconds."""
+    until = time.monotonic() + 10
+    while any(started_at(pid) is not None for pid in pids) and time.monotonic() < until:
+        time.sleep(0.02)
+    return [pid for pid in pids if started_at(pid) is not None] == []
+
+
+def test_where_the_launcher_kills_the_rank_the_report_is_written_and_nothing_stays(capture, fake_nsys, tmp_path):
+    program = 'trap "" TERM; (trap "" TERM; sleep 60) & echo ready; wait; sleep 60'
+    started = started_and(capture, fake_nsys, "whole", program)
+    below = descendants(started.pid)
+    assert len(below) >= 5
+    started.kill()
+    assert gone(below)
+    _, err = started.communicate(timeout=60)
+    assert "the launcher killed the rank, and the program was ended" in err
+    assert len(list((tmp_path / "reports").iterdir())) == 1
+
+
+def test_where_the_supervisor_is_killed_nothing_stays(capture, fake_nsys):
+    started = started_and(capture, fake_nsys, "whole", "echo ready; sleep 60")
+    below = descendants(started.pid)
+    os.kill(below[0], signal.SIGKILL)
+    started.communicate(timeout=60)
+    assert started.returncode == -signal.SIGKILL
+    assert gone(below)
+
+
+def test_a_supervisor_that_fails_says_so_by_its_guard(capfd):
+    def fails(_):
+        raise UsageError("no such thing")
+
+    def has_a_defect(_):
+        raise ZeroDivisionError
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with pytest.raises(SupervisorError, match="no such thing") as caught:
+        guarded(fails)
+    assert caught.value.exit_code == 2
+    assert guarded(has_a_defect) == 70
+    assert "ZeroDivisionError" in capfd.readouterr().err
+    assert guarded(lambda _: 7) == 7
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert guarded(lambda _: None) is None
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
 @pytest.mark.parametrize("fake", ["whole", "session"])

@@ -168,7 +168,7 @@ def test_lines_of_the_batch_systems(tmp_path):
         "# the ranks are told to end before the time limit, so that their reports are written",
         "#SBATCH --signal=TERM@120",
     ]
-    assert 'srun --mpi=pmix "${capture[@]}" "${program[@]}" || code=$?' in text
+    assert 'srun --kill-on-bad-exit=1 --mpi=pmix "${capture[@]}" "${program[@]}" || code=$?' in text
     text = render("pbs", Job(settings(pbs__select="system=polaris", pbs__filesystems="home:eagle", job__minutes=90)))
     wanted = ("select=2:system=polaris", "place=scatter", "walltime=01:30:00", "filesystems=home:eagle")
     assert "".join(f"#PBS -l {w}\n" for w in wanted) in text

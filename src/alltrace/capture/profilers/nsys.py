@@ -9,6 +9,7 @@ from alltrace.capture.profilers.tool import ask
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from alltrace.capture.profilers.tool import Tool
@@ -23,6 +24,8 @@ TRACES = "ALLTRACE_TRACES"
 """The variable with the folder in which `alltrace.instrument.torch_profile` writes."""
 JOB = "ALLTRACE_JOB"
 """The variable with the job's name, as `capture exec --job` gives it."""
+LEAVES = "--kill=none"
+"""Lets the program run on where the recording ends before it."""
 _PLUGIN_NAME = re.compile(r"^\s*PluginName\s*:\s*['\"]?([A-Za-z0-9_.-]+)", re.MULTILINE)
 _EFA_BY_VERSION = (((2025, 1, 0), "efa_metrics"), ((2024, 4, 0), "nic_sampler,-mode:counters,-struct:true,-efa:true"))
 
@@ -75,8 +78,29 @@ def ask_nsys(path: Path) -> Tool:
     return ask(path, arguments=("profile", "--help"))
 
 
-def nsys_command(tool: Tool, report: Path, options: NsysOptions, *, node_wide: bool, force: bool) -> list[str]:
-    """`nsys profile` with its switches, to be followed by the program.
+class LeftOut(NamedTuple):
+    """An option that a node cannot have.
+
+    Attributes:
+        option: As `capture exec` has it.
+        reason: What is in the way.
+    """
+
+    option: str
+    reason: str
+
+
+def nsys_command(
+    tool: Tool,
+    report: Path,
+    options: NsysOptions,
+    *,
+    node_wide: bool,
+    force: bool,
+    left_out: Sequence[LeftOut] = (),
+    drops: bool = False,
+) -> tuple[list[str], list[LeftOut]]:
+    """`nsys profile` with its switches, to be followed by the program; and what of `options` the installed version cannot do.
 
     Args:
         tool: The installed nsys.
@@ -84,19 +108,40 @@ def nsys_command(tool: Tool, report: Path, options: NsysOptions, *, node_wide: b
         options: What to record.
         node_wide: Whether this rank is the one of its node that records what is the node's.
         force: Whether an existing report may be replaced.
+        left_out: What is not asked for, although `options` has it.
+        drops: Whether what is the node's is left out where the version cannot do it.
 
     Raises:
         UsageError: The installed version has no switch for what is asked.
     """
+    without = {one.option for one in left_out}
     command = [str(tool.path), "profile", f"--trace={options.trace}", f"--output={str(report).replace('%', '%%')}"]
     command += [f"--force-overwrite={'true' if force else 'false'}"]
-    if not options.sample:
+    if not options.sample or "--sample" in without:
         command += [f"{switch}=none" for switch in ("--sample", "--cpuctxsw") if switch in tool.switches]
     if options.mpi_impl is not None:
         command.append(f"{_needed(tool, 'the MPI implementation', '--mpi-impl')}={options.mpi_impl}")
-    if node_wide:
-        command += _node_wide(tool, options)
-    return [*command, *_window(tool, options), *options.extra]
+    unknown = []
+    for option, switch in _NODE_WIDE.items() if node_wide else ():
+        if getattr(options, option[2:].replace("-", "_")) and option not in without:
+            try:
+                command.append(switch(tool))
+            except UsageError as error:
+                if not drops:
+                    raise
+                unknown.append(LeftOut(option, str(error)))
+    window = _window(tool, options)
+    if LEAVES not in window and LEAVES.partition("=")[0] in tool.switches:
+        command.append(LEAVES)
+    return [*command, *window, *(s for s in options.extra if s not in without)], unknown
+
+
+def may_be_left_out(options: NsysOptions, *, node_wide: bool) -> dict[str, tuple[str, ...]]:
+    """The options without which there is still a trace, each with the words by which nsys complains of it."""
+    found = {
+        o: words for o, words in _WORDS.items() if getattr(options, o[2:].replace("-", "_")) and (node_wide or o == "--sample")
+    }
+    return {**found, **{switch: (switch.partition("=")[0],) for switch in options.extra}}
 
 
 def _needed(tool: Tool, what: str, *switches: str) -> str:
@@ -106,15 +151,17 @@ def _needed(tool: Tool, what: str, *switches: str) -> str:
     return switch
 
 
-def _node_wide(tool: Tool, options: NsysOptions) -> list[str]:
-    found = []
-    if options.gpu_metrics:
-        found.append(f"{_needed(tool, 'GPU metrics', '--gpu-metrics-devices', '--gpu-metrics-device')}=all")
-    if options.nic_metrics:
-        found.append(f"{_needed(tool, 'network adapters', '--nic-metrics')}=true")
-    if options.efa:
-        found.append(f"{_needed(tool, 'EFA adapters', '--enable')}={_efa(tool)}")
-    return found
+_NODE_WIDE: dict[str, Callable[[Tool], str]] = {
+    "--gpu-metrics": lambda tool: f"{_needed(tool, 'GPU metrics', '--gpu-metrics-devices', '--gpu-metrics-device')}=all",
+    "--nic-metrics": lambda tool: f"{_needed(tool, 'network adapters', '--nic-metrics')}=true",
+    "--efa": lambda tool: f"{_needed(tool, 'EFA adapters', '--enable')}={_efa(tool)}",
+}
+_WORDS = {
+    "--gpu-metrics": ("gpu-metrics", "GPU Metrics"),
+    "--nic-metrics": ("nic-metrics", "NIC"),
+    "--efa": ("--enable", "efa"),
+    "--sample": ("--sample", "--cpuctxsw", "perf_event"),
+}
 
 
 def _efa(tool: Tool) -> str:
@@ -138,7 +185,7 @@ def window_switches(options: NsysOptions) -> list[str]:
         found.append(f"--delay={options.delay_s:g}")
     if options.duration_s is not None:
         # by default nsys ends the program with the recording, and the other ranks wait for it in a collective
-        found += [f"--duration={options.duration_s:g}", "--kill=none"]
+        found += [f"--duration={options.duration_s:g}", LEAVES]
     wanted = options.capture_range
     if options.steps is not None:
         wanted = "cuda" if options.steps_by == "cuda" else f"nvtx:{STEPS_RANGE}@{DOMAIN}"

@@ -113,6 +113,7 @@ while [ "$below" -gt 0 ] && [ "$lower" -gt 0 ]; do
   lower=$((lower - 1)) below=$((below - 1))
   ! named "$lower" || first=0
 done
+own=$switches
 if [ "$profiler" = nsys ] && [ "$first" = 1 ]; then
   help=$("$tool" profile --help)
   case $gpu_metrics$help in
@@ -127,7 +128,7 @@ if [ "$profiler" = nsys ] && [ "$first" = 1 ]; then
     elif [ "${release:-0}" -ge 20244 ]; then
       switches="$switches --enable=nic_sampler,-mode:counters,-struct:true,-efa:true"
     else
-      fail "this nsys has no plug-in for EFA; 2024.4 and later have one" 2
+      say "--efa left out: this nsys has no plug-in for EFA; 2024.4 and later have one; the rest is recorded"
     fi
   fi
 fi
@@ -171,9 +172,12 @@ profiled() { # TURN PROGRAM [ARGUMENT ...], TURN being what the names of the she
   ended=$code
 }
 profiled "$private/" "$@"
-# nsys ends by itself before the program started, now and then on a busy machine: once more, if it can still not start it
+# nsys ends by itself before the program started where the node refuses metrics, and now and then on a busy machine: once more
+# without them, if it can still not start it
 if [ "$profiler" = nsys ] && [ "$ended" != 0 ] && [ "$ended" -le 128 ] && [ -z "$asked" ] &&
   (set -C && : >"$private/shell") 2>/dev/null; then
+  [ "$switches" = "$own" ] || say "the node's metrics left out: nsys ended with $ended before the program started; the rest is recorded"
+  switches=$own
   sleep 1
   profiled "$private/again-" "$@"
 fi

@@ -9,12 +9,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from alltrace.capture.profilers.ncu import IN_A_WINDOW, check_filter
-from alltrace.capture.profilers.nsys import window_switches
+from alltrace.capture.profilers.nsys import LEAVES, window_switches
 from alltrace.capture.selection import NAME
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
-    from alltrace.capture.exec import Request
+    from alltrace.capture.plan import Request
 
 _WORD = re.compile(r"[A-Za-z0-9_.,:=@/+-]+")
 
@@ -45,7 +45,8 @@ def exec_script(request: Request) -> str:
     else:
         switches = [f"--trace={nsys.trace}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
         switches += [f"--mpi-impl={nsys.mpi_impl}"] if nsys.mpi_impl else []
-        switches += [*window_switches(nsys), *nsys.extra]
+        window = window_switches(nsys)
+        switches += [*([] if LEAVES in window else [LEAVES]), *window, *nsys.extra]
     odd = next((s for s in switches if not _WORD.fullmatch(s)), None)
     if odd is not None:
         raise UsageError(f"--emit-sh cannot write the switch {odd!r}: it takes letters, digits and _.,:=@/+- only")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.capture.exec import Request
+from alltrace.capture.plan import Request
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions, window_switches
 from alltrace.capture.scripts.exec_sh import exec_script

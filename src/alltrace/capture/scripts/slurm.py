@@ -36,7 +36,9 @@ def render(job: Job, target: str) -> str:
     start += [*(_HOSTS if by_torchrun else ())]
 
     def launch(ranks: str) -> list[str]:
-        srun = ["srun", *map(word, job.words("slurm.srun")), *container]
+        given = job.words("slurm.srun")
+        aborts = [] if any(g.startswith(("-K", "--kill-on-bad-exit")) for g in given) else ["--kill-on-bad-exit=1"]
+        srun = ["srun", *aborts, *map(word, given), *container]
         if not by_torchrun:
             mpi = job.text("slurm.mpi") or ("pmix" if job.text("workload.kind") == "nccl-tests" else "")
             return continued([*srun, *([f"--mpi={mpi}"] if mpi else []), ranks])

@@ -10,13 +10,15 @@ import sys
 from functools import partial
 from typing import NoReturn
 
-from alltrace.capture.exec import Request, plan_rank, run_rank
+from alltrace.capture.exec import run_rank
+from alltrace.capture.identity import find_identity
+from alltrace.capture.plan import Request, plan_rank
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions
 from alltrace.capture.selection import NAME, parse_selection
 from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.capturing.heaviest import checked_top, heaviest
-from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, UsageError, printable
+from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, AlltraceError, UsageError, printable
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, parse_steps
 
 _RANGE = re.compile(r"cuda|nvtx:.+", re.DOTALL)
@@ -126,15 +128,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("otherwise")
     how.add_argument(
         "--on-error",
-        choices=("stop", "run"),
-        default="stop",
-        help="if it cannot be profiled: stop at once, or run it plainly",
+        choices=("drop", "stop", "run"),
+        default="drop",
+        help="what a node refuses to record: leave it out, stop before the program, or run it plainly; default: drop",
     )
     how.add_argument("--strict", action="store_true", help="exit with 4 where the program succeeded and its report is missing")
     how.add_argument(
         "--grace", type=_seconds, default=60.0, metavar="SECONDS", help="for a profiler that was killed in part; default: 60"
     )
-    how.add_argument("--verbose", action="store_true", help="every rank says what it did")
+    how.add_argument(
+        "--end-after",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="after a signal to end, write the report at the latest so long after it; the program runs on; default: 10",
+    )
+    how.add_argument("--verbose", action="store_true", help="every rank says what it did, and nsys shows its progress")
     how.add_argument(
         "--emit-sh", action="store_true", help="write a POSIX shell script that does the same, for containers without Python"
     )
@@ -157,6 +166,13 @@ def run(args: argparse.Namespace) -> int:
         return _show(request, args.program)
     try:
         return run_rank(request, args.program, os.environ, _say)
+    except AlltraceError as error:
+        from alltrace.capture.said import first_to_say
+
+        who = find_identity(os.environ, os.uname().nodename)
+        if who.world_size != 1 and not first_to_say(str(error)):
+            return error.exit_code
+        raise
     except OSError as error:
         _say(f"{error.filename or args.program[0]}: {error.strerror}; nothing was run")
         return EXIT_INPUT
@@ -224,6 +240,7 @@ def request_from(args: argparse.Namespace) -> Request:
         strict=args.strict,
         verbose=args.verbose,
         grace_s=args.grace,
+        end_after_s=args.end_after,
     )
 
 

@@ -1,0 +1,137 @@
+"""What a profiled rank leaves: is there a report, what is missing and why, and what is tidied up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.capture.check import find_reports
+from alltrace.capture.witness import REVOKED
+from alltrace.trace.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from alltrace.capture.plan import Plan, Request
+
+LOG = "profiler.log"
+"""The file, in a rank's temporary folder, with what the profiler printed."""
+SIDE_FILE = ".capture.json"
+"""What the name of a report's side file ends with."""
+_LEAVINGS = "nvidia"
+_LEAST_BYTES = 1 << 20
+_RAW = (".qdstrm", ".nsys-rep", ".ncu-rep")
+
+
+def prepare(request: Request, report: Path, rank: int) -> Path:
+    """Make the report's folder and the rank's temporary one.
+
+    Raises:
+        InputError: One of them cannot be made or written.
+    """
+    folder = report.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".alltrace-{os.urandom(8).hex()}"
+        probe.touch(exist_ok=False)
+        probe.unlink()
+    except OSError as error:
+        raise InputError(
+            folder, found=f"no report can be written there ({error.strerror})", advice="give another --output"
+        ) from error
+    base = request.tmp or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108
+    private = Path(base).absolute() / f"alltrace-{rank}-{os.urandom(8).hex()}"
+    try:
+        private.mkdir(mode=0o700)
+        return private
+    except OSError as error:
+        raise InputError(
+            base, found=f"no temporary folder can be made there ({error.strerror})", advice="give a local, writable --tmp or TMPDIR"
+        ) from error
+
+
+def remove_older(report: Path) -> None:
+    """Remove the reports that stand where this rank's will be.
+
+    Raises:
+        InputError: One of them cannot be removed.
+    """
+    found = find_reports(report)
+    for path in (*found.whole, *(p for p, _ in found.faults)):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(
+                path, found=f"the older report cannot be removed ({error.strerror})", advice="give another --output or --job"
+            ) from error
+
+
+def account(request: Request, report: Path, private: Path, me: str, problems: list[str], say: Callable[[str], None]) -> bool:
+    """Say what there is and what is missing, tidy up; whether the report is missing."""
+    found = find_reports(report)
+    problems += [f"{path.name}: {fault}" for path, fault in found.faults]
+    # not rglob, which fails where the profiler removes a folder meanwhile
+    left = sorted(Path(at, n) for at, _, names in os.walk(private) for n in names if n.endswith(_RAW))
+    if not found.whole:
+        began = request.nsys.range_began_by if request.profiler == "nsys" else None
+        if began and not found.faults and not problems:
+            problems.append(f"the recording never began, because {began} did not come")
+        problems += [why for folder in (report.parent, private) if (why := full(folder)) is not None]
+        for path in left:
+            problems.append(f"a raw capture is left at {path}; `alltrace capture recover {private}` may save it")
+        say(f"{me}: no whole report {report}" + "".join(f"; {printable(p)}" for p in problems))
+        if not left:
+            tidy(private)
+        return True
+    for path in found.whole:
+        if request.verbose or problems:
+            say(f"{me}: report {path}, {path.stat().st_size} bytes")
+    if problems:
+        say(f"{me}: {'; '.join(printable(p) for p in problems)}")
+    tidy(private)
+    return False
+
+
+def full(folder: Path) -> str | None:
+    """Says so where a folder has no space for a report; None where it has."""
+    with suppress(OSError):
+        about = os.statvfs(folder)
+        free = about.f_bavail * about.f_frsize
+        if free < _LEAST_BYTES:
+            return f"only {free} bytes are free in {folder}"
+    return None
+
+
+def tidy(private: Path) -> None:
+    """Remove what the profiler left; what the program put there stays."""
+    shutil.rmtree(private / _LEAVINGS, ignore_errors=True)
+    with suppress(OSError):
+        for path in private.iterdir():
+            if path.name.startswith(("injection_config_", "quadd_", "nsys-", LOG)) or path.name.endswith(REVOKED):
+                path.unlink()
+        private.rmdir()
+
+
+def write_side_file(request: Request, plan: Plan, report: Path) -> None:
+    """Write beside a report what of it was left out; where nothing was, there is no such file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if not plan.left_out:
+        return
+    told = {
+        "alltrace_capture": 1,
+        "rank": plan.who.rank,
+        "host": plan.who.host,
+        "profiler": request.profiler,
+        "left_out": [one._asdict() for one in plan.left_out],
+    }
+    side = report.with_name(f"{report.name}{SIDE_FILE}")
+    part = side.with_name(f".{side.name}.{os.getpid()}")
+    part.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    part.replace(side)

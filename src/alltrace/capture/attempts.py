@@ -1,0 +1,185 @@
+"""Runs a chosen rank's program under the profiler, and once more without what the profiler refuses."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from alltrace.capture.aftermath import LOG, account, full, prepare, remove_older, tidy, write_side_file
+from alltrace.capture.check import find_reports
+from alltrace.capture.plan import Plan, Request, plan_rank, records_node, say_notes, window_variable
+from alltrace.capture.profilers.nsys import MARK, LeftOut, may_be_left_out
+from alltrace.capture.said import first_to_say
+from alltrace.capture.supervise import MANNERS, Outcome, Patience, supervise
+from alltrace.capture.witness import Witness
+from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from alltrace.capture.guard import Guard
+
+_LAST_DIGIT = 9
+_LONGEST = 240
+_PAUSE_S = 1.0
+
+
+def profile(
+    request: Request, program: Sequence[str], variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
+) -> int | None:
+    """Profile the program; gives the exit code, or None where it shall run plainly instead.
+
+    Args:
+        request: What is asked.
+        program: The program and its arguments.
+        variables: The program's variables.
+        guard: The process that the launcher knows.
+        say: Gets each message.
+
+    Raises:
+        AlltraceError: The program was not started, and shall not be.
+    """
+    try:
+        plan = plan_rank(request, variables, os.uname().nodename)
+        report = plan.report
+        if report is None:
+            return None
+        private = prepare(request, report, plan.who.rank)
+    except (AlltraceError, OSError) as error:
+        if request.on_error != "run":
+            raise
+        say(f"{error}; the program runs unprofiled")
+        return None
+    if request.force:  # what is there afterwards must be of this run
+        remove_older(report)
+    say_notes(request, plan, say)
+    _say_left_out(plan, (), guard, say)
+    own = {**variables, "TMPDIR": str(private), MARK: request.profiler, **window_variable(request)}
+    me = f"rank {plan.who.rank}"
+    try:
+        plan, outcome = _attempted(request, plan, program, own, private, guard, say)
+    except OSError as error:
+        say(f"{error.filename or me}: {error.strerror}; nothing was run")
+        return EXIT_INPUT
+    if not outcome.started and request.on_error != "stop" and not outcome.asked_to_end and full(private) is None:
+        say(f"{me}: {_unstarted(outcome, private)}, which now runs unprofiled")
+        tidy(private)
+        return None
+    problems = list(outcome.notes) if outcome.started else [_unstarted(outcome, private)]
+    lost = account(request, report, private, me, problems, say)
+    if not lost:
+        with suppress(OSError):
+            write_side_file(request, plan, report)
+    return EXIT_STRICT if lost and request.strict and outcome.code == EXIT_DONE else outcome.code
+
+
+def _attempted(
+    request: Request,
+    plan: Plan,
+    program: Sequence[str],
+    variables: Mapping[str, str],
+    private: Path,
+    guard: Guard,
+    say: Callable[[str], None],
+) -> tuple[Plan, Outcome]:
+    """Run the program under the profiler, which may end before the program has started.
+
+    Where it names an option that it refuses, it is started without that one; where it does not, it is started once more, as nsys
+    fails now and then on a busy machine, and then without all options that can be left out. The program is started once at most.
+    """
+    again, turn = False, -1
+    while True:  # each turn leaves out an option more, but for the one that is the same again
+        turn += 1
+        witness = Witness(private, f"turn{turn}-" if turn else "")
+        # a profiler that has failed once shows what it says
+        with _own_output(hidden=not (request.verbose or again)) as output:
+            outcome = supervise(
+                [*(plan.command or ()), *witness.around(program, guard.mask, output)],
+                variables,
+                witness,
+                guard=guard,
+                finished=partial(_is_whole, plan.report),
+                patience=Patience(request.grace_s, request.end_after_s),
+                manners=MANNERS[request.profiler],
+                log=private / LOG if output else None,
+            )
+        witness.forget()
+        if not outcome.failed_to_start or full(private) is not None:
+            return plan, outcome
+        refused = _refused(request, plan, private, every=again)
+        if refused:
+            before = plan.left_out
+            plan = plan_rank(request, variables, os.uname().nodename, (*before, *refused))
+            _say_left_out(plan, before, guard, say)
+            continue
+        if again:
+            return plan, outcome
+        if request.verbose:
+            say(f"rank {plan.who.rank}: {_unstarted(outcome, private)}; it is started once more")
+        time.sleep(_PAUSE_S)
+        again = True
+
+
+def _is_whole(report: Path | None) -> bool:
+    return report is not None and bool(find_reports(report).whole)
+
+
+def _refused(request: Request, plan: Plan, private: Path, *, every: bool) -> list[LeftOut]:
+    """The options that the profiler complains of; with `every`, all that can be left out; none where nothing may be."""
+    if request.profiler != "nsys" or request.on_error != "drop":
+        return []
+    without = {one.option for one in plan.left_out}
+    may_be = may_be_left_out(request.nsys, node_wide=records_node(request.selection, plan.who))
+    said = _complaint(private)
+    named = {o for o, words in may_be.items() if any(word in said for word in words)} - without
+    reason = f"nsys says: {said}" if said else "nsys ended before the program started"
+    return [LeftOut(option, reason) for option in may_be if option in (named or (set(may_be) - without if every else ()))]
+
+
+def _complaint(private: Path) -> str:
+    """What the profiler printed before it ended, as one short sentence; empty where that is not known."""
+    try:
+        lines = (private / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    kept = [line.strip() for line in lines if line.strip()]
+    usage = next((n for n, line in enumerate(kept) if line.startswith("usage:")), len(kept))
+    return printable(" ".join(kept[:usage]))[:_LONGEST]
+
+
+def _say_left_out(plan: Plan, before: Sequence[LeftOut], guard: Guard, say: Callable[[str], None]) -> None:
+    """Say which options this node cannot have; ranks of a node say the same, and the first is heard."""
+    for reason in dict.fromkeys(one.reason for one in plan.left_out if one not in before):
+        options = ", ".join(one.option for one in plan.left_out if one.reason == reason)
+        text = f"{plan.who.host}: {options} left out: {reason}; the rest is recorded"
+        if first_to_say(text, guard.launcher):
+            say(text)
+
+
+@contextmanager
+def _own_output(*, hidden: bool) -> Iterator[tuple[int, int] | None]:
+    """Two descriptors of one digit, which is what a shell knows, on which the program prints; the profiler prints into a file."""
+    import fcntl
+
+    made: list[int] = []
+    try:
+        if hidden:
+            made = [fcntl.fcntl(stream, fcntl.F_DUPFD, 3) for stream in (1, 2)]
+        if not made or max(made) > _LAST_DIGIT:
+            yield None
+        else:
+            for number in made:
+                os.set_inheritable(number, True)
+            yield made[0], made[1]
+    finally:
+        for number in made:
+            os.close(number)
+
+
+def _unstarted(outcome: Outcome, private: Path) -> str:
+    said = _complaint(private)
+    return f"the profiler ended with {outcome.code} before the program started" + (f" ({said})" if said else "")

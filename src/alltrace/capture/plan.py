@@ -1,0 +1,155 @@
+"""What `capture exec` is asked to do, and what that means for one rank: a pure function of the variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.capture.check import ENDINGS, find_reports
+from alltrace.capture.identity import Identity, find_identity
+from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
+from alltrace.capture.profilers.nsys import STEPS, LeftOut, NsysOptions, ask_nsys, nsys_command
+from alltrace.capture.profilers.tool import locate
+from alltrace.capture.selection import NAME, Selection, expand
+from alltrace.trace.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+class Request(NamedTuple):
+    """What `capture exec` is asked to do.
+
+    Attributes:
+        output: The folder for reports, made where it is missing; may hold fields.
+        name: The report's name without ending, with fields.
+        job: The job's name; None for what the launcher says.
+        selection: Which ranks are profiled.
+        profiler: `nsys`, `ncu` or `torch`, which is the program's own: `alltrace.instrument.torch_profile` then records.
+        tool: The profiler's program, as given; None to look for it.
+        nsys: What nsys records.
+        ncu: What ncu records.
+        kernels: Gives the filter for ncu where `ncu` has none; asked only where this rank is profiled.
+        tmp: Where the private temporary folder is made; None for TMPDIR or the system's.
+        force: Whether an existing report may be replaced.
+        on_error: What to do where it cannot be profiled as asked: `drop` leaves out what the node refuses, and runs the program
+            plainly where the profiler does not start at all; `stop` ends before the program starts; `run` runs it plainly.
+        strict: Whether a missing report is an exit code of its own, where the program succeeded.
+        verbose: Whether every rank says what it did.
+        grace_s: Seconds that a profiler of which a part was killed is given to finish a report.
+        end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
+    """
+
+    output: str = "reports"
+    name: str = NAME
+    job: str | None = None
+    selection: Selection = Selection()
+    profiler: str = "nsys"
+    tool: str | None = None
+    nsys: NsysOptions = NsysOptions()
+    ncu: NcuOptions = NcuOptions()
+    kernels: Callable[[], str] | None = None
+    tmp: str | None = None
+    force: bool = False
+    on_error: str = "drop"
+    strict: bool = False
+    verbose: bool = False
+    grace_s: float = 60.0
+    end_after_s: float = 10.0
+
+
+class Plan(NamedTuple):
+    """How one rank is run.
+
+    Attributes:
+        who: Its place.
+        command: The profiler's switches, without the program; None to run the program plainly.
+        report: The report that there should be afterwards; None for none.
+        notes: What a reader must know.
+        traces: The folder in which `torch_profile` writes; None where it records nothing.
+        left_out: Each option that this node cannot have, with the reason.
+    """
+
+    who: Identity
+    command: tuple[str, ...] | None
+    report: Path | None
+    notes: tuple[str, ...]
+    traces: Path | None = None
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_out: Sequence[LeftOut] = ()) -> Plan:
+    """Whether and how this rank is profiled; makes nothing.
+
+    Args:
+        request: What is asked.
+        environment: The variables.
+        host: The name that the machine has for itself.
+        left_out: What the profiler refused before.
+
+    Raises:
+        UsageError: An option cannot be met.
+        InputError: The report exists already.
+    """
+    who = find_identity(environment, host)
+    notes = list(who.notes)
+    chosen = request.selection.holds(who)
+    outside = request.selection.outside(who.world_size)
+    if outside:
+        notes.append(f"--ranks names {outside}, which a world of {who.world_size} does not have")
+    if not chosen:
+        return Plan(who, None, None, tuple(notes))
+    folder = Path(expand(request.output, "--output", who, environment, request.job, folder=True)).absolute()
+    if request.profiler == "torch":
+        return Plan(who, None, None, tuple(notes), folder)
+    name = expand(request.name, "--name", who, environment, request.job)
+    ending = ENDINGS[request.profiler]
+    report = folder / (name if name.endswith(ending) else name + ending)
+    found = find_reports(report)
+    if not request.force and (found.whole or found.faults):
+        raise InputError(
+            (found.whole or tuple(p for p, _ in found.faults))[0],
+            found="the report exists already",
+            advice="give another --output or --job, or --force to replace it",
+        )
+    node_wide = records_node(request.selection, who)
+    path = locate(request.profiler, request.tool)
+    if request.profiler == "ncu":
+        options = request.ncu
+        if request.kernels is not None:
+            options = options._replace(kernels=request.kernels())
+        peers = request.selection.chosen(who)
+        if peers != 1 and options.lockstep is None:
+            notes.append("several ranks replay kernels by themselves; this ends only where no chosen kernel waits for another rank")
+        command = ncu_command(ask_ncu(path), report, options, force=request.force, peers=peers)
+    else:
+        drops = request.on_error == "drop"
+        command, unknown = nsys_command(
+            ask_nsys(path), report, request.nsys, node_wide=node_wide, force=request.force, left_out=left_out, drops=drops
+        )
+        left_out = (*left_out, *unknown)
+    return Plan(who, tuple(command), report, tuple(notes), left_out=tuple(left_out))
+
+
+def records_node(selection: Selection, who: Identity) -> bool:
+    """Whether this rank is the first one of its node that is profiled, where a node's ranks follow each other."""
+    if not who.local_rank:
+        return True
+    return not any(
+        selection.holds(who._replace(rank=who.rank - lower, local_rank=who.local_rank - lower))
+        for lower in range(1, min(who.local_rank, who.rank) + 1)
+    )
+
+
+def say_notes(request: Request, plan: Plan, say: Callable[[str], None]) -> None:
+    """Say what a reader must know: on rank 0 what all ranks would say, and everywhere what is its own."""
+    me = f"rank {plan.who.rank}"
+    if plan.who.rank == 0 or request.verbose:
+        for note in plan.notes:
+            say(f"{me}: {note}")
+
+
+def window_variable(request: Request) -> dict[str, str]:
+    """The variable that `alltrace.instrument.steps` finds; none where no steps are named."""
+    steps = request.nsys.steps
+    return {} if steps is None else {STEPS: f"{steps[0]}:{steps[1]}"}
