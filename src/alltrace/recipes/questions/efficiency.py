@@ -17,6 +17,7 @@ from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.range_names import stems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -184,8 +185,9 @@ def _host_sets(rank: RankTables) -> Iterator[_Set]:
 def _range_sets(rank: RankTables, name: str) -> Iterator[_Set]:
     table = rank.table("ranges", ("start", "end", "name"))
     encoded = table.column("name").combine_chunks().dictionary_encode()
-    texts = rank.texts(encoded.dictionary).to_pylist()
-    wanted = [code for code, text in enumerate(texts) if text == name]
+    texts = rank.texts(encoded.dictionary)
+    both = zip(texts.to_pylist(), stems(texts).to_pylist(), strict=True)
+    wanted = [code for code, known_as in enumerate(both) if name in known_as]
     rows = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), wanted)
     start, end = (c.fill_null(0).to_numpy()[rows] for c in (table.column("start"), close_ends(table)))
     if not len(start):

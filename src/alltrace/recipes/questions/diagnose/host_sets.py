@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.questions.diagnose import host_patterns as patterns
 from alltrace.recipes.questions.diagnose.gaps import HostSets, is_pageable, joined
 from alltrace.trace.arrays import integers
@@ -75,10 +76,9 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
 
 
 def coded_names(rank: RankTables, table: Any) -> tuple[Int64, list[str]]:
-    """The names of a table's rows as codes and texts, without versions such as `_v3020`."""
-    encoded = table.column("name").combine_chunks().dictionary_encode()
-    texts = [re.sub(r"_v\d+$", "", t or "") for t in rank.texts(encoded.dictionary).to_pylist()]
-    return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), texts
+    """The names of a table's rows as codes and texts, without counters, and without versions such as `_v3020`."""
+    codes, texts = stems_of(rank, integers(table.column("name"), -1))
+    return codes, [re.sub(r"_v\d+$", "", t or "") for t in texts]
 
 
 class _Calls:
