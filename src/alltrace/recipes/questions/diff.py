@@ -11,7 +11,7 @@ import pyarrow as pa
 from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_rows, answer_schema
 from alltrace.recipes.questions.durations import KEYS, Durations, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
 from alltrace.trace.number_text import counted
@@ -135,7 +135,7 @@ def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = TH
     for row in rows:
         row.update(_verdicts(row, alpha, threshold_percent))
     rows.sort(key=lambda r: (-abs(r["total_change_ns"]), str(r["what"]), str(r["name"])))
-    return pa.Table.from_pylist(rows, answer_schema(COLUMNS, ("what", "name", *_VERDICTS), _DECIMALS))
+    return answer_rows(rows, answer_schema(COLUMNS, ("what", "name", *_VERDICTS), _DECIMALS))
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
@@ -131,7 +131,7 @@ class Efficiency(Recipe):
         if options["reference"] is not None and parts:
             notes += _scaled(rows, options)
         fields = [pa.field(c.name, _type(c), metadata={"decimals": "3"} if _is_ratio(c) else None) for c in self.columns]
-        return Answer(pa.Table.from_pylist(rows, pa.schema(fields)), self.columns, tuple(notes))
+        return Answer(answer_rows(rows, pa.schema(fields)), self.columns, tuple(notes))
 
 
 def _is_ratio(column: AnswerColumn) -> bool:

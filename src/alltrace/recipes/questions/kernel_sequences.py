@@ -14,8 +14,8 @@ from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, outermost
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
-from alltrace.trace.arrays import integers
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.trace.arrays import exact_sums, integers
 from alltrace.trace.distinct import distinct
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class KernelSequences(Recipe):
         whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])
         place, first = group([whole.column(k) for k in _KEYS])
         ranks = np.bincount(place, minlength=len(first))
-        count, gpu, cpu = (_summed(whole.column(c), place, len(first)) for c in _SUMS)
+        count, gpu, cpu = (exact_sums(integers(whole.column(c)), place, len(first)) for c in _SUMS)
         notes = [] if len(first) else [f"no call launches {options['min_length']} kernels or more"]
         chosen = np.arange(len(first))
         if options["top"] and len(first) > options["top"]:
@@ -100,14 +100,7 @@ class KernelSequences(Recipe):
             )
         ]  # fmt: skip
         rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["length"], r["operator"], r["kernels"], r["count"]))
-        return Answer(pa.Table.from_pylist(rows[: options["top"] or None], schema), self.columns, tuple(notes))
-
-
-def _summed(column: Any, place: Any, groups: int) -> Any:
-    """The sum of each group: int64 array."""
-    sums = np.zeros(groups, np.int64)
-    np.add.at(sums, place, column.to_numpy())
-    return sums
+        return Answer(answer_rows(rows[: options["top"] or None], schema), self.columns, tuple(notes))
 
 
 def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunFacts) -> list[str]:
