@@ -14,12 +14,15 @@ from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Tables
 from alltrace.readers.kineto.text import Text
 from alltrace.readers.spool import Spool, record_batch
+from alltrace.trace.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from alltrace.readers.kineto.identity import Facts
+
+_MOST_CATEGORIES = 5
 
 
 class Parsed:
@@ -43,7 +46,7 @@ class Parsed:
                     communication.add(block, tables.places)
                 metadata.update(scanner.scan.metadata)
                 self._entities.describe(metadata.get("deviceProperties"))
-            self._broken, self._timeless = scanner.scan.broken, tables.timeless
+            self._broken, self._timeless, self._unknown = scanner.scan.broken, tables.timeless, tables.unknown
             if not scanner.scan.whole and not scanner.array_closed:
                 self._broken = max(0, self._broken - 1)  # the last event of a trace that is cut short
             self._collectives = communication.batch()
@@ -76,6 +79,9 @@ class Parsed:
         if self._timeless:
             text = "events left out because they have no start or no duration (not there, or no number)"
             found.append(ReportWarning(text, TABLES, self._timeless))
+        for category, number in self._unknown.most_common(_MOST_CATEGORIES):
+            text = f"events on a device left out because nothing is known of their category {printable(category)[:80]!r}"
+            found.append(ReportWarning(text, ("kernels", "copies"), number))
         return tuple(found)
 
     def close(self) -> None:

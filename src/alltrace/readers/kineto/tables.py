@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,11 +36,13 @@ class Tables:
 
     Attributes:
         timeless: How many events were left out for want of a time.
+        unknown: How many events on a device were left out because nothing is known of their category, by category.
         places: Where in the last block its kernels, the calls that may have launched some, and its operators are.
     """
 
     def __init__(self, known: names.Names, entities: Entities, zero_ns: int) -> None:
         self.timeless = 0
+        self.unknown: Counter[str] = Counter()
         self.places: dict[str, Any] = {}
         self._names = known
         self._entities = entities
@@ -55,6 +58,7 @@ class Tables:
         role = self._names.classes("role", names.role, block["cat"], categories.OTHER)
         whole = self._names.classes("ph", lambda t: int(t == "X"), block["ph"]) == 1
         self._entities.note_names(block, self._names)
+        self._note_unknown(block, whole & (role == categories.OTHER))
         role = np.where(whole, role, categories.OTHER)
         modules = role == categories.PYTHON
         if modules.any():
@@ -81,6 +85,14 @@ class Tables:
             rows = np.flatnonzero(np.isin(role, roles))
             if len(rows):
                 yield table, getattr(self, f"_{table}")(_Picked(block, rows), role[rows])
+
+    def _note_unknown(self, block: Block, candidates: Any) -> None:
+        """Count the events that have a device and a stream, and so are work, but no category that is read."""
+        of_device = candidates & (block["stream"] >= 0) & (block["stream"] < _NO_STREAM) & (block["device"] >= 0)
+        for code, count in zip(*np.unique(block["cat"][of_device], return_counts=True), strict=True):
+            category = "" if code == NOTHING else self._names.text(int(code))
+            if category.lower() != categories.PROJECTED:
+                self.unknown[category] += int(count)
 
     def _times(self, events: _Picked) -> dict[str, Any]:
         start = events["ts"] - self._zero_ns

@@ -30,7 +30,8 @@ _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
 _CONVENTIONS = {
     "basic": "useful: compute kernels; communication: copies, fills and communication kernels; maxima over devices",
-    "talp": "useful: all kernels, those of communication too; communication: copies and fills; maxima over processes",
+    "talp": "useful: all kernels, those of communication too; communication: copies and fills; maxima over processes; "
+    "a run lasts from its first event to its last",
     "extrae": "useful: all kernels, those of communication too; communication: copies without fills; maxima over devices",
 }
 
@@ -130,7 +131,7 @@ class Efficiency(Recipe):
         notes += _missing(parts, rows, options)
         if options["reference"] is not None and parts:
             notes += _scaled(rows, options)
-        fields = [pa.field(c.name, _type(c), metadata={"decimals": "3"} if _is_ratio(c) else None) for c in self.columns]
+        fields = [pa.field(c.name, _type(c)) for c in self.columns]
         return Answer(answer_rows(rows, pa.schema(fields)), self.columns, tuple(notes))
 
 
@@ -262,7 +263,7 @@ def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -
     if not parts:
         return
     if options["per"] == "run":
-        span = work.span()
+        span = run.span_ns if options["convention"] == "talp" else work.span()
         if span[1] > span[0]:
             whole = {p.rank: np.array([span]) for p in parts}
             yield work.region(None, None, whole, whole)

@@ -19,7 +19,7 @@ _TIMES = ("compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "copy
 
 
 class Overlap(Recipe):
-    """How much of each device's communication, and of its copies, runs while a compute kernel runs.
+    """How much of each device's communication runs while a compute kernel runs, and of its copies while any kernel runs.
 
     `communication_ns` is the time during which at least one communication kernel runs; `overlapped_ns` the part of it under
     compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs.
