@@ -5,8 +5,11 @@ import json
 import pytest
 from tests.making import copy, kernel, make_run
 
+from alltrace.api import open_run
 from alltrace.export.selection import select
 from alltrace.export.talp import export_talp
+from alltrace.recipes.execution.ask import ask
+from alltrace.synth import write_run
 
 
 def one_run(tmp_path, ranks, **making):
@@ -14,6 +17,35 @@ def one_run(tmp_path, ranks, **making):
     found = export_talp(select(run), tmp_path / "talp.json")
     assert json.loads((tmp_path / "talp.json").read_text()) == found
     return found
+
+
+@pytest.mark.parametrize("scenario", ["tiny", "by-hand"])
+def test_the_recipe_has_the_same_numbers(tmp_path, scenario):
+    """`efficiency --convention talp` is the other way to these numbers: of the same time, with all digits."""
+    if scenario == "tiny":
+        write_run("tiny", tmp_path / "in")
+        run = open_run(tmp_path / "in", cache_dir=tmp_path / "cache")
+    else:
+        host = {"mpi": [{"start": 10, "end": 40, "name": "MPI_Send"}], "osrt": [{"start": -20, "end": 130, "name": "poll"}]}
+        calls = [{"start": 30, "end": 60, "name": "c", "kind": "runtime"}]
+        ranks = {r: {"kernels": [kernel(20, 60 + r)], "copies": [copy(55, 80)], "api": calls, **host} for r in range(3)}
+        run = make_run(tmp_path / "run", ranks)
+    found = export_talp(select(run, aligned=run.aligned()), tmp_path / "talp.json")["Application"]["Global"]
+    device, host_side = ask(run, "efficiency", {"convention": "talp"}).table.to_pylist()
+    assert (device["span_ns"], host_side["span_ns"]) == (found["elapsedTime"], found["elapsedTime"])
+    assert (device["useful_ns"], device["communication_ns"]) == (found["gpuUsefulTime"], found["gpuCommunicationTime"])
+    times = found["usefulTime"], found["mpiTime"], found["gpuRuntimeTime"]
+    assert (host_side["useful_ns"], host_side["communication_ns"], host_side["runtime_ns"]) == times
+    for side, name, known_as in (
+        (device, "parallel_efficiency", "gpuParallelEfficiency"),
+        (device, "load_balance", "gpuLoadBalance"),
+        (device, "communication_efficiency", "gpuCommunicationEfficiency"),
+        (device, "orchestration_efficiency", "gpuOrchestrationEfficiency"),
+        (host_side, "parallel_efficiency", "parallelEfficiency"),
+        (host_side, "mpi_parallel_efficiency", "mpiParallelEfficiency"),
+        (host_side, "offload_efficiency", "deviceOffloadEfficiency"),
+    ):
+        assert round(side[name], 2) == found[known_as]
 
 
 def test_devices_of_two_ranks(tmp_path):

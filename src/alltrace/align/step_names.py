@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+from alltrace.trace.range_names import RECORDED
+
 Role = Literal["step", "evaluation", "optimizer"]
 
 LONGEST_NAME = 300
 """Longer names, such as those with shapes of arguments, name no step."""
 
-_RECORDED = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*", re.DOTALL)
-"""What `torch.autograd.profiler.emit_nvtx` writes behind the name of every range."""
+_RECORDED = re.compile(RECORDED.pattern)
 
 CHECKPOINT = re.compile(r"checkpoint|save[ _-]?(?:model|state)|state[ _-]?dict", re.IGNORECASE)
 """Ranges that write a checkpoint: Lightning's `save_checkpoint`, Megatron's `save-checkpoint`, PyTorch's `state_dict`."""

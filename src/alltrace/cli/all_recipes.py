@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from alltrace.cli.argument_types import folder
 from alltrace.cli.command import Parser, add_import_options, add_rank_option, open_from
 from alltrace.cli.output_folder import Folder
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
@@ -44,7 +45,12 @@ def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
         group.add_argument(f"--{option.name.replace('_', '-')}", type=option.type, help=text.replace("%", "%%"))
     output = parser.add_argument_group("output")
     output.add_argument(
-        "-o", "--output", metavar="DIR", required=True, help="the folder to write to, or a URL such as s3://bucket/prefix"
+        "-o",
+        "--output",
+        type=folder,
+        metavar="DIR",
+        required=True,
+        help="the folder to write to, or a URL such as s3://bucket/prefix",
     )
     output.add_argument(
         "--format", choices=("parquet", "csv", "json", "md"), default="parquet", help="form of the tables; default: parquet"

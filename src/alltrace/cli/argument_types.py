@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
@@ -22,3 +23,21 @@ def _whole(text: str, least: int) -> int:
     if not _NUMBER.fullmatch(text) or int(text) < least:
         raise argparse.ArgumentTypeError(f"it is {text!r}, expected a whole number from {least} up")
     return int(text)
+
+
+def file_or_output(text: str) -> Path | None:
+    """An argument that names a file to write; None for `-`, which is standard output."""
+    return None if text == "-" else Path(text)
+
+
+def place(text: str) -> Path:
+    """An argument that names a file or folder to write, which standard output cannot stand for."""
+    if text == "-":
+        raise argparse.ArgumentTypeError("it is '-', and this cannot be written to standard output; expected a name")
+    return Path(text)
+
+
+def folder(text: str) -> str:
+    """An argument that names a folder to write, here or at a URL."""
+    place(text)
+    return text

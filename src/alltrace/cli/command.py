@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from alltrace.cli.argument_types import not_negative, positive
+from alltrace.cli.argument_types import file_or_output, not_negative, positive
 from alltrace.cli.engine import add_engine_options, start_engine
 from alltrace.cli.progress import watching
 from alltrace.trace.errors import StrictError, UsageError
@@ -95,7 +95,7 @@ def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False
         group.add_argument(
             "-o",
             "--output",
-            type=Path,
+            type=file_or_output,
             metavar="FILE",
             help="write the answer to FILE instead of standard output; needed for parquet",
         )

@@ -139,6 +139,9 @@ def _folder(args: argparse.Namespace) -> Folder | None:
     """The folder that -o names, or None where it names a file; a file's name becomes a path."""
     if not isinstance(args.output, str):
         return None
+    if args.output == "-" and not args.csv:
+        args.output = None
+        return None
     if args.csv or is_folder(args.output):
         if args.limit is not None:
             raise UsageError("--limit was given, but a folder holds whole tables; expected one of them")

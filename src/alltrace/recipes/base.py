@@ -34,6 +34,7 @@ __all__ = [
     "Recipe",
     "RunFacts",
     "alignment_of",
+    "answer_rows",
     "answer_schema",
 ]
 
@@ -71,6 +72,24 @@ def answer_schema(
         return pa.field(name, pa.float64(), metadata=None if digits is None else {"decimals": str(digits)})
 
     return pa.schema([field(column.name) for column in columns])
+
+
+def answer_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as a `pyarrow.Table`, those of columns that they lack null; a column with sums beyond 64 bits is of decimals."""
+    import pyarrow as pa
+
+    from alltrace.trace.arrays import whole_numbers
+
+    try:
+        return pa.Table.from_pylist(rows, schema)
+    except OverflowError:
+        columns = [
+            whole_numbers([r.get(f.name) for r in rows])
+            if f.type == pa.int64()
+            else pa.array([r.get(f.name) for r in rows], f.type)
+            for f in schema
+        ]
+        return pa.table(columns, pa.schema([f.with_type(c.type) for f, c in zip(schema, columns, strict=True)]))
 
 
 class Option(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -69,3 +70,35 @@ def unpacked(values: Any) -> tuple[Any, Any]:
     if not values.null_count:
         return values.to_numpy(), None
     return pc.fill_null(values, 0).to_numpy(), pc.is_null(values).to_numpy(zero_copy_only=False)
+
+
+def exact_sums(values: Int64, group: Int64, groups: int) -> NDArray[Any]:
+    """The sum of each group's values.
+
+    Args:
+        values: n whole numbers.
+        group: The group of each, from 0.
+        groups: How many groups there are.
+
+    Returns:
+        An int64 array; one of Python's own whole numbers where 64 bits may not hold the sums.
+    """
+    import numpy as np
+
+    def summed(numbers: Int64) -> Int64:
+        sums = np.zeros(groups, np.int64)
+        np.add.at(sums, group, numbers)
+        return sums
+
+    if np.abs(values.astype(np.float64)).sum() < 1 << 62:
+        return summed(values)
+    high, low = summed(values >> 32).tolist(), summed(values & 0xFFFF_FFFF).tolist()
+    return np.array([(h << 32) + n for h, n in zip(high, low, strict=True)], object)
+
+
+def whole_numbers(values: Any) -> Any:
+    """Whole numbers, None among them, as an Arrow array: int64, or decimals of 38 digits where one does not fit."""
+    try:
+        return pa.array(values, pa.int64())
+    except OverflowError:
+        return pa.array([None if v is None else Decimal(int(v)) for v in values], pa.decimal128(38, 0))

@@ -48,6 +48,63 @@ def test_the_threshold_and_alpha_decide():
     assert compared(*few).column("verdict").to_pylist() == ["same"]  # one of each can be chance
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "verdicts"),
+    [
+        # 18 copies of 10 us, then 4,645 of 7 us: each is shorter, all of them cost far more
+        ([("x", 10_000, 18)], [("x", 7_000, 4645)], ("slower", "more", "shorter")),
+        ([("x", 10_000, 4645)], [("x", 14_000, 18)], ("faster", "fewer", "longer")),
+        # a tenth of the calls takes fifty times as long, which no median shows
+        ([("x", 100, 1000)], [("x", 100, 800), ("x", 5000, 200)], ("slower", "same", "same")),
+        ([("x", 100, 1000)], [("x", 150, 1000)], ("slower", "same", "longer")),
+        # half as many that take twice as long cost the same
+        ([("x", 100, 1000)], [("x", 200, 500)], ("same", "fewer", "longer")),
+        ([("x", 100, 1000)], [("x", 100, 1005)], ("same", "same", "same")),
+        ([("x", 100, 1)], [("x", 500, 1)], ("same", "same", "same")),  # one of each can be chance
+        ([("x", 100, 1)], [], ("only_a", None, None)),
+    ],
+)
+def test_a_verdict_is_of_the_total_and_those_of_count_and_call_stand_beside_it(before, after, verdicts):
+    (row,) = compared(distribution(before), distribution(after)).to_pylist()
+    assert (row["verdict"], row["count_verdict"], row["call_verdict"]) == verdicts
+
+
+def test_other_numbers_of_steps_are_told(tmp_path):
+    runs = []
+    for steps in (4, 5):
+        ranges = [{"start": 100 * n, "end": 100 * n + 90, "name": f"step {n}", "depth": 0} for n in range(steps)]
+        runs.append(Run(make_run(tmp_path / str(steps), {0: {"ranges": ranges}}).path))
+    assert "run A has 4 steps and run B 5; counts and totals differ for that alone" in compare(*runs).notes
+    assert not [n for n in compare(runs[0], runs[0]).notes if "steps and run B" in n]
+
+
+def test_ranges_of_two_runs_meet_whatever_is_counted_in_their_names(tmp_path):
+    runs = []
+    for first in (998_949, 1_000_060):
+        names = [f"aten::to, seq = {first + n}, op_id = {first + 3 * n}" for n in range(5)]
+        names += [f"step {first + n}" for n in range(5)] + [f"layers.{first % 7 + n}.mlp" for n in range(2)]
+        ranges = [{"start": 100 * n, "end": 100 * n + 10, "name": name, "depth": 0} for n, name in enumerate(names)]
+        runs.append(Run(make_run(tmp_path / str(first), {0: {"ranges": ranges}}).path))
+    rows = compare(*runs, what="range").table.to_pylist()
+    both = {r["name"]: (r["count_a"], r["count_b"]) for r in rows if r["verdict"] == "same"}
+    assert both == {"aten::to": (5, 5), "step": (5, 5)}
+    merged = compare(*runs, what="range", merge_numbers=True).table.to_pylist()
+    assert {r["name"]: (r["count_a"], r["count_b"]) for r in merged} == {**both, "layers.#.mlp": (2, 2)}
+
+
+@pytest.mark.corpus
+def test_the_operators_of_a_real_pair_meet(corpus, tmp_path):
+    """Of 34,000 names with counters 150 things are left, and nearly all of the time is of things that both runs have."""
+    runs = []
+    for name in ("before", "after"):
+        import_reports([str(corpus / "nsys" / f"mfu_{name}_2gpu_nsys2026.2.sqlite")], tmp_path / name, jobs=1)
+        runs.append(Run(tmp_path / name))
+    rows = compare(*runs, what="range", merge_numbers=True).table.to_pylist()
+    alone = sum(abs(r["total_change_ns"]) for r in rows if r["verdict"].startswith("only"))
+    assert len(rows) < 120
+    assert alone < 0.01 * sum(r["total_a_ns"] + r["total_b_ns"] for r in rows)
+
+
 # R: wilcox.test(c(1,2,3,4,5,6,7,8), c(5,6,7,8,9,10,11,12), exact=FALSE) gives W = 8, p = 0.01315
 def test_the_rank_test_against_known_values():
     values = np.arange(1, 13)

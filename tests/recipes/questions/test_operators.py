@@ -199,3 +199,11 @@ def test_a_run_of_nsys_says_that_it_has_no_operators(tmp_path):
     tables = {"ranges": [{"start": 0, "end": 9, "name": "step", "kind": "pushpop"}]}
     answer = make_run(tmp_path, {0: tables}).recipe("operators")
     assert answer.notes == ("no rank has operators (a trace of the PyTorch profiler has them)",)
+
+
+def test_operators_and_ranges_count_together_whatever_number_their_names_have(tmp_path):
+    rows = [operator(f"aten::mm, seq = {n}, op_id = {7 * n}", 100 * n, 100 * n + 50) for n in range(3)]
+    rows += [{"start": 100 * n, "end": 100 * n + 90, "name": f"iteration {n}", "kind": "pushpop"} for n in range(3)]
+    run = make_run(tmp_path / "run", {0: {"ranges": rows}})
+    assert {n: r["calls"] for n, r in by_name(run).items()} == {"aten::mm": 3}
+    assert {n: r["calls"] for n, r in by_name(run, by="range").items()} == {"iteration": 3}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.capture.scripts.registry import TARGETS
+from alltrace.cli.argument_types import file_or_output
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         given.add_argument(f"--{option.replace('_', '-')}", metavar="VALUE", help=f"is {setting}")
     given.add_argument("--top", nargs=2, metavar=("N", "RUN"), help="for ncu: the N compute kernels that took longest in RUN")
     given.add_argument("--show-config", action="store_true", help="write the settings as a job.toml, each with what it is")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+    parser.add_argument("-o", "--output", type=file_or_output, metavar="FILE", help="write to FILE instead of standard output")
 
 
 def run(args: argparse.Namespace) -> int:

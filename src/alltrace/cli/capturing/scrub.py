@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alltrace.cli.argument_types import place
 from alltrace.trace.errors import EXIT_DONE, printable
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ EXAMPLE = "alltrace capture scrub rank0.sqlite -o shared/rank0.sqlite"
 def configure(parser: argparse.ArgumentParser) -> None:
     """What to read and where to write."""
     parser.add_argument("export", type=Path, metavar="EXPORT", help="a SQLite export of nsys; it is not changed")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the new file")
+    parser.add_argument("-o", "--output", type=place, required=True, metavar="FILE", help="the new file")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alltrace.cli.argument_types import place
 from alltrace.trace.errors import EXIT_DONE
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ EXAMPLE = "alltrace demo --output demo"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Where the demo's files go."""
     parser.add_argument(
-        "-o", "--output", type=Path, default=Path("demo"), metavar="DIR", help="folder for its files; default: demo"
+        "-o", "--output", type=place, default=Path("demo"), metavar="DIR", help="folder for its files; default: demo"
     )
     parser.add_argument("--ranks", type=int, default=16, metavar="N", help="ranks of the simulated run; default: 16")
 

@@ -28,6 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_step_options(group)
     group.add_argument("--what", metavar="THINGS", help=f"only these, such as kernel,step; of {', '.join(WHAT)}")
     group.add_argument(
+        "--merge-numbers",
+        action="store_true",
+        help="count ranges as one whose names differ only in numbers, such as those of layers",
+    )
+    group.add_argument(
         "--alpha", type=float, default=ALPHA, help=f"a difference is not chance where p_value is below this; default: {ALPHA}"
     )
     group.add_argument(
@@ -61,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     answer = compare(
         *runs,
         what=args.what,
+        merge_numbers=args.merge_numbers,
         alpha=args.alpha,
         threshold_percent=args.threshold,
         ranks=ranks,

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alltrace.cli.argument_types import place
 from alltrace.cli.command import add_import_options, add_rank_option, add_steps_option, open_from
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
@@ -36,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a run directory, or reports, which are imported into the cache first; for check, .prv files",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="PATH", help="the file to write; for parquet, csv and arrow a new folder"
+        "-o", "--output", type=place, metavar="PATH", help="the file to write; for parquet, csv and arrow a new folder"
     )
     add_import_options(parser)
     which = parser.add_argument_group("what of the run")

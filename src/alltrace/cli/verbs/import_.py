@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alltrace.cli.argument_types import place
 from alltrace.cli.command import add_import_options, rules_from
 from alltrace.cli.engine import start_engine
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
@@ -20,7 +20,7 @@ EXAMPLE = "alltrace import ./reports/ -o run"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The reports, the run and which tables."""
     parser.add_argument("reports", nargs="+", metavar="REPORT", help="reports, folders of reports, patterns or URLs")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="RUN", help="the run directory to make or to finish")
+    parser.add_argument("-o", "--output", type=place, required=True, metavar="RUN", help="the run directory to make or to finish")
     parser.add_argument("--only", metavar="TABLES", help="import these tables only, such as kernels,copies")
     parser.add_argument(
         "--nccl-log",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alltrace.cli.argument_types import place
 from alltrace.cli.command import add_run_argument, open_from
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 
@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipes", metavar="NAMES", help="the recipes to ask, such as breakdown,overlap; default: all that the run can answer"
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the notebook to write, a .ipynb")
+    parser.add_argument("-o", "--output", type=place, required=True, metavar="FILE", help="the notebook to write, a .ipynb")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alltrace.cli.argument_types import file_or_output
 from alltrace.cli.command import add_rank_option, add_run_argument, add_step_options, open_from
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.spans import parse_ranks
@@ -23,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_rank_option(group)
     add_step_options(group)
     group = parser.add_argument_group("the report")
-    group.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write; needed for html, else standard output")
+    group.add_argument(
+        "-o", "--output", type=file_or_output, metavar="FILE", help="the file to write; needed for html, else standard output"
+    )
     group.add_argument("--format", choices=("html", "md"), default="html", help="default: html")
     group.add_argument("--title", metavar="TEXT", help="what the run is called; default: RUN as given")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alltrace.cli.argument_types import place
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.number_text import counted
 
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The scenario, where to, and what to change in it."""
     parser.add_argument("--list", action="store_true", help="name all scenarios")
     parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the scenario; --list names them")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="the folder to write to")
+    parser.add_argument("-o", "--output", type=place, metavar="DIR", help="the folder to write to")
     parser.add_argument(
         "--as",
         dest="form",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,15 @@ from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Tables
 from alltrace.readers.kineto.text import Text
 from alltrace.readers.spool import Spool, record_batch
+from alltrace.trace.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from alltrace.readers.kineto.identity import Facts
+
+_MOST_CATEGORIES = 5
 
 
 class Parsed:
@@ -76,8 +80,8 @@ class Parsed:
         if self._timeless:
             text = "events left out because they have no start or no duration (not there, or no number)"
             found.append(ReportWarning(text, TABLES, self._timeless))
-        for category, (work, left) in sorted(self._unknown.items()):
-            of = f"events of the unknown category `{category}`" if category else "events without a category"
+        for category, (work, left) in heapq.nlargest(_MOST_CATEGORIES, self._unknown.items(), key=lambda item: sum(item[1])):
+            of = f"events of the unknown category `{printable(category)[:80]}`" if category else "events without a category"
             if work:
                 found.append(ReportWarning(f"{of}, read as kernels because they have a device and a stream", TABLES, work))
             if left:

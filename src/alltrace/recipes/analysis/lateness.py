@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.analysis.device_intervals import device_activity
+from alltrace.recipes.analysis.range_stems import stems_of
+from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import difference, exclusive, intersection, merge, overlap_ns, union
 
 if TYPE_CHECKING:
@@ -124,9 +126,9 @@ def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
     start, finish = (ranges.column(c).fill_null(0).to_numpy().astype(np.int64) for c in ("start", "end"))
     depth = ranges.column("depth").fill_null(0).to_numpy().astype(np.int64)
     held = overlap_ns(start, np.maximum(finish, start), idle)
-    encoded = ranges.column("name").combine_chunks().dictionary_encode()
-    code = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    some = np.flatnonzero((held > 0) & (code >= 0))
+    code, names = stems_of(rank, integers(ranges.column("name"), -1))
+    named = np.array([name is not None for name in names], np.bool_)
+    some = np.flatnonzero((held > 0) & named[code])
     if not len(some) or not idle.total_ns:
         return None
     keys, at = np.unique(np.stack([depth[some], code[some]]), axis=1, return_inverse=True)
@@ -135,5 +137,4 @@ def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
     if not len(enough):
         return None
     best = enough[np.lexsort((time[enough], keys[0, enough]))[-1]]
-    name: str | None = rank.texts(encoded.dictionary)[int(keys[1, best])].as_py()
-    return name
+    return names[int(keys[1, best])]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from alltrace.recipes.analysis.flops import call_of, work_of
 from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
+from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
 from alltrace.trace.arrays import integers
 from alltrace.trace.names import name_id
@@ -249,7 +250,7 @@ def _coded(rank: RankTables, column: Any) -> tuple[Int64, list[str | None]]:
 
 def _operators(rank: RankTables, ranges: Any, rows: Int64) -> _Operators:
     table = ranges.take(pa.array(rows))
-    name, names = _coded(rank, table.column("name"))
+    name, names = stems_of(rank, integers(table.column("name")))
     encoded = table.column("payload").combine_chunks().dictionary_encode()
     payloads = [*encoded.dictionary.to_pylist(), None]
     payload = encoded.indices.fill_null(len(payloads) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -266,7 +267,7 @@ def _operators(rank: RankTables, ranges: Any, rows: Int64) -> _Operators:
 def _nodes(rank: RankTables, ranges: Any, domain: Int64, operators: _Operators, by: str) -> Nodes:
     if by == "range":
         table = ranges.take(pa.array(np.flatnonzero((domain != _OPERATOR) & (domain != _MODULE))))
-        key, names = _coded(rank, table.column("name"))
+        key, names = stems_of(rank, integers(table.column("name")))
         return Nodes(_intervals(table), key, names, [None] * len(names))
     if by == "module":
         return _modules(rank, ranges.take(pa.array(np.flatnonzero(domain == _MODULE))), operators)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from alltrace.trace.errors import AlltraceError, printable
+from alltrace.trace.range_names import stem_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,8 @@ MACROS = (
     """quartile_type_7(value, reach, n, quarters) AS kth(value, reach, (n - 1) * quarters // 4) + (
         kth(value, reach, least((n - 1) * quarters // 4 + 1, n - 1))::HUGEINT - kth(value, reach, (n - 1) * quarters // 4)
         ) * (any_value((n - 1) * quarters % 4) / 4)""",
+    # a range's name without counters
+    f"stem_of(name) AS {stem_sql('name')}",
     # a call's name without the version `_vNNNN` that the profiler adds
     "call_name(name) AS regexp_replace(name, '_v[0-9]{4}$', '')",
 )

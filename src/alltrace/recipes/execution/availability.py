@@ -110,7 +110,15 @@ _TELLING = {
 }
 """Columns that the rows of a table have in every sound report, and what is missing where none has a value."""
 
-_OPTIONAL = {("syncs", "device"), ("memory", "name"), ("mpi", "bytes"), ("ucx", "bytes"), ("openacc", "bytes"), ("openacc", "name")}
+_OPTIONAL = {
+    ("syncs", "device"),
+    ("copies", "value"),
+    ("memory", "name"),
+    ("mpi", "bytes"),
+    ("ucx", "bytes"),
+    ("openacc", "bytes"),
+    ("openacc", "name"),
+}
 _MOST_NOTES = 20
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
 from alltrace.trace.intervals import classify_ns
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Breakdown(Recipe):
             row |= {c.replace("_ns", "_percent"): 100 * row[c] / span if span else None for c in _CLASSES}
             row |= {"host": hosts[row["rank"]], "span_ns": span}
         shares = {c.replace("_ns", "_percent"): 1 for c in _CLASSES}
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("host", "gpu"), shares))
+        table = answer_rows(rows, answer_schema(self.columns, ("host", "gpu"), shares))
         return Answer(table, self.columns, tuple(class_notes(rows)))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -190,7 +190,7 @@ class _Instances:
         for (communicator, code, size), a, b in zip(keys.tolist(), cuts[:-1], cuts[1:], strict=True):
             rows.append(self._row(communicator, str(ops[code]), size, order[a:b], link))
         rows.sort(key=lambda r: (-r["wait_ns"], r["communicator"], r["op"], r["bytes"] or 0))
-        return pa.Table.from_pylist(rows, answer_schema(_SUMMARY, ("communicator", "op", "ranks"), _DECIMALS))
+        return answer_rows(rows, answer_schema(_SUMMARY, ("communicator", "op", "ranks"), _DECIMALS))
 
     def _row(self, communicator: int, op: str, size: int, here: Any, link: float | None) -> dict[str, Any]:
         from alltrace.run.store import number_ranges

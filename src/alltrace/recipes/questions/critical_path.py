@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, other_culprit, peers_in, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_rows, answer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,8 +64,6 @@ class CriticalPath(ReplayRecipe):
 
     def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """Shares by rank and class, or the pieces."""
-        import pyarrow as pa
-
         from alltrace.replay.path import critical_path
 
         pieces = critical_path(replay)
@@ -78,7 +76,7 @@ class CriticalPath(ReplayRecipe):
         columns = self.answer_columns(options)
         rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)
         schema = answer_schema(columns, ("class", "what"), {"share_percent": None})
-        return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(notes))
+        return Answer(answer_rows(rows, schema), columns, tuple(notes))
 
 
 def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:

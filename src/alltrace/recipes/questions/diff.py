@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_rows, answer_schema
 from alltrace.recipes.questions.durations import KEYS, Durations, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
 from alltrace.trace.grouping import group
@@ -28,7 +28,17 @@ THRESHOLD_PERCENT = 1.0
 _DOCS = {c.name: c for c in Durations.columns}
 COLUMNS = (
     *(_DOCS[k] for k in KEYS),
-    AnswerColumn("verdict", None, "slower or faster: not chance, and the median moved by the threshold; else same; only_a, only_b"),
+    AnswerColumn(
+        "verdict",
+        None,
+        "slower or faster: it takes more or less time in all, by the threshold and not by chance; else same; only_a, only_b",
+    ),
+    AnswerColumn("count_verdict", None, "more or fewer: its count changed by the threshold; else same; null unless both have it"),
+    AnswerColumn(
+        "call_verdict",
+        None,
+        "longer or shorter: its median moved by the threshold, and not by chance; else same; null unless both have it",
+    ),
     AnswerColumn("count_a", None, "how often in run A, over all ranks"),
     AnswerColumn("count_b", None, "the same in run B"),
     AnswerColumn("total_a_ns", "ns", "summed duration in run A"),
@@ -45,6 +55,7 @@ COLUMNS = (
     AnswerColumn("longer_share", None, "probability that a duration of run B is longer than one of run A, ties counted half"),
     AnswerColumn("p_value", None, "of the rank test of Mann and Whitney, two-sided, corrected for ties and for the number of rows"),
 )
+_VERDICTS = ("verdict", "count_verdict", "call_verdict")
 _DECIMALS = {
     **{c.name: 1 for c in COLUMNS if c.unit == "%"},
     **dict.fromkeys([f"{q}_{side}_ns" for q in ("q1", "median", "q3") for side in "ab"]),
@@ -68,6 +79,7 @@ def compare(
     run_b: Run,
     *,
     what: str | None = None,
+    merge_numbers: bool = False,
     alpha: float = ALPHA,
     threshold_percent: float = THRESHOLD_PERCENT,
     ranks: Sequence[int] | None = None,
@@ -81,8 +93,9 @@ def compare(
         run_a: The run to compare with.
         run_b: The run that is judged.
         what: Only these kinds of things (see `durations`).
+        merge_numbers: Whether ranges are one whose names differ only in numbers.
         alpha: What `p_value` must be below for a difference that is not chance.
-        threshold_percent: By how much the median must have moved, too.
+        threshold_percent: By how much a total, count or median must have changed to matter.
         ranks: The ranks to ask in both; None for all.
         steps: The steps to count in both; None for the whole runs.
         skip_warmup: Leave out warm-up steps, and what lies outside of steps.
@@ -98,13 +111,16 @@ def compare(
     """
     from alltrace.recipes.execution.ask import ask
 
-    options = {"what": what}
+    options = {"what": what, "merge_numbers": merge_numbers}
     answers = [ask(r, _Raw(), options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
     table = compared(answers[0].table, answers[1].table, alpha, threshold_percent)
     notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]
     sizes = [len(r.ranks) for r in (run_a, run_b)]
     if ranks is None and sizes[0] != sizes[1]:
         notes.append(f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for that alone")
+    steps_of = [sum(r["count"] for r in answer.table.to_pylist() if r["what"] == "step") for answer in answers]
+    if sizes[0] == sizes[1] and all(steps_of) and steps_of[0] != steps_of[1]:
+        notes.append(f"run A has {counted(steps_of[0], 'step')} and run B {steps_of[1]}; counts and totals differ for that alone")
     return Answer(table, COLUMNS, tuple(notes), chart=CHART)
 
 
@@ -117,9 +133,9 @@ def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = TH
     adjusted = _adjusted({k: tests[k][1] for k in keys if k in tests})
     rows = [_row(k, sides[0].get(k), sides[1].get(k), tests.get(k), adjusted.get(k)) for k in keys]
     for row in rows:
-        row["verdict"] = _verdict(row, alpha, threshold_percent)
+        row.update(_verdicts(row, alpha, threshold_percent))
     rows.sort(key=lambda r: (-abs(r["total_change_ns"]), str(r["what"]), str(r["name"])))
-    return pa.Table.from_pylist(rows, answer_schema(COLUMNS, ("what", "name", "verdict"), _DECIMALS))
+    return answer_rows(rows, answer_schema(COLUMNS, ("what", "name", *_VERDICTS), _DECIMALS))
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -148,16 +164,26 @@ def _row(
     return row
 
 
-def _verdict(row: Mapping[str, Any], alpha: float, threshold_percent: float) -> str:
-    if not row["count_a"]:
-        return "only_b"
-    if not row["count_b"]:
-        return "only_a"
-    before, after = row["median_a_ns"], row["median_b_ns"]
-    moved = after != before and (not before or abs(after - before) >= threshold_percent / 100 * before)
-    if not moved or row["p_value"] is None or row["p_value"] >= alpha:
-        return "same"
-    return "slower" if after > before else "faster"
+def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float) -> dict[str, str | None]:
+    """What a row says of the total, of the count and of a single one."""
+    if not row["count_a"] or not row["count_b"]:
+        return {"verdict": "only_b" if not row["count_a"] else "only_a", "count_verdict": None, "call_verdict": None}
+
+    def side(name: str, unit: str = "") -> int:
+        """1 where run B has more by the threshold, -1 where it has less, else 0."""
+        before, after = row[f"{name}_a{unit}"], row[f"{name}_b{unit}"]
+        matters = after != before and (not before or abs(after - before) >= threshold_percent / 100 * before)
+        return 0 if not matters else 1 if after > before else -1
+
+    certain = row["p_value"] is not None and row["p_value"] < alpha
+    count, call = side("count"), side("median", "_ns") if certain else 0
+    # a count is what it is, durations scatter; what is longer in a part of the calls alone moves no median
+    total = side("total", "_ns") if count or certain else 0
+    return {
+        "verdict": ("same", "slower", "faster")[total],
+        "count_verdict": ("same", "more", "fewer")[count],
+        "call_verdict": ("same", "longer", "shorter")[call],
+    }
 
 
 def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:

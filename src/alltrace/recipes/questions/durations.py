@@ -9,6 +9,7 @@ from alltrace.recipes.analysis.statistics_sql import distribution_statement, mer
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
 from alltrace.recipes.sql_recipe import PARTS, SqlRecipe, answer_table, id_table, parts_table
 from alltrace.trace.errors import UsageError
+from alltrace.trace.range_names import NUMBERED, stem_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,13 +24,20 @@ _STORED = ("what", "id", "word", "bytes", "group_size")
 """The columns of what ranks contribute that tell things apart: names as ids, or as words."""
 
 _LABEL = "coalesce(word, text_of(id), '(no name)')"
-_LABELS = {
-    "what": "what",
+
+
+def _labels(options: Mapping[str, Any]) -> dict[str, str]:
+    """What things are called: an expression for each of `KEYS`."""
+    ranged = stem_sql(f"stem_of({_LABEL})", (NUMBERED,) if options.get("merge_numbers") else ())
     # the version of CUDA that nsys adds to a call's name; `_v2` and the like are the call's own
-    "name": f"if(what = 'call', regexp_replace({_LABEL}, '_v[0-9]{{4,5}}$', ''), {_LABEL})",
-    "bytes": "bytes",
-    "group_size": "group_size",
-}
+    called = f"regexp_replace({_LABEL}, '_v[0-9]{{4,5}}$', '')"
+    return {
+        "what": "what",
+        "name": f"CASE what WHEN 'call' THEN {called} WHEN 'range' THEN {ranged} ELSE {_LABEL} END",
+        "bytes": "bytes",
+        "group_size": "group_size",
+    }
+
 
 _IDENTITY = (
     AnswerColumn("what", None, "kernel, copy, range, call, collective or step"),
@@ -43,9 +51,10 @@ class Durations(SqlRecipe):
     """How long each kernel, copy, range, call, collective and step takes: the exact distribution over all ranks.
 
     Things are told apart by what they are, not by where they ran, so that those of two runs can be compared: kernels, ranges and
-    calls by name, copies by direction, collectives by operation, message size and size of the group, steps by kind. Names of calls
-    stand without the version that nsys adds (`_v7000`) and the PyTorch profiler does not. Quartiles are of all durations together
-    (linear interpolation, Hyndman and Fan type 7).
+    calls by name, copies by direction, collectives by operation, message size and size of the group, steps by kind. Names of ranges
+    stand without counters, such as the number of a step (`step 12`) or what PyTorch writes behind an operator (`seq`, `op_id`,
+    `sizes`, `input_op_ids`); names of calls without the version that nsys adds (`_v7000`) and the PyTorch profiler does not.
+    Quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7).
     """
 
     name = "durations"
@@ -57,7 +66,10 @@ class Durations(SqlRecipe):
         "api": ("start", "end", "name"),
         "collectives": ("start", "end", "op", "bytes", "group_size"),
     }
-    options = (Option("what", str, None, "only these, such as kernel,step; one or several of " + ", ".join(WHAT)),)
+    options = (
+        Option("what", str, None, "only these, such as kernel,step; one or several of " + ", ".join(WHAT)),
+        Option("merge_numbers", bool, False, "count ranges as one whose names differ only in numbers, such as those of layers"),
+    )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         *_IDENTITY,
         AnswerColumn("count", None, "how often, over all ranks"),
@@ -97,9 +109,9 @@ class Durations(SqlRecipe):
         """The distribution over all ranks."""
         return merged_statement(_STORED)
 
-    def reduce_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+    def reduce_statement(self, options: Mapping[str, Any]) -> str:
         """A row per thing, the largest total first."""
-        statistics = statistics_statement(_LABELS, _STORED, "type_7")
+        statistics = statistics_statement(_labels(options), _STORED, "type_7")
         names = [c.name for c in self.columns]
         columns = ", ".join(f"{n.removesuffix('_ns')} AS {n}" if n.endswith("_ns") else n for n in names)
         return f"SELECT {columns}\nFROM ({statistics})\nORDER BY total_ns DESC, what, name, bytes, group_size"
@@ -132,7 +144,7 @@ def chosen(options: Mapping[str, Any]) -> set[str]:
 def distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
     """The distributions of all ranks with texts for names: columns of `KEYS`, `value` (ns) and `count`."""
     given = [*_with_steps(parts, run, options), Part(-1, run_statement(_NOTHING, {}))]
-    return run_statement(_NAMED, {PARTS: parts_table(given), "names": run.name_table()})
+    return run_statement(_NAMED.format(name=_labels(options)["name"]), {PARTS: parts_table(given), "names": run.name_table()})
 
 
 def _with_steps(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> list[Part]:
@@ -182,7 +194,7 @@ _STEPS = distribution_statement(
 )
 _NAMED = f"""
 WITH named AS (
-  SELECT {", ".join(_STORED)}, {_LABELS["name"]} AS name FROM (SELECT DISTINCT {", ".join(_STORED)} FROM parts)
+  SELECT {", ".join(_STORED)}, {{name}} AS name FROM (SELECT DISTINCT {", ".join(_STORED)} FROM parts)
 )
 SELECT parts.what, name, parts.bytes, parts.group_size, value, sum(count)::BIGINT AS count
 FROM parts JOIN named ON {" AND ".join(f"parts.{c} IS NOT DISTINCT FROM named.{c}" for c in _STORED)}

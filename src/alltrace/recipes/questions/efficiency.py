@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.range_names import stems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
 _CONVENTIONS = {
     "basic": "useful: compute kernels; communication: copies, fills and communication kernels; maxima over devices",
-    "talp": "useful: all kernels, those of communication too; communication: copies and fills; maxima over processes",
+    "talp": "useful: all kernels, those of communication too; communication: copies and fills; maxima over processes; "
+    "a run lasts from its first event to its last",
     "extrae": "useful: all kernels, those of communication too; communication: copies without fills; maxima over devices",
 }
 
@@ -129,8 +131,8 @@ class Efficiency(Recipe):
         notes += _missing(parts, rows, options)
         if options["reference"] is not None and parts:
             notes += _scaled(rows, options)
-        fields = [pa.field(c.name, _type(c), metadata={"decimals": "3"} if _is_ratio(c) else None) for c in self.columns]
-        return Answer(pa.Table.from_pylist(rows, pa.schema(fields)), self.columns, tuple(notes))
+        fields = [pa.field(c.name, _type(c)) for c in self.columns]
+        return Answer(answer_rows(rows, pa.schema(fields)), self.columns, tuple(notes))
 
 
 def _is_ratio(column: AnswerColumn) -> bool:
@@ -184,8 +186,9 @@ def _host_sets(rank: RankTables) -> Iterator[_Set]:
 def _range_sets(rank: RankTables, name: str) -> Iterator[_Set]:
     table = rank.table("ranges", ("start", "end", "name"))
     encoded = table.column("name").combine_chunks().dictionary_encode()
-    texts = rank.texts(encoded.dictionary).to_pylist()
-    wanted = [code for code, text in enumerate(texts) if text == name]
+    texts = rank.texts(encoded.dictionary)
+    both = zip(texts.to_pylist(), stems(texts).to_pylist(), strict=True)
+    wanted = [code for code, known_as in enumerate(both) if name in known_as]
     rows = np.isin(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), wanted)
     start, end = (c.fill_null(0).to_numpy()[rows] for c in (table.column("start"), close_ends(table)))
     if not len(start):
@@ -260,7 +263,7 @@ def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -
     if not parts:
         return
     if options["per"] == "run":
-        span = work.span()
+        span = run.span_ns if options["convention"] == "talp" else work.span()
         if span[1] > span[0]:
             whole = {p.rank: np.array([span]) for p in parts}
             yield work.region(None, None, whole, whole)

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
+from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, outermost
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
-from alltrace.trace.arrays import integers
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.trace.arrays import exact_sums, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.grouping import group
 
@@ -58,11 +59,11 @@ class KernelSequences(Recipe):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per operator and sequence."""
         ranges = launch_spans(rank)
-        kinds, places = distinct(integers(ranges.column("name")))
-        names = [n or "" for n in rank.texts(pa.array(kinds, pa.int64())).to_pylist()]
+        places, stems = stems_of(rank, integers(ranges.column("name")))
+        names = [n or "" for n in stems]
         wanted = np.array([not options["operator"] or options["operator"] in n for n in names], np.bool_)
-        keep = np.flatnonzero(wanted[places.ravel()]) if len(names) else np.zeros(0, np.int64)
-        name = places.ravel()[keep].astype(np.int64)
+        keep = np.flatnonzero(wanted[places]) if len(names) else np.zeros(0, np.int64)
+        name = places[keep]
         start = integers(ranges.column("start"))[keep]
         at = Intervals(integers(ranges.column("thread"))[keep], start, np.maximum(integers(ranges.column("end"))[keep], start))
         outer = outermost(name * (1 + at.thread.max(initial=0)) + at.thread, at.start, at.end)
@@ -70,7 +71,7 @@ class KernelSequences(Recipe):
         work = gpu_work(rank)
         mine = np.flatnonzero((work.call >= 0) & (work.kind == KERNEL))
         found = _sequences(at, Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end"))), work, mine)
-        return _grouped(kinds, name, at, found, options["min_length"])
+        return _grouped(names, name, at, found, options["min_length"])
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The sequences of all ranks."""
@@ -80,14 +81,14 @@ class KernelSequences(Recipe):
         whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])
         place, first = group([whole.column(k) for k in _KEYS])
         ranks = np.bincount(place, minlength=len(first))
-        count, gpu, cpu = (_summed(whole.column(c), place, len(first)) for c in _SUMS)
+        count, gpu, cpu = (exact_sums(integers(whole.column(c)), place, len(first)) for c in _SUMS)
         notes = [] if len(first) else [f"no call launches {options['min_length']} kernels or more"]
         chosen = np.arange(len(first))
         if options["top"] and len(first) > options["top"]:
             notes.append(f"{options['top']} of {len(first)} sequences are shown (--top)")
             chosen = np.flatnonzero(gpu >= np.partition(gpu, len(gpu) - options["top"])[len(gpu) - options["top"]])
         at = first[chosen]
-        operators = pc.fill_null(run.texts(pc.take(whole.column("operator"), pa.array(at))), "").to_pylist()
+        operators = pc.take(whole.column("operator"), pa.array(at)).to_pylist()
         lengths = pc.take(whole.column("length"), pa.array(at)).to_pylist()
         rows = [
             {
@@ -99,14 +100,7 @@ class KernelSequences(Recipe):
             )
         ]  # fmt: skip
         rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["length"], r["operator"], r["kernels"], r["count"]))
-        return Answer(pa.Table.from_pylist(rows[: options["top"] or None], schema), self.columns, tuple(notes))
-
-
-def _summed(column: Any, place: Any, groups: int) -> Any:
-    """The sum of each group: int64 array."""
-    sums = np.zeros(groups, np.int64)
-    np.add.at(sums, place, column.to_numpy())
-    return sums
+        return Answer(answer_rows(rows[: options["top"] or None], schema), self.columns, tuple(notes))
 
 
 def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunFacts) -> list[str]:
@@ -171,7 +165,7 @@ def _shown(found: _Found, rows: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), names)
 
 
-def _grouped(kinds: Any, name: Any, at: Any, found: _Found, least: int) -> Any:
+def _grouped(names: Sequence[str], name: Any, at: Any, found: _Found, least: int) -> Any:
     long = np.flatnonzero(found.stop - found.first >= least)
     keys = [name[long], found.code[long], (found.stop - found.first)[long]]
     place, one = group([pa.array(k) for k in keys])
@@ -182,7 +176,7 @@ def _grouped(kinds: Any, name: Any, at: Any, found: _Found, least: int) -> Any:
     count = np.bincount(place, minlength=len(one))
     return pa.table(
         {
-            "operator": pa.array(kinds, pa.int64())[:0] if not len(kinds) else pa.array(kinds[groups[0]]),
+            "operator": pa.array([names[n] for n in groups[0].tolist()], pa.string()),
             "code": pa.array(groups[1], pa.int64()),
             "length": pa.array(groups[2], pa.int64()),
             "kernels": _shown(found, long[one]),

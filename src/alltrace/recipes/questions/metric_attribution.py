@@ -12,13 +12,14 @@ from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launch_matching import CALLS, match_launches
 from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
+from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 from alltrace.recipes.nsys.sampled import GPU_READS, texts_of
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
 
@@ -134,25 +135,26 @@ def _ranges(rank: RankTables, top: int) -> list[tuple[str, int, Merged]]:
     start, end, process, device, correlation = (integers(work.column(c), -1) for c in _WORK)
     calls = match_launches(in_pieces(rank, "api", CALLS), process, correlation)
     spans, call_start, call_end = on_one_line(table, calls.thread, calls.start, calls.end)
-    names = integers(table.column("name"), -1)
+    rows_of, names = stems_of(rank, integers(table.column("name"), -1))
     call_of_pair = calls.call_of_pair()
     found: list[tuple[str, int, Merged]] = []
     for name in _names(rank, top):
-        rows = np.flatnonzero(names == name)
+        rows = np.flatnonzero(rows_of == names.index(name))
         inside = Spans(spans.start[rows], spans.end[rows], spans.length[rows]).contain(call_start, call_end)
         pieces = np.unique(calls.op[inside[call_of_pair]])
-        found += _by_name(rank, np.full(len(pieces), name), device[pieces], start[pieces], end[pieces])
+        order = pieces[np.lexsort((start[pieces], device[pieces]))]
+        found += [(name or "", d, merge(start[order[at]], end[order[at]])) for (d,), at in by_track(device[order])]
     return _longest(found, top)
 
 
-def _names(rank: RankTables, top: int) -> Iterator[int]:
-    """Name ids of ranges with work, those with the longest extents on the GPU first."""
+def _names(rank: RankTables, top: int) -> list[str | None]:
+    """Names of ranges with work, those with the longest extents on the GPU first."""
     found = projection(rank)
-    names, at = np.unique(integers(found.ranges.column("name"), -1), return_inverse=True)
+    at, names = stems_of(rank, integers(found.ranges.column("name"), -1))
     extent = np.zeros(len(names), np.int64)
     np.add.at(extent, at, found.last - found.first)
-    order = np.lexsort((names, -extent))
-    yield from names[order[:top] if top else order].tolist()
+    order = sorted(range(len(names)), key=lambda n: (-extent[n], names[n] or ""))
+    return [names[n] for n in (order[:top] if top else order)]
 
 
 RECIPE = MetricAttribution()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import collect, summarize
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
 from alltrace.recipes.stats.base import with_rank
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class NcclSizeSpread(Recipe):
             )
         )
         notes += _notes(rows, tests)
-        return Answer(pa.Table.from_pylist(rows, schema), columns, tuple(notes), chart=_beside_tests(rows, options))
+        return Answer(answer_rows(rows, schema), columns, tuple(notes), chart=_beside_tests(rows, options))
 
 
 def _operations(rank: RankTables) -> Any:

@@ -11,9 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pyarrow as pa
-
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_rows, answer_schema
 from alltrace.recipes.sql_recipe import SqlRecipe
 from alltrace.trace.number_text import counted
 
@@ -179,7 +177,7 @@ FROM launched GROUP BY ALL
         if len(shown) < len(rows):
             notes.append(f"the {len(shown)} rows with most time of {len(rows)}")
         schema = answer_schema(self.columns, ("name", "limit"), _REALS)
-        return Answer(pa.Table.from_pylist(shown, schema), self.columns, tuple(notes))
+        return Answer(answer_rows(shown, schema), self.columns, tuple(notes))
 
 
 _ORDER = ("threads", "registers", "shared_bytes", "blocks_per_sm", "waves_mean")
@@ -191,7 +189,7 @@ def _row(of: Mapping[str, Any]) -> dict[str, Any]:
         blocks = blocks_at_once(major, minor)
     row = {
         "name": name, "threads": threads, "registers": registers, "shared_bytes": shared, "launches": of["launches"],
-        "duration_ns": of["duration_ns"], "blocks_per_sm": None, "occupancy_percent": None, "limit": None, "waves_mean": None,
+        "duration_ns": int(of["duration_ns"]), "blocks_per_sm": None, "occupancy_percent": None, "limit": None, "waves_mean": None,
         "below_wave_percent": None,
     }  # fmt: skip
     has = (major, warps, blocks, file, memory)
@@ -199,7 +197,7 @@ def _row(of: Mapping[str, Any]) -> dict[str, Any]:
         return row
     fit = occupancy(threads, registers, shared, Limits(warps, blocks, file, memory, major))
     row.update(blocks_per_sm=fit.blocks, occupancy_percent=100 * fit.occupancy, limit=fit.limit)
-    grids = [(g["blocks"], g["ns"]) for g in of["grids"] if g["blocks"] is not None]
+    grids = [(g["blocks"], int(g["ns"])) for g in of["grids"] if g["blocks"] is not None]
     time = sum(t for _, t in grids)
     if sms is not None and sms > 0 and fit.blocks and time:
         at_once = sms * fit.blocks
@@ -215,7 +213,7 @@ of_grids AS (
   FROM launched GROUP BY ALL
 )
 SELECT {", ".join(_KEYS)}, sum(launches) AS launches, sum(duration_ns) AS duration_ns, sum(clustered) AS clustered,
-  list({{'blocks': grid_blocks, 'ns': duration_ns::BIGINT}}) AS grids
+  list({{'blocks': grid_blocks, 'ns': duration_ns}}) AS grids
 FROM of_grids GROUP BY ALL ORDER BY {", ".join(_KEYS)}
 """
 

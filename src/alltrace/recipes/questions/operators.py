@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, sums_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,12 +92,12 @@ class Operators(Recipe):
         if not parts:
             return Answer(schema.empty_table(), self.columns)
         whole = pa.concat_tables([p.table for p in parts])
-        total, inside = pc.sum(whole.column("all_gpu_ns")).as_py() or 0, 0
-        listed = whole.filter(pc.is_null(whole.column("all_gpu_ns")))
+        total, inside = sum(whole.column("all_gpu_ns").drop_null().to_pylist()), 0
+        listed = _wide(whole.filter(pc.is_null(whole.column("all_gpu_ns"))))
         grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate([("calls", "count"), *((c, "sum") for c in _SUMS)])
         rows = []
         for row in grouped.to_pylist():
-            found = {c: row[f"{c}_sum"] for c in _SUMS}
+            found = {c: int(row[f"{c}_sum"]) if isinstance(row[f"{c}_sum"], Decimal) else row[f"{c}_sum"] for c in _SUMS}
             inside += found["gpu_self_ns"]
             rows.append(
                 {
@@ -111,8 +112,14 @@ class Operators(Recipe):
                 }
             )
         rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["cpu_total_ns"], r["name"] or "", r["shapes"] or ""))
-        table = pa.Table.from_pylist(rows[: options["top"] or None], schema)
+        table = answer_rows(rows[: options["top"] or None], schema)
         return Answer(table, self.columns, tuple(_notes(options, rows, total, inside)))
+
+
+def _wide(table: Any) -> Any:
+    """The table with its whole numbers as decimals, whose sums 64 bits need not hold."""
+    wide = pa.decimal128(38, 0)
+    return table.cast(pa.schema([f.with_type(wide) if f.type == pa.int64() else f for f in table.schema]))
 
 
 def _notes(options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], total: int, inside: int) -> list[str]:

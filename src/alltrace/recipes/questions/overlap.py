@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows, answer_schema
 from alltrace.trace.intervals import intersection, union
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _TIMES = ("compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "copy
 
 
 class Overlap(Recipe):
-    """How much of each device's communication, and of its copies, runs while a compute kernel runs.
+    """How much of each device's communication runs while a compute kernel runs, and of its copies while any kernel runs.
 
     `communication_ns` is the time during which at least one communication kernel runs; `overlapped_ns` the part of it under
     compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs.
@@ -65,7 +65,7 @@ class Overlap(Recipe):
             row["overlap_percent"] = _share(row["overlapped_ns"], row["communication_ns"])
             row["copy_overlap_percent"] = _share(row["copy_overlapped_ns"], row["copy_ns"])
         schema = answer_schema(self.columns, ("host", "gpu"), {"overlap_percent": 1, "copy_overlap_percent": 1})
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(class_notes(rows)))
+        return Answer(answer_rows(rows, schema), self.columns, tuple(class_notes(rows)))
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.align.iteration_names import MIXED, iteration_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows
 from alltrace.run.overlay import STEPS
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import counted
@@ -101,7 +101,7 @@ class Steps(Recipe):
         rows = _summary(steps) if options["per_step"] else _rows(steps, hosts, batches)
         columns = self.answer_columns(options)
         notes = (_kind_notes(steps) if rows else ["no steps were found in the run"]) if parts else []
-        return Answer(pa.Table.from_pylist(rows, pa.schema([(c.name, _type(c)) for c in columns])), columns, tuple(notes))
+        return Answer(answer_rows(rows, pa.schema([(c.name, _type(c)) for c in columns])), columns, tuple(notes))
 
 
 def _type(column: AnswerColumn) -> Any:

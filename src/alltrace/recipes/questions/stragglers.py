@@ -15,7 +15,7 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, alignment_of, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, alignment_of, answer_rows, answer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,13 +84,11 @@ class Stragglers(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """One row per rank, the one that is to blame for most first."""
-        import pyarrow as pa
-
         members, steps = alignment_tables(run)
         rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
         reals = dict.fromkeys(c.name for c in self.columns if c.unit == "%" or c.name in ("confidence", "root_share"))
         schema = answer_schema(self.columns, ("host", "cause", "range", "pattern"), reals)
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
+        return Answer(answer_rows(rows, schema), self.columns, tuple(notes))
 
 
 @dataclass

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, other_culprit, peers_in, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_rows, answer_schema
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ class WhatIf(ReplayRecipe):
 
     def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """One row for each change and, if wanted, step."""
-        import pyarrow as pa
-
         from alltrace.replay.change import changed_weights, replayed
 
         _check(options)
@@ -89,7 +87,7 @@ class WhatIf(ReplayRecipe):
                 notes += other_culprit(replay, peers, run, [] if first is None else [first], "--scale takes no peers")
             extra = {"slowdown": _slowdowns(replay, peers)}
         schema = answer_schema(self.columns, ("what", "duration"), {"saved_percent": None})
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes), extra)
+        return Answer(answer_rows(rows, schema), self.columns, tuple(notes), extra)
 
 
 def _one_rank(change: Change) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,7 +12,7 @@ from alltrace.recipes.base import Chart
 from alltrace.recipes.stats.base import RANK, RANK_CELL, Cell, with_rank
 from alltrace.recipes.stats.nvtx import STYLE, range_labels, style_labels
 from alltrace.recipes.stats.nvtx_gpu_proj import ProjectionReport
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import exact_sums, integers, whole_numbers
 from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
@@ -69,16 +68,14 @@ class NvtxGpuProjSum(ProjectionReport):
         count = integers(stats.column(COUNT))
 
         def total(values: Any) -> Any:
-            sums = np.zeros(len(some), np.int64)
-            np.add.at(sums, group_of, values)
-            return sums
+            return exact_sums(values, group_of, len(some))
 
         operations = total(integers(whole.column("operations")))
         table = pa.table(
             {
                 **{name: column.take(pa.array(some)) for name, column in keys.items()},
                 "Total Proj Time": stats.column("total"),
-                "Total Range Time": total(integers(whole.column("end")) - integers(whole.column("start"))),
+                "Total Range Time": whole_numbers(total(integers(whole.column("end")) - integers(whole.column("start")))),
                 "Range Instances": count,
                 "Proj Avg": stats.column("mean"), "Proj Med": stats.column("median"),
                 "Proj Min": stats.column("min"), "Proj Max": stats.column("max"), "Proj StdDev": stats.column("stddev"),

@@ -15,6 +15,9 @@ const HUES = [
   [18, 70], // collective
 ];
 
+/** The class of ranges, whose names count steps and operators: what differs in numbers alone has one shade. */
+const RANGE = 4;
+
 /** @type {Map<string, string>} */
 const known = new Map();
 
@@ -28,7 +31,8 @@ export function sliceColor(code, name) {
   let color = known.get(key);
   if (!color) {
     let hash = 2166136261;
-    for (let i = 0; i < name.length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 16777619);
+    const stem = code === RANGE ? name.replace(/\d+/g, "") : name;
+    for (let i = 0; i < stem.length; i++) hash = Math.imul(hash ^ stem.charCodeAt(i), 16777619);
     const [hue, saturation] = HUES[code] ?? [0, 0];
     const turn = ((hash >>> 8) % 37) - 18;
     const light = dark() ? 42 + ((hash >>> 16) % 18) : 62 + ((hash >>> 16) % 20);

@@ -9,7 +9,7 @@ import { link } from "./url.js";
 
 const WHAT = /** @type {[string, string][]} */ ([["", "all"], ...["kernel", "copy", "range", "call", "collective", "step"].map((w) => [w, `${w.replace(/y$/, "ie")}s`])]);
 const VERDICTS = /** @type {[string, string][]} */ ([["", "all"], ["differs", "slower or faster"], ["slower", "slower"], ["faster", "faster"], ["one", "in one run only"], ["same", "same"]]);
-const SHOWN = ["what", "name", "bytes", "group_size", "verdict", "total_change_ns", "total_change_percent", "count_a", "count_b", "median_a_ns", "median_b_ns", "median_change_percent", "longer_share", "p_value", "total_a_ns", "total_b_ns"];
+const SHOWN = ["what", "name", "bytes", "group_size", "verdict", "count_verdict", "call_verdict", "total_change_ns", "total_change_percent", "count_a", "count_b", "median_a_ns", "median_b_ns", "median_change_percent", "longer_share", "p_value", "total_a_ns", "total_b_ns"];
 /** The answer's words for its runs, as the page calls them. @type {Record<string, string>} */
 const HEADS = { count_a: "count first", count_b: "count second", total_a_ns: "total first_ns", total_b_ns: "total second_ns", median_a_ns: "median first_ns", median_b_ns: "median second_ns", p_value: "p value", bytes: "message bytes" };
 /** @type {Record<string, string>} */

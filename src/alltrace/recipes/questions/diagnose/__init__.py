@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
@@ -120,8 +120,6 @@ class Diagnose(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The findings of all detectors, ranked."""
-        import pyarrow as pa
-
         from alltrace.recipes.analysis.run_replay import other_culprit, peers_in, replay_of
         from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
         from alltrace.recipes.questions.diagnose import late_ranks as late
@@ -154,7 +152,7 @@ class Diagnose(Recipe):
             )
         if all(row["kind"] == "capture-fault" for row in rows):
             notes.insert(0, unexplained.verdict(all_ranks))
-        return Answer(pa.Table.from_pylist(rows, self._schema()), self.columns, tuple(notes))
+        return Answer(answer_rows(rows, self._schema()), self.columns, tuple(notes))
 
     def _schema(self) -> Any:
         import pyarrow as pa

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.questions.diagnose import host_patterns as patterns
 from alltrace.recipes.questions.diagnose.gaps import HostSets, is_pageable, joined
 from alltrace.trace.arrays import integers, is_one_of
@@ -91,10 +92,9 @@ def _exchanges(rank: RankTables, calls: _Calls) -> Merged:
 
 
 def coded_names(rank: RankTables, table: Any) -> tuple[Int64, tuple[str, ...]]:
-    """The names of a table's rows as codes and texts, without versions such as `_v3020`."""
-    encoded = table.column("name").combine_chunks().dictionary_encode()
-    texts = tuple(re.sub(r"_v\d+$", "", t or "") for t in rank.texts(encoded.dictionary).to_pylist())
-    return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), texts
+    """The names of a table's rows as codes and texts, without counters, and without versions such as `_v3020`."""
+    codes, texts = stems_of(rank, integers(table.column("name"), -1))
+    return codes, tuple(re.sub(r"_v\d+$", "", t or "") for t in texts)
 
 
 def _having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> NDArray[np.bool_]:
