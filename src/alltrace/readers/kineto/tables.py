@@ -58,10 +58,10 @@ class Tables:
         whole = self._names.classes("ph", lambda t: int(t == "X"), block["ph"]) == 1
         self._entities.note_names(block, self._names)
         role = np.where(whole, role, categories.OTHER)
-        odd = whole & (role == categories.OTHER)
-        odd &= self._names.classes("unknown", lambda t: int(categories.is_unknown(t)), block["cat"]) == 1
-        if odd.any():
-            role = self._with_unknown(block, role, np.flatnonzero(odd))
+        odd = np.flatnonzero(whole & (role == categories.OTHER))
+        odd = odd[self._names.classes("unknown", lambda t: int(categories.is_unknown(t)), block["cat"][odd]) == 1]
+        if len(odd):
+            role = self._with_unknown(block, role, odd)
         modules = role == categories.PYTHON
         if modules.any():
             chosen = self._names.classes("module", names.is_module, np.where(modules, block["name"], NOTHING)) == 1
@@ -75,9 +75,8 @@ class Tables:
             "launches": np.flatnonzero((role == categories.RUNTIME) | (role == categories.DRIVER)),
             "operators": np.flatnonzero(role == categories.OPERATOR),
         }
-        blocks = np.flatnonzero(
-            (block["size"] != NOTHING) & (self._names.classes("memory", lambda t: int(t == "[memory]"), block["name"]) == 1)
-        )
+        blocks = np.flatnonzero(block["size"] != NOTHING)
+        blocks = blocks[self._names.classes("memory", lambda t: int(t == "[memory]"), block["name"][blocks]) == 1]
         if len(blocks):
             untimed = block["ts"][blocks] == NOTHING
             self.timeless += int(untimed.sum())
