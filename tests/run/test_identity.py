@@ -268,3 +268,10 @@ def test_stages_that_sglang_profiles_apart_are_one_rank():
     names = ("17-TP-0-EXTEND", "17-TP-1-EXTEND", "17-TP-0-DECODE", "17-TP-1-DECODE")
     plan = plan_ranks([stated(f"{n}.trace.json.gz", int(n[6]), pid=int(n[6]), utc_ns=k) for k, n in enumerate(names)])
     assert found(plan) == [(0, "distributedInfo", [0, 2]), (1, "distributedInfo", [1, 3])]
+
+
+def test_a_companion_goes_to_the_rank_of_its_number_or_is_one():
+    beside = [report(f"memory_rank{r}.pickle")._replace(companion=True) for r in (1, 4)]
+    plan = plan_ranks([*(stated(f"x{r}.json", r) for r in (0, 1)), *beside])
+    assert found(plan) == [(0, "distributedInfo", [0]), (1, "distributedInfo", [1, 2]), (4, "file name", [3])]
+    assert found(plan_ranks([report("memory.pickle")._replace(companion=True)])) == [(0, "order", [0])]

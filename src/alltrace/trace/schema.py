@@ -391,11 +391,12 @@ _EVENT_TABLES = (
         "One block that PyTorch's allocator handed out or took back, on a GPU or the host.",
         (
             _TIME, _PROCESS, _THREAD, _c("device", "int32", "row of `devices`; null for memory of the host"),
-            _c("memory", "enum", "what kind of device has the memory: cpu, cuda, hip, xpu, mtia, ..., or device with PyTorch's number of the kind"),
+            _c("memory", "enum", "what has the memory: cpu, cuda, hip, xpu, mtia, ..., device with PyTorch's number of its kind, or cuda snapshot"),
             _c("kind", "enum", "allocate or free"), _c("bytes", "int64", "size of the block", "bytes"),
             _c("address", "int64", "virtual address of the block"),
             _c("allocated_bytes", "int64", "what the allocator has handed out of the device's memory, behind this", "bytes"),
             _c("reserved_bytes", "int64", "what it has taken from the device", "bytes"),
+            _c("stack", "name", "Python functions that asked for the block, the outermost first, of a memory snapshot"),
             _c("source_row", "int64", "number of the event among those of its report, from 1"),
         ),
         ("process", "device"),

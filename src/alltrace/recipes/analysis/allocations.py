@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 ALLOCATIONS = (
-    "time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row"
+    "time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row", "stack",
 )  # fmt: skip
 """The columns of `allocations` that `pools_of` reads."""
 
@@ -42,6 +42,7 @@ class Pool:
         reserved: Bytes that the allocator has taken from the device; -1 where unknown.
         partner: The row of the event that takes the block back, or of the one that handed it out; -1 where there is none.
         addressed: Whether the trace has addresses, without which no event has a partner.
+        stack: Id of the stack that asked for the block; 0 where the source has none with the event.
     """
 
     device: int
@@ -54,6 +55,7 @@ class Pool:
     reserved: Int64
     partner: Int64
     addressed: bool
+    stack: Int64
 
     def __len__(self) -> int:
         return len(self.time)
@@ -93,6 +95,7 @@ def pools_of(rank: RankTables) -> list[Pool]:
     names = [*words.to_pylist(), None]
     columns = {name: integers(table.column(name), -1) for name in ("time", "thread", "address", "source_row", "reserved_bytes")}
     size = np.where(is_one_of(table.column("kind"), ("free",)), -1, 1) * integers(table.column("bytes"))
+    stacks = integers(table.column("stack"))
     stated = integers(table.column("allocated_bytes"), -1)
     found = []
     kinds = {*zip(device.tolist(), memory.tolist(), strict=True)}
@@ -115,6 +118,7 @@ def pools_of(rank: RankTables) -> list[Pool]:
                 columns["reserved_bytes"][rows],
                 _partners(address, own),
                 bool((address > 0).any()),
+                stacks[rows],
             )
         )
     return found
