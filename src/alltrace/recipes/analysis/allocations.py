@@ -12,7 +12,7 @@ from alltrace.recipes.base import AnswerColumn
 from alltrace.trace.arrays import coded, integers, is_one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.recipes.analysis.operator_sums import Nodes
     from alltrace.recipes.base import RankTables
@@ -24,6 +24,7 @@ ALLOCATIONS = (
 """The columns of `allocations` that `pools_of` reads."""
 
 
+POOL = AnswerColumn("pool", None, "rank and kind of memory, and the device where the rank has several: a line of the picture")
 MEMORY = AnswerColumn("memory", None, "kind of device that has the memory, such as cuda or cpu")
 
 
@@ -171,6 +172,19 @@ def steps_of(rank: RankTables) -> RankSteps:
     number, start, end = (integers(table.column(c)) for c in ("step", "start", "end"))
     order = np.argsort(start, kind="stable")
     return RankSteps(number[order], start[order], end[order])
+
+
+def with_labels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with `pool`: rank and kind of memory, and the device where the rank has several of the kind."""
+    several: dict[tuple[int, str], set[str | None]] = {}
+    for row in rows:
+        several.setdefault((row["rank"], row["memory"]), set()).add(row["gpu"])
+
+    def label(row: Mapping[str, Any]) -> str:
+        alone = len(several[row["rank"], row["memory"]]) == 1
+        return " · ".join(str(row[c]) for c in (("rank", "memory") if alone else ("rank", "memory", "gpu")))
+
+    return [{**row, "pool": label(row)} for row in rows]
 
 
 def pool_notes(pools: Sequence[tuple[int, Any]]) -> Iterator[str]:

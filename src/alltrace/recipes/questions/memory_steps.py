@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, owners_of, pool_notes, pools_of, steps_of
+from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, owners_of, pool_notes, pools_of, steps_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, nodes_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
@@ -37,6 +37,7 @@ class MemorySteps(Recipe):
         AnswerColumn("rank", None, "rank"),
         GPU,
         MEMORY,
+        POOL,
         AnswerColumn("step", None, "number of the step"),
         AnswerColumn("start_bytes", "bytes", "what is allocated at its start"),
         AnswerColumn("end_bytes", "bytes", "at its end"),
@@ -52,7 +53,7 @@ class MemorySteps(Recipe):
         ),
         AnswerColumn("outlived_by", None, "the operator that asked for most of these bytes; null where there are none"),
     )
-    chart = Chart("lines", "step", ("peak_bytes", "end_bytes"), "rank", detail="gpu", title="Memory from step to step")
+    chart = Chart("lines", "step", ("peak_bytes", "end_bytes"), "pool", title="Memory from step to step")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """One row per device and step."""
@@ -64,11 +65,11 @@ class MemorySteps(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The rows of all ranks, and what grows."""
-        rows = device_rows(parts, run)
+        rows = with_labels(device_rows(parts, run))
         notes = [*pool_notes([(r["rank"], r) for r in rows]), *_growing(rows)]
         if parts and not rows:
             notes.append("no steps were found in the run")
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "outlived_by")))
+        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "pool", "outlived_by")))
         return Answer(table, self.columns, tuple(notes))
 
 
