@@ -36,7 +36,7 @@ class Tables:
     Attributes:
         timeless: How many events were left out for want of a time.
         unknown: Of each category that is not known how many events were read as work of a device, and how many were not read.
-        places: Where in the last block its kernels, the calls that may have launched some, and its operators are.
+        places: Where in the last block its kernels, the calls that may have launched some, its operators and annotations are.
     """
 
     def __init__(self, known: names.Names, entities: Entities, zero_ns: int) -> None:
@@ -74,6 +74,7 @@ class Tables:
             "kernels": np.flatnonzero(role == categories.KERNEL),
             "launches": np.flatnonzero((role == categories.RUNTIME) | (role == categories.DRIVER)),
             "operators": np.flatnonzero(role == categories.OPERATOR),
+            "annotations": np.flatnonzero(role == categories.ANNOTATION),
         }
         blocks = np.flatnonzero(block["size"] != NOTHING)
         blocks = blocks[self._names.classes("memory", lambda t: int(t == "[memory]"), block["name"][blocks]) == 1]
