@@ -13,6 +13,7 @@ from alltrace.recipes.analysis.flops import call_of, work_of
 from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
+from alltrace.recipes.execution.shared_tables import once
 from alltrace.trace.arrays import integers
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
@@ -32,7 +33,7 @@ _BACKWARD = "autograd::engine::evaluate_function: "
 _MODULE_PREFIX = "nn.Module: "
 RANGES = ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row")
 FRAMES = ("start", "end", "thread", "name")
-"""With `RANGES` what `nodes_of` reads of `frames` and `ranges`."""
+"""With `RANGES` what a `Program` reads of `frames` and `ranges`."""
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _FLOATS = ("flops", "timed_flops", "sized_flops")
 
@@ -82,10 +83,8 @@ def part_schema() -> pa.Schema:
 
 def sums_of(rank: RankTables, by: str) -> Any:
     """The sums of a rank by key, and a last row that has all its GPU time as `all_gpu_ns` and nothing else."""
-    ranges = _ranges(rank)
-    domain = integers(ranges.column("domain"))
-    operators = _operators(rank, ranges, np.flatnonzero(domain == _OPERATOR))
-    nodes = _nodes(rank, ranges, domain, operators, by)
+    program = Program.of(rank)
+    nodes, operators = program.nodes(by), program.operators
     work = gpu_work(rank)
     length = work.end - work.start
     launched = np.flatnonzero(work.call >= 0)
@@ -101,11 +100,28 @@ def is_operator(domain: Any) -> NDArray[np.bool_]:
     return found
 
 
-def nodes_of(rank: RankTables, by: str) -> Nodes:
-    """What `recipe operators --by` has rows of: the rank's operators, modules, ranges, or operators by stack."""
-    ranges = _ranges(rank)
-    domain = integers(ranges.column("domain"))
-    return _nodes(rank, ranges, domain, _operators(rank, ranges, np.flatnonzero(domain == _OPERATOR)), by)
+class Program:
+    """The operators, modules and named ranges of a rank, read once."""
+
+    def __init__(self, rank: RankTables) -> None:
+        self._rank = rank
+        self._ranges = _ranges(rank)
+        self._domain = integers(self._ranges.column("domain"))
+        self.operators = _operators(rank, self._ranges, np.flatnonzero(self._domain == _OPERATOR))
+
+    @classmethod
+    def of(cls, rank: RankTables) -> Program:
+        """That of a rank; made once where recipes share the rank's tables."""
+        return once(rank, "program", lambda: cls(rank))
+
+    def nodes(self, by: str) -> Nodes:
+        """What `recipe operators --by` has rows of: operators, modules, ranges, or operators by stack."""
+        return _nodes(self._rank, self._ranges, self._domain, self.operators, by)
+
+    def backward_pairs(self) -> tuple[Intervals, Intervals]:
+        """The backward steps, and of each the forward operator that it belongs to, where that is known."""
+        back, forward = _backward_pairs(self.operators)
+        return self.operators.at.of(back), self.operators.at.of(forward)
 
 
 def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64) -> Any:
@@ -192,14 +208,6 @@ def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 |
     return result
 
 
-def backward_pairs(rank: RankTables) -> tuple[Intervals, Intervals]:
-    """The backward steps of a rank, and of each the forward operator that it belongs to, where that is known."""
-    ranges = _ranges(rank)
-    operators = _operators(rank, ranges, np.flatnonzero(is_operator(ranges.column("domain"))))
-    back, forward = _backward_pairs(operators)
-    return operators.at.of(back), operators.at.of(forward)
-
-
 def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
     """Rows of backward steps and of their forward operators.
 
@@ -253,9 +261,9 @@ def _operators(rank: RankTables, ranges: Any, rows: Int64) -> _Operators:
     encoded = table.column("payload").combine_chunks().dictionary_encode()
     payloads = [*encoded.dictionary.to_pylist(), None]
     payload = encoded.indices.fill_null(len(payloads) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
-    kinds, places = np.unique(np.stack((name, payload)), axis=1, return_inverse=True)
+    kinds, places = np.unique(name * len(payloads) + payload, return_inverse=True)
     calls = {p: call_of(payloads[p]) for p in np.unique(payload).tolist()}
-    done = [work_of(names[n] or "", calls[p]) for n, p in kinds.T.tolist()]
+    done = [work_of(names[k // len(payloads)] or "", calls[k % len(payloads)]) for k in kinds.tolist()]
     flops = np.array([np.nan if w is None else float(w.flops) for w in done], np.float64)
     moved = np.array([-1 if w is None or w.moved_bytes is None else w.moved_bytes for w in done], np.int64)
     place = places.ravel()

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, owners_of, pool_notes, pools_of, steps_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, nodes_of
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class MemorySteps(Recipe):
         steps, pools = steps_of(rank), pools_of(rank)
         if not len(steps.start) or not pools:
             return pa.Table.from_pylist([])
-        nodes = nodes_of(rank, "operator")
+        nodes = Program.of(rank).nodes("operator")
         return pa.Table.from_pylist([row for pool in pools for row in _rows(pool, steps, nodes)])
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
