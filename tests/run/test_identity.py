@@ -260,6 +260,15 @@ def test_parallel_ranks_in_names_of_files_number_the_ranks(names, ranks):
     assert plan.missing == ()
 
 
+def test_ranks_of_several_frameworks_are_one_run():
+    reports = [report(f"rank_{n}.json", pid=n) for n in range(14)]
+    plan = plan_ranks(
+        [*reports, report("17-TP-14.trace.json.gz", pid=14), report("dp0_pp0_tp15_dcp0_ep15.3.pt.trace.json", pid=15)]
+    )
+    assert [(r, *s) for r, _, s in found(plan)] == [(n, n) for n in range(16)]
+    assert plan.missing == ()
+
+
 def test_a_number_of_parallel_ranks_in_a_name_is_no_rank():
     assert found(plan_ranks([report("llama_tp8_pp2.sqlite")])) == [(0, "order", [0])]
 

@@ -76,13 +76,16 @@ class _Operators:
 def part_schema() -> pa.Schema:
     """The columns of what a rank contributes."""
     fields = [("name", pa.string()), ("shapes", pa.string())]
-    numbers = (*_WHOLE, "backward_gpu_ns", *_FLOATS, "timed_gpu_ns", "moved_bytes", "all_gpu_ns")
+    numbers = (*_WHOLE, "backward_gpu_ns", *_FLOATS, "timed_gpu_ns", "moved_bytes", "all_gpu_ns", "crossed")
     fields += [(name, pa.float64() if name in _FLOATS else pa.int64()) for name in numbers]
     return pa.schema(fields)
 
 
 def sums_of(rank: RankTables, by: str) -> Any:
-    """The sums of a rank by key, and a last row that has all its GPU time as `all_gpu_ns` and nothing else."""
+    """The sums of a rank by key, and a last row that has all its GPU time as `all_gpu_ns` and nothing else.
+
+    `crossed` counts what has others inside that together last longer than it does, since they overlap: it has no time of its own.
+    """
     program = Program.of(rank)
     nodes, operators = program.nodes(by), program.operators
     work = gpu_work(rank)
@@ -168,6 +171,7 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64)
         "sized_flops": pa.array(summed(done["sized_flops"], sized & outer), mask=~some_sized),
         "moved_bytes": pa.array(summed(done["moved_bytes"], sized & outer), mask=~some_sized),
         "all_gpu_ns": pa.nulls(keys, pa.int64()),
+        "crossed": summed((own < 0).astype(np.int64)),
     }
     used = np.bincount(nodes.key, minlength=keys) > 0
     return pa.table([columns[f.name] for f in part_schema()], schema=part_schema()).filter(pa.array(used, pa.bool_()))
