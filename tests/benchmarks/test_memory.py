@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from benchmarks import memory
-
 from alltrace.api import open_run
+from benchmarks import memory
 
 
 def test_the_trace_has_blocks_operators_and_steps(tmp_path):
