@@ -7,7 +7,7 @@ import os
 import platform
 from typing import TYPE_CHECKING
 
-from benchmarks import across, capture, export, importing, kineto, logs, ncu, questions, recipes, reporting
+from benchmarks import across, capture, export, importing, kineto, logs, memory, ncu, questions, recipes, reporting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ SUITES: dict[str, Callable[[int], list[str]]] = {
     "import": importing.run,
     "export": export.run,
     "kineto": kineto.run,
+    "memory": memory.run,
     "stats": questions.run,
     "recipes": recipes.run,
     "sum": recipes.warm_sum,

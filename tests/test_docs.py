@@ -112,6 +112,14 @@ def test_every_kind_of_finding_is_described_with_its_evidence():
     assert set(EVIDENCE) - told == {*counted, "steps"}
 
 
+def test_every_recipe_that_a_page_names_exists():
+    pages = [*make_docs.DOCS.glob("*.md"), make_docs.ROOT / "README.md"]
+    texts = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    named = set(re.findall(r"(?:`|alltrace )recipe ([a-z][\w-]*)", texts))
+    assert len(named) > 40
+    assert named - {*RECIPES, *NSYS_RECIPES, "all"} == set()
+
+
 @pytest.mark.parametrize("view", ["overview", "timeline", "events", "recipes", "compare", "roofline"])
 def test_every_value_of_an_address_is_described(view):
     line = next(ln for ln in section(text_of("ui.md"), "## Addresses").splitlines() if ln.startswith(f"| `{view}` |"))

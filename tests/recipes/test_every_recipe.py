@@ -224,7 +224,20 @@ def test_which_number_a_rank_has_does_not_matter(name, three, made):
 
 
 def _without_ranks(answer):
-    numbers = {"rank", "Rank", "local_rank", "process", "reports", "ranks", "advice", "loss_note", *NUMBERED, *FILES}
+    numbers = {
+        "rank",
+        "Rank",
+        "local_rank",
+        "most_rank",
+        "pool",
+        "process",
+        "reports",
+        "ranks",
+        "advice",
+        "loss_note",
+        *NUMBERED,
+        *FILES,
+    }
     rows = [
         {k: float(f"{v:.9g}") if isinstance(v, float) else v for k, v in row.items() if k not in numbers}
         for row in answer.table.to_pylist()

@@ -260,6 +260,15 @@ def test_parallel_ranks_in_names_of_files_number_the_ranks(names, ranks):
     assert plan.missing == ()
 
 
+def test_ranks_of_several_frameworks_are_one_run():
+    reports = [report(f"rank_{n}.json", pid=n) for n in range(14)]
+    plan = plan_ranks(
+        [*reports, report("17-TP-14.trace.json.gz", pid=14), report("dp0_pp0_tp15_dcp0_ep15.3.pt.trace.json", pid=15)]
+    )
+    assert [(r, *s) for r, _, s in found(plan)] == [(n, n) for n in range(16)]
+    assert plan.missing == ()
+
+
 def test_a_number_of_parallel_ranks_in_a_name_is_no_rank():
     assert found(plan_ranks([report("llama_tp8_pp2.sqlite")])) == [(0, "order", [0])]
 
@@ -268,3 +277,10 @@ def test_stages_that_sglang_profiles_apart_are_one_rank():
     names = ("17-TP-0-EXTEND", "17-TP-1-EXTEND", "17-TP-0-DECODE", "17-TP-1-DECODE")
     plan = plan_ranks([stated(f"{n}.trace.json.gz", int(n[6]), pid=int(n[6]), utc_ns=k) for k, n in enumerate(names)])
     assert found(plan) == [(0, "distributedInfo", [0, 2]), (1, "distributedInfo", [1, 3])]
+
+
+def test_a_companion_goes_to_the_rank_of_its_number_or_is_one():
+    beside = [report(f"memory_rank{r}.pickle")._replace(companion=True) for r in (1, 4)]
+    plan = plan_ranks([*(stated(f"x{r}.json", r) for r in (0, 1)), *beside])
+    assert found(plan) == [(0, "distributedInfo", [0]), (1, "distributedInfo", [1, 2]), (4, "file name", [3])]
+    assert found(plan_ranks([report("memory.pickle")._replace(companion=True)])) == [(0, "order", [0])]

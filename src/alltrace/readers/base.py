@@ -98,6 +98,7 @@ class Report(NamedTuple):
         world_size: The number of ranks of the job as far as the report knows it, or None.
         tables: The canonical event tables that the report can fill.
         warnings: What a user should know about the report.
+        companion: Whether it only tells more of a rank that other reports are of, such as its memory: that of the number it has.
     """
 
     path: str
@@ -115,6 +116,7 @@ class Report(NamedTuple):
     world_size: int | None = None
     tables: tuple[str, ...] = ()
     warnings: tuple[ReportWarning, ...] = ()
+    companion: bool = False
 
 
 class ReportReader(Protocol):

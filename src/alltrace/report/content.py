@@ -159,6 +159,7 @@ ASKS: tuple[Ask, ...] = (
         rows=_RANK_ROWS,
         only_with="peak_bytes",
     ),
+    Ask("memory-timeline", "Memory over time", "memory-timeline", only_with="allocated_bytes"),
     Ask(
         "memory-peak",
         "What lived at the peak of memory",

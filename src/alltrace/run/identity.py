@@ -68,6 +68,8 @@ _PARALLEL = (
 _AXES = (("pp", "tp"), ("dp", "pp", "tp"), ("dp", "pp", "tp", "ep"))
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 _SUFFIXES = (
+    ".pickle",
+    ".pkl",
     *(f"{trace}.json{packed}" for trace in (".pt.trace", "") for packed in (".gz", ".zst", "")),
     ".sqlite",
     ".sqlite3",
@@ -149,6 +151,11 @@ class _Candidate:
         stated = ((lead.rank_hint, lead.rank_hint_source) for lead in self.leads)
         return next(((rank, source or "report") for rank, source in stated if rank is not None), None)
 
+    @property
+    def companion(self) -> bool:
+        """Whether its reports only tell more of a rank that others are of."""
+        return all(report.companion for report in self.reports)
+
     def may_be(self, report: Report, lead: ReportProcess | None) -> bool:
         """Whether nothing in `report` says that it is about another process than this one."""
         if lead and lead.mpi_rank is not None and self.mpi_rank is not None and lead.mpi_rank != self.mpi_rank:
@@ -162,8 +169,10 @@ class _Candidate:
 def plan_ranks(reports: Sequence[Report | None]) -> Plan:
     """The ranks that `reports` hold; None stands for a report that could not be read and is passed over."""
     notes: list[str] = []
-    candidates = _candidates(reports)
+    every = _candidates(reports)
+    candidates = [c for c in every if not c.companion]
     claimed = _claims(candidates, notes)
+    _attach([c for c in every if c.companion], candidates, claimed)
     ranks: list[RankPlan] = []
     used = {rank for rank, _ in claimed.values()}
     free = (n for n in range(len(candidates) + len(used) + 1) if n not in used)
@@ -188,6 +197,22 @@ def plan_ranks(reports: Sequence[Report | None]) -> Plan:
     if missing:
         notes.append(_missing_note(missing))
     return Plan(tuple(ranks), missing, tuple(notes))
+
+
+def _attach(companions: Sequence[_Candidate], candidates: list[_Candidate], claimed: dict[int, tuple[int, str]]) -> None:
+    """Give reports that only tell more of a rank to the rank of their number; those without one are ranks of their own."""
+    of_rank = {rank: candidates[i] for i, (rank, _) in claimed.items()}
+    for companion in companions:
+        number = _from_file_name(companion)
+        whole = of_rank.get(number) if number is not None else None
+        if whole is not None:
+            whole.sources += companion.sources
+            whole.reports += companion.reports
+            continue
+        if number is not None:
+            claimed[len(candidates)] = (number, "file name")
+            of_rank[number] = companion
+        candidates.append(companion)
 
 
 def natural_key(text: str) -> tuple[object, ...]:
@@ -373,7 +398,7 @@ def _pids(candidate: _Candidate, reports: Sequence[Report | None]) -> tuple[int,
     pids: dict[int, None] = {}
     for source in candidate.sources:
         report = reports[source.report]
-        if report is not None:
+        if report is not None and not report.companion:
             pids.update(dict.fromkeys(p.pid for row in source.processes for p in report.processes if p.process == row))
     return tuple(pids)
 

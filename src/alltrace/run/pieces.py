@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TOGETHER = ("ranges", "marks")
 """Tables that come from one table of a source and are read together: open ranges end with the last of either."""
 
-_GPU_WORK = ("kernels", "copies", "graphs", "memory")
+_GPU_WORK = ("kernels", "copies", "graphs", "memory", "allocations")
 """Tables whose rows say that a rank used a device."""
 
 

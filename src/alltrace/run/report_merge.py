@@ -93,7 +93,7 @@ def _join_dictionaries(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], d
                 if name != "processes" and "process" in moved:
                     moved["process"] = _looked_up(maps[i].get("processes"), moved["process"])
                 identity = tuple(moved[c] for c in _IDENTITY.get(name, tuple(k for k in moved)))
-                number = known.setdefault(identity, len(known))
+                number = known.setdefault(_known_as(name, moved, rows) or identity, len(known))
                 if number == len(rows):
                     if name in _KEY:
                         moved[_KEY[name]] = number
@@ -104,6 +104,17 @@ def _join_dictionaries(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], d
                 maps[i][name] = pa.array([lookup.get(n) for n in range(max(lookup) + 1)], pa.int32())
         joined[name] = pa.Table.from_pylist(rows, schema)
     return maps, joined
+
+
+def _known_as(name: str, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ...] | None:
+    """The identity of the row that one without an identity of its own, as of a memory snapshot, can only be; else None."""
+    if name == "processes" and row["pid"] is None:
+        alike = list(rows[:1])
+    elif name == "devices" and row["uuid"] is None and row["bus_id"] is None:
+        alike = [other for other in rows if other["ordinal"] == row["ordinal"]]
+    else:
+        return None
+    return tuple(alike[0][c] for c in _IDENTITY[name]) if len(alike) == 1 else None
 
 
 def _looked_up(lookup: Any, number: int | None) -> int | None:

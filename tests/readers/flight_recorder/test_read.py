@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from alltrace.readers.flight_recorder.plain_pickle import PickleRefusedError, decode
 from alltrace.readers.flight_recorder.read import read_recording
+from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.recipes.logs.flight_recorder import answer
 from alltrace.trace.errors import InputError
 
@@ -98,7 +98,7 @@ def test_a_self_containing_list_ends():
 
 def test_a_key_of_nested_tuples_does_not_end_the_process():
     """Python hashes them level by level without looking how deep, until the stack is full."""
-    code = "from alltrace.readers.flight_recorder.plain_pickle import decode\n"
+    code = "from alltrace.readers.plain_pickle import decode\n"
     code += r"decode(b'\x80\x02})' + b'\x85' * 300_000 + b'K\x01s.')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "PickleRefusedError: it has a dict whose keys are neither texts nor numbers" in done.stderr

@@ -486,3 +486,28 @@ def test_the_host_is_the_one_that_the_trace_states(write, stated, name, host):
     reader = open_report(write(trace(host_name=stated), name))
     assert reader.report.host == host
     reader.close()
+
+
+def gloo(name, ts, dims="[[8, 4]]", **others):
+    types = {"Input Dims": json.loads(dims), "Input type": ["float"]}
+    return event("user_annotation", f"gloo:{name}", ts, 30, tid=4002, **{**types, **others})
+
+
+def test_collectives_of_a_backend_on_the_host_are_its_ranges(write):
+    group = {"pg_name": "0", "backend_config": "cpu:gloo,cuda:nccl", "pg_size": 2, "ranks": [0, 1]}
+    events = [
+        gloo("all_reduce", 1_000_010), gloo("reduce_scatter", 1_000_050), gloo("barrier", 1_000_090, "[]"), gloo("send", 1_000_130),
+        gloo("all_gather", 1_000_170, "[[-3]]"), event("user_annotation", "gloomy:all_reduce", 1_000_200, 5),
+    ]  # fmt: skip
+    facts = ("op", "start", "end", "api_start", "communicator", "group_size", "bytes", "count", "datatype", "device")
+    path = write(trace(events, distributedInfo={**RANK_1, "pg_config": [group]}))
+    whole = ("pg 0 [0, 1]", 2)
+    assert [tuple(r[f] for f in facts) for r in rows_of(path, "collectives")] == [
+        ("AllReduce", us(1_000_010), us(1_000_040), us(1_000_010), *whole, 128, 32, "float32", None),
+        ("ReduceScatter", us(1_000_050), us(1_000_080), us(1_000_050), *whole, None, None, "float32", None),
+        ("Barrier", us(1_000_090), us(1_000_120), us(1_000_090), *whole, None, None, "float32", None),
+        ("AllGather", us(1_000_170), us(1_000_200), us(1_000_170), *whole, None, None, "float32", None),
+    ]
+    two = {**RANK_1, "pg_config": [group, {**group, "pg_name": "1"}]}
+    assert {r["communicator"] for r in rows_of(write(trace(events, distributedInfo=two), "two.json"), "collectives")} == {None}
+    assert rows_of(write(trace([*events, gpu("kernel", "gemm", 1_000_300, 5, 1)]), "gpu.json"), "collectives") == []

@@ -120,11 +120,19 @@ def test_what_steps_leave_behind_is_named(tmp_path):
         (5, 110, 120, 10, 160, 300, 2, 50),
         (6, 120, 130, 10, 170, 350, 2, 50),
     ]
+    assert {r["pool"] for r in run.recipe("memory-steps").to_pylist()} == {"0 · cuda"}
     assert rows(run, "memory-steps", "outlived_bytes", "outlived_by") == [(10, "aten::empty")] * 3 + [(None, None)]
     assert run.recipe("memory-steps").notes[-1] == (
         "rank 0: memory of cuda grows in each of 3 steps, by 0.000 MB a step, most of it asked for by aten::empty: a leak, if no "
         "step keeps something on purpose"
     )
+
+
+def test_pools_of_a_rank_are_told_apart(tmp_path):
+    devices = [{"device": n, "ordinal": n, "uuid": f"GPU-{n}", "name": "H200"} for n in range(2)]
+    blocks = [block(1, 8, 1), block(2, 9, 1, device=1), block(3, 4, 2, device=None, memory="cpu")]
+    found = rows(make_run(tmp_path, {0: {"devices": devices, "allocations": blocks}}), "memory-timeline", "pool", "gpu", bins=1)
+    assert found == [("0 · cuda · GPU-0", "GPU-0"), ("0 · cuda · GPU-1", "GPU-1"), ("0 · cpu", None)]
 
 
 def test_random_blocks_are_as_a_plain_loop_has_them(tmp_path):

@@ -183,6 +183,15 @@ def test_times_do_not_depend_on_the_order_of_rows(tmp_path):
         assert by_name(runs[0], by=by) == by_name(runs[1], by=by)
 
 
+def test_operators_that_overlap_within_another_are_named(tmp_path):
+    ranges = [operator("outer", 0, 100), operator("a", 0, 60), operator("b", 40, 100)]
+    answer = make_run(tmp_path, {0: {"ranges": ranges}}).recipe("operators")
+    assert {r["name"]: r["cpu_self_ns"] for r in answer.to_pylist()} == {"outer": 0, "a": 60, "b": 60}
+    assert answer.notes == (
+        "1 call has others of the kind inside that overlap and together last longer: no time of its own is left",
+    )
+
+
 def test_without_numbers_the_backward_is_not_known(tmp_path):
     assert {r["backward_gpu_ns"] for r in make_run(tmp_path, {0: step()}).recipe("operators").to_pylist()} == {None}
 

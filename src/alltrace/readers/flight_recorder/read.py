@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.readers.flight_recorder.plain_pickle import PickleRefusedError, decode
+from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.readers.text import TextLog
 from alltrace.trace.errors import InputError
 

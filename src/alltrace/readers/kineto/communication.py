@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import names
+from alltrace.readers.kineto.host_communication import HostCommunication
 from alltrace.readers.kineto.tables import whole
 from alltrace.readers.spool import record_batch
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype
@@ -67,17 +68,21 @@ class Communication:
         self._kernels: list[Any] = []
         self._calls: list[Any] = []
         self._launches: list[Any] = []
+        self._on_host = HostCommunication(known, _operation)
+        self._on_device = False
 
     def add(self, block: Block, role: dict[str, Any]) -> None:
         """Take the communication out of a block; `role` has the places of its kernels, calls of the runtime, and operators."""
         kernels = role["kernels"]
         if len(kernels):
+            self._on_device = True
             chosen = self._names.classes("communicates", names.communicates, block["name"][kernels]) == 1
             self._take(self._kernels, block, kernels[chosen], (*_KERNEL_FIELDS, *_ARGUMENTS))
         operators = role["operators"]
         if len(operators):
             chosen = self._names.classes("call", lambda t: int(t == CALL), block["name"][operators]) == 1
             self._take(self._calls, block, operators[chosen], (*_CALL_FIELDS, *_ARGUMENTS))
+        self._on_host.add(block, role["annotations"])
         launches = role["launches"]
         if len(launches):
             chosen = block["correlation"][launches] > 0
@@ -89,10 +94,15 @@ class Communication:
             into.append(np.stack([block[f][rows] for f in fields]))
 
     def batch(self) -> Any:
-        """The rows of `collectives`; None where no call says which operation it is, so that names alone can tell."""
+        """The rows of `collectives`; None where no call says which operation it is, so that names alone can tell.
+
+        What groups do on the host counts where the trace has no kernel: else it is barriers and the like beside a device's work.
+        """
         kernels = _joined(self._kernels, (*_KERNEL_FIELDS, *_ARGUMENTS))
         if kernels is None:
-            return None
+            if self._on_device:
+                return None
+            return self._on_host.batch(self._entities, self._zero_ns, self._only_group, _type_of)
         calls = _joined(self._calls, (*_CALL_FIELDS, *_ARGUMENTS))
         launches = _joined(self._launches, _LAUNCH_FIELDS)
         self._launches.clear()
@@ -230,9 +240,7 @@ class Communication:
         """The name of a type as everywhere, and its bytes; None where it is not known."""
         if code == NOTHING:
             return None
-        text = self._names.text(code)
-        name = standard_datatype(text) or _OTHER_TYPES.get(_NOT_LETTERS.sub("", text.lower()))
-        return None if name is None else (name, _SIZES[name])
+        return _type_of(self._names.text(code))
 
     def _own_rank(self) -> int | None:
         about = self._metadata.get("distributedInfo")
@@ -242,8 +250,19 @@ class Communication:
     def _group(self, name: int, members: int, size: int) -> _Group | None:
         called = self._names.text(name) if name != NOTHING else ""
         listed = self._names.text(members) if members != NOTHING else ""
-        about = self._configured(called)
-        ranks = _ranks(listed) or _ranks(about.get("ranks"))
+        ranks = _ranks(listed) or _ranks(self._configured(called).get("ranks"))
+        return self._identified(called, listed, ranks, size)
+
+    def _only_group(self, backend: str) -> _Group | None:
+        """The group of a backend, where the program has one alone."""
+        found = [g for g in self._groups() if backend in str(g.get("backend_config"))]
+        size = found[0].get("pg_size") if len(found) == 1 else None
+        if not isinstance(size, int):
+            return None
+        return self._identified(str(found[0].get("pg_name")), "", _ranks(found[0].get("ranks")), size)
+
+    @staticmethod
+    def _identified(called: str, listed: str, ranks: tuple[int, ...], size: int) -> _Group | None:
         count = size if 0 < size < 2**31 else len(ranks) or None
         if not called and not ranks:
             return None
@@ -252,13 +271,20 @@ class Communication:
         identity = f"pg {called or '?'} [{shown}]" if shown else f"pg {called} of {count or '?'}"
         return _Group(identity, count, ranks if len(ranks) == count else ())
 
-    def _configured(self, name: str) -> dict[str, Any]:
+    def _groups(self) -> list[dict[str, Any]]:
+        """The process groups that the trace's head lists."""
         about = self._metadata.get("distributedInfo")
         groups = about.get("pg_config") if isinstance(about, dict) else None
-        found = (
-            (g for g in groups if isinstance(g, dict) and str(g.get("pg_name")) == name) if isinstance(groups, list) else iter(())
-        )
-        return next(found, {})
+        return [g for g in groups if isinstance(g, dict)] if isinstance(groups, list) else []
+
+    def _configured(self, name: str) -> dict[str, Any]:
+        return next((g for g in self._groups() if str(g.get("pg_name")) == name), {})
+
+
+def _type_of(text: str) -> tuple[str, int] | None:
+    """The name of a type as everywhere, and its bytes; None where it is not known."""
+    name = standard_datatype(text) or _OTHER_TYPES.get(_NOT_LETTERS.sub("", text.lower()))
+    return None if name is None else (name, _SIZES[name])
 
 
 def _operation(collective: str) -> str | None:

@@ -36,7 +36,7 @@ class Tables:
     Attributes:
         timeless: How many events were left out for want of a time.
         unknown: Of each category that is not known how many events were read as work of a device, and how many were not read.
-        places: Where in the last block its kernels, the calls that may have launched some, and its operators are.
+        places: Where in the last block its kernels, the calls that may have launched some, its operators and annotations are.
     """
 
     def __init__(self, known: names.Names, entities: Entities, zero_ns: int) -> None:
@@ -58,10 +58,10 @@ class Tables:
         whole = self._names.classes("ph", lambda t: int(t == "X"), block["ph"]) == 1
         self._entities.note_names(block, self._names)
         role = np.where(whole, role, categories.OTHER)
-        odd = whole & (role == categories.OTHER)
-        odd &= self._names.classes("unknown", lambda t: int(categories.is_unknown(t)), block["cat"]) == 1
-        if odd.any():
-            role = self._with_unknown(block, role, np.flatnonzero(odd))
+        odd = np.flatnonzero(whole & (role == categories.OTHER))
+        odd = odd[self._names.classes("unknown", lambda t: int(categories.is_unknown(t)), block["cat"][odd]) == 1]
+        if len(odd):
+            role = self._with_unknown(block, role, odd)
         modules = role == categories.PYTHON
         if modules.any():
             chosen = self._names.classes("module", names.is_module, np.where(modules, block["name"], NOTHING)) == 1
@@ -74,10 +74,10 @@ class Tables:
             "kernels": np.flatnonzero(role == categories.KERNEL),
             "launches": np.flatnonzero((role == categories.RUNTIME) | (role == categories.DRIVER)),
             "operators": np.flatnonzero(role == categories.OPERATOR),
+            "annotations": np.flatnonzero(role == categories.ANNOTATION),
         }
-        blocks = np.flatnonzero(
-            (block["size"] != NOTHING) & (self._names.classes("memory", lambda t: int(t == "[memory]"), block["name"]) == 1)
-        )
+        blocks = np.flatnonzero(block["size"] != NOTHING)
+        blocks = blocks[self._names.classes("memory", lambda t: int(t == "[memory]"), block["name"][blocks]) == 1]
         if len(blocks):
             untimed = block["ts"][blocks] == NOTHING
             self.timeless += int(untimed.sum())

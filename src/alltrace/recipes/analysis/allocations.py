@@ -12,18 +12,19 @@ from alltrace.recipes.base import AnswerColumn
 from alltrace.trace.arrays import coded, integers, is_one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.recipes.analysis.operator_sums import Nodes
     from alltrace.recipes.base import RankTables
     from alltrace.trace.arrays import Int64
 
 ALLOCATIONS = (
-    "time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row"
+    "time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row", "stack",
 )  # fmt: skip
 """The columns of `allocations` that `pools_of` reads."""
 
 
+POOL = AnswerColumn("pool", None, "rank and kind of memory, and the device where the rank has several: a line of the picture")
 MEMORY = AnswerColumn("memory", None, "kind of device that has the memory, such as cuda or cpu")
 
 
@@ -42,6 +43,7 @@ class Pool:
         reserved: Bytes that the allocator has taken from the device; -1 where unknown.
         partner: The row of the event that takes the block back, or of the one that handed it out; -1 where there is none.
         addressed: Whether the trace has addresses, without which no event has a partner.
+        stack: Id of the stack that asked for the block; 0 where the source has none with the event.
     """
 
     device: int
@@ -54,6 +56,7 @@ class Pool:
     reserved: Int64
     partner: Int64
     addressed: bool
+    stack: Int64
 
     def __len__(self) -> int:
         return len(self.time)
@@ -93,6 +96,7 @@ def pools_of(rank: RankTables) -> list[Pool]:
     names = [*words.to_pylist(), None]
     columns = {name: integers(table.column(name), -1) for name in ("time", "thread", "address", "source_row", "reserved_bytes")}
     size = np.where(is_one_of(table.column("kind"), ("free",)), -1, 1) * integers(table.column("bytes"))
+    stacks = integers(table.column("stack"))
     stated = integers(table.column("allocated_bytes"), -1)
     found = []
     kinds = {*zip(device.tolist(), memory.tolist(), strict=True)}
@@ -115,6 +119,7 @@ def pools_of(rank: RankTables) -> list[Pool]:
                 columns["reserved_bytes"][rows],
                 _partners(address, own),
                 bool((address > 0).any()),
+                stacks[rows],
             )
         )
     return found
@@ -167,6 +172,19 @@ def steps_of(rank: RankTables) -> RankSteps:
     number, start, end = (integers(table.column(c)) for c in ("step", "start", "end"))
     order = np.argsort(start, kind="stable")
     return RankSteps(number[order], start[order], end[order])
+
+
+def with_labels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with `pool`: rank and kind of memory, and the device where the rank has several of the kind."""
+    several: dict[tuple[int, str], set[str | None]] = {}
+    for row in rows:
+        several.setdefault((row["rank"], row["memory"]), set()).add(row["gpu"])
+
+    def label(row: Mapping[str, Any]) -> str:
+        alone = len(several[row["rank"], row["memory"]]) == 1
+        return " · ".join(str(row[c]) for c in (("rank", "memory") if alone else ("rank", "memory", "gpu")))
+
+    return [{**row, "pool": label(row)} for row in rows]
 
 
 def pool_notes(pools: Sequence[tuple[int, Any]]) -> Iterator[str]:

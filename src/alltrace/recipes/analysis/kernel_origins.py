@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
-from alltrace.recipes.analysis.operator_sums import FRAMES, Nodes, backward_pairs, is_operator, nodes_of
+from alltrace.recipes.analysis.operator_sums import FRAMES, Nodes, Program, is_operator
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
 from alltrace.trace.arrays import integers
 
@@ -62,10 +62,11 @@ def origins_of(rank: RankTables) -> Origins:
     calls = Intervals(*(work.of_calls(c, rows) for c in ("thread", "start", "end")))
     known = work.call[rows] >= 0
 
-    operators, modules, lines = nodes_of(rank, "operator"), nodes_of(rank, "module"), _lines(rank)
+    program = Program.of(rank)
+    operators, modules, lines = program.nodes("operator"), program.nodes("module"), _lines(rank, program)
     at_operator, at_module, at_line = (np.where(known, _keys_around(n, calls), -1) for n in (operators, modules, lines))
     # the thread of the backward has no modules and lines of its own: those of the forward operator stand for it
-    back, forward = backward_pairs(rank)
+    back, forward = program.backward_pairs()
     step = np.where(known, innermost_node(back, calls), -1)
     rest = np.flatnonzero((step >= 0) & (at_module < 0))
     begun = forward.of(step[rest])
@@ -101,11 +102,11 @@ def _keys_around(nodes: Nodes, items: Intervals) -> Int64:
     return np.where(inner >= 0, nodes.key[np.maximum(inner, 0)], -1) if len(nodes.at) else inner
 
 
-def _lines(rank: RankTables) -> Nodes:
+def _lines(rank: RankTables, program: Program) -> Nodes:
     """The functions of the program's own files, else of any, else what operators state of their stacks."""
     frames = rank.table("frames", FRAMES)
     if not frames.num_rows:
-        stacks = nodes_of(rank, "stack")
+        stacks = program.nodes("stack")
         return Nodes(stacks.at, stacks.key, [_own_line(s.split(";")) if s else None for s in stacks.names], stacks.shapes)
     frames = frames.filter(frames.column("thread").is_valid())
     ids, place = np.unique(integers(frames.column("name")), return_inverse=True)

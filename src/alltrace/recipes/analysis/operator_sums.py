@@ -14,6 +14,7 @@ from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
+from alltrace.recipes.execution.shared_tables import once
 from alltrace.trace.arrays import integers
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
@@ -33,7 +34,7 @@ _BACKWARD = "autograd::engine::evaluate_function: "
 _MODULE_PREFIX = "nn.Module: "
 RANGES = ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row")
 FRAMES = ("start", "end", "thread", "name")
-"""With `RANGES` what `nodes_of` reads of `frames` and `ranges`."""
+"""With `RANGES` what a `Program` reads of `frames` and `ranges`."""
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _FLOATS = ("flops", "timed_flops", "sized_flops")
 
@@ -76,17 +77,18 @@ class _Operators:
 def part_schema() -> pa.Schema:
     """The columns of what a rank contributes."""
     fields = [("name", pa.string()), ("shapes", pa.string())]
-    numbers = (*_WHOLE, "backward_gpu_ns", *_FLOATS, "timed_gpu_ns", "moved_bytes", "all_gpu_ns")
+    numbers = (*_WHOLE, "backward_gpu_ns", *_FLOATS, "timed_gpu_ns", "moved_bytes", "all_gpu_ns", "crossed")
     fields += [(name, pa.float64() if name in _FLOATS else pa.int64()) for name in numbers]
     return pa.schema(fields)
 
 
 def sums_of(rank: RankTables, by: str) -> Any:
-    """The sums of a rank by key, and a last row that has all its GPU time as `all_gpu_ns` and nothing else."""
-    ranges = _ranges(rank)
-    domain = integers(ranges.column("domain"))
-    operators = _operators(rank, ranges, np.flatnonzero(domain == _OPERATOR))
-    nodes = _nodes(rank, ranges, domain, operators, by)
+    """The sums of a rank by key, and a last row that has all its GPU time as `all_gpu_ns` and nothing else.
+
+    `crossed` counts what has others inside that together last longer than it does, since they overlap: it has no time of its own.
+    """
+    program = Program.of(rank)
+    nodes, operators = program.nodes(by), program.operators
     work = gpu_work(rank)
     length = work.end - work.start
     launched = np.flatnonzero(work.call >= 0)
@@ -102,11 +104,28 @@ def is_operator(domain: Any) -> NDArray[np.bool_]:
     return found
 
 
-def nodes_of(rank: RankTables, by: str) -> Nodes:
-    """What `recipe operators --by` has rows of: the rank's operators, modules, ranges, or operators by stack."""
-    ranges = _ranges(rank)
-    domain = integers(ranges.column("domain"))
-    return _nodes(rank, ranges, domain, _operators(rank, ranges, np.flatnonzero(domain == _OPERATOR)), by)
+class Program:
+    """The operators, modules and named ranges of a rank, read once."""
+
+    def __init__(self, rank: RankTables) -> None:
+        self._rank = rank
+        self._ranges = _ranges(rank)
+        self._domain = integers(self._ranges.column("domain"))
+        self.operators = _operators(rank, self._ranges, np.flatnonzero(self._domain == _OPERATOR))
+
+    @classmethod
+    def of(cls, rank: RankTables) -> Program:
+        """That of a rank; made once where recipes share the rank's tables."""
+        return once(rank, "program", lambda: cls(rank))
+
+    def nodes(self, by: str) -> Nodes:
+        """What `recipe operators --by` has rows of: operators, modules, ranges, or operators by stack."""
+        return _nodes(self._rank, self._ranges, self._domain, self.operators, by)
+
+    def backward_pairs(self) -> tuple[Intervals, Intervals]:
+        """The backward steps, and of each the forward operator that it belongs to, where that is known."""
+        back, forward = _backward_pairs(self.operators)
+        return self.operators.at.of(back), self.operators.at.of(forward)
 
 
 def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64) -> Any:
@@ -153,6 +172,7 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64)
         "sized_flops": pa.array(summed(done["sized_flops"], sized & outer), mask=~some_sized),
         "moved_bytes": pa.array(summed(done["moved_bytes"], sized & outer), mask=~some_sized),
         "all_gpu_ns": pa.nulls(keys, pa.int64()),
+        "crossed": summed((own < 0).astype(np.int64)),
     }
     used = np.bincount(nodes.key, minlength=keys) > 0
     return pa.table([columns[f.name] for f in part_schema()], schema=part_schema()).filter(pa.array(used, pa.bool_()))
@@ -191,14 +211,6 @@ def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 |
     (total,) = sums_inside(nodes.at, operators.at.of(forward), gpu[back])
     result: Int64 = total
     return result
-
-
-def backward_pairs(rank: RankTables) -> tuple[Intervals, Intervals]:
-    """The backward steps of a rank, and of each the forward operator that it belongs to, where that is known."""
-    ranges = _ranges(rank)
-    operators = _operators(rank, ranges, np.flatnonzero(is_operator(ranges.column("domain"))))
-    back, forward = _backward_pairs(operators)
-    return operators.at.of(back), operators.at.of(forward)
 
 
 def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
@@ -254,9 +266,9 @@ def _operators(rank: RankTables, ranges: Any, rows: Int64) -> _Operators:
     encoded = table.column("payload").combine_chunks().dictionary_encode()
     payloads = [*encoded.dictionary.to_pylist(), None]
     payload = encoded.indices.fill_null(len(payloads) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
-    kinds, places = np.unique(np.stack((name, payload)), axis=1, return_inverse=True)
+    kinds, places = np.unique(name * len(payloads) + payload, return_inverse=True)
     calls = {p: call_of(payloads[p]) for p in np.unique(payload).tolist()}
-    done = [work_of(names[n] or "", calls[p]) for n, p in kinds.T.tolist()]
+    done = [work_of(names[k // len(payloads)] or "", calls[k % len(payloads)]) for k in kinds.tolist()]
     flops = np.array([np.nan if w is None else float(w.flops) for w in done], np.float64)
     moved = np.array([-1 if w is None or w.moved_bytes is None else w.moved_bytes for w in done], np.int64)
     place = places.ravel()

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, owners_of, pool_notes, pools_of, steps_of
-from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, nodes_of
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -123,8 +124,17 @@ def _owners(rank: RankTables, by: str) -> tuple[Callable[[Pool], Int64], list[st
     if by == "step":
         steps = steps_of(rank)
         return lambda pool: steps.of(pool.time), [str(n) for n in steps.number.tolist()]
-    nodes = nodes_of(rank, by)
-    return lambda pool: owners_of(nodes, pool), list(nodes.names)
+    nodes = Program.of(rank).nodes(by)
+    stacks = integers(rank.table("allocations", ("stack",)).column("stack")) if by == "stack" else np.empty(0, np.int64)
+    ids = np.unique(stacks[stacks != 0])
+    names = [*nodes.names, *rank.texts(pa.array(ids, pa.int64())).to_pylist()]
+
+    def owners(pool: Pool) -> Int64:
+        """A snapshot has the stack with each block; in a trace it is what lies around the moment."""
+        found = owners_of(nodes, pool)
+        return np.where(pool.stack != 0, len(nodes.names) + np.searchsorted(ids, pool.stack), found) if len(ids) else found
+
+    return owners, names
 
 
 _SUMS = ("peak_bytes", "peak_blocks", "allocations", "handed_out_bytes", "net_bytes")

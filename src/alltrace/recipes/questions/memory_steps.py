@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, owners_of, pool_notes, pools_of, steps_of
+from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, owners_of, pool_notes, pools_of, steps_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, nodes_of
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class MemorySteps(Recipe):
         AnswerColumn("rank", None, "rank"),
         GPU,
         MEMORY,
+        POOL,
         AnswerColumn("step", None, "number of the step"),
         AnswerColumn("start_bytes", "bytes", "what is allocated at its start"),
         AnswerColumn("end_bytes", "bytes", "at its end"),
@@ -52,23 +53,23 @@ class MemorySteps(Recipe):
         ),
         AnswerColumn("outlived_by", None, "the operator that asked for most of these bytes; null where there are none"),
     )
-    chart = Chart("lines", "step", ("peak_bytes", "end_bytes"), "rank", detail="gpu", title="Memory from step to step")
+    chart = Chart("lines", "step", ("peak_bytes", "end_bytes"), "pool", title="Memory from step to step")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """One row per device and step."""
         steps, pools = steps_of(rank), pools_of(rank)
         if not len(steps.start) or not pools:
             return pa.Table.from_pylist([])
-        nodes = nodes_of(rank, "operator")
+        nodes = Program.of(rank).nodes("operator")
         return pa.Table.from_pylist([row for pool in pools for row in _rows(pool, steps, nodes)])
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The rows of all ranks, and what grows."""
-        rows = device_rows(parts, run)
+        rows = with_labels(device_rows(parts, run))
         notes = [*pool_notes([(r["rank"], r) for r in rows]), *_growing(rows)]
         if parts and not rows:
             notes.append("no steps were found in the run")
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "outlived_by")))
+        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "pool", "outlived_by")))
         return Answer(table, self.columns, tuple(notes))
 
 

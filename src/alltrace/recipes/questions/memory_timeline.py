@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, pool_notes, pools_of
+from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, pool_notes, pools_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 from alltrace.trace.intervals import bin_edges
@@ -34,12 +34,13 @@ class MemoryTimeline(Recipe):
         AnswerColumn("rank", None, "rank"),
         GPU,
         MEMORY,
+        POOL,
         AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
         AnswerColumn("end_ns", "ns", "its end"),
         AnswerColumn("allocated_bytes", "bytes", "most that was allocated in it"),
         AnswerColumn("reserved_bytes", "bytes", "most that the allocator had taken from the device; null where not known"),
     )
-    chart = Chart("lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "rank", detail="gpu", title="Memory over time")
+    chart = Chart("lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time")
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
         """The options, and the time that the bins divide."""
@@ -53,8 +54,8 @@ class MemoryTimeline(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The rows of all ranks."""
-        rows = device_rows(parts, run)
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory")))
+        rows = with_labels(device_rows(parts, run))
+        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "pool")))
         return Answer(table, self.columns, tuple(pool_notes([(r["rank"], r) for r in rows])))
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, sums_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,6 +96,7 @@ class Operators(Recipe):
         total, inside = sum(whole.column("all_gpu_ns").drop_null().to_pylist()), 0
         listed = _wide(whole.filter(pc.is_null(whole.column("all_gpu_ns"))))
         grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate([("calls", "count"), *((c, "sum") for c in _SUMS)])
+        crossed = int(pc.sum(listed.column("crossed")).as_py() or 0)
         rows = []
         for row in grouped.to_pylist():
             found = {c: int(row[f"{c}_sum"]) if isinstance(row[f"{c}_sum"], Decimal) else row[f"{c}_sum"] for c in _SUMS}
@@ -113,7 +115,7 @@ class Operators(Recipe):
             )
         rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["cpu_total_ns"], r["name"] or "", r["shapes"] or ""))
         table = answer_rows(rows[: options["top"] or None], schema)
-        return Answer(table, self.columns, tuple(_notes(options, rows, total, inside)))
+        return Answer(table, self.columns, tuple(_notes(options, rows, total, inside, crossed)))
 
 
 def _wide(table: Any) -> Any:
@@ -122,7 +124,7 @@ def _wide(table: Any) -> Any:
     return table.cast(pa.schema([f.with_type(wide) if f.type == pa.int64() else f for f in table.schema]))
 
 
-def _notes(options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], total: int, inside: int) -> list[str]:
+def _notes(options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], total: int, inside: int, crossed: int) -> list[str]:
     if not rows:
         return [f"no rank has {_WHAT[options['by']]}"]
     notes = []
@@ -131,6 +133,9 @@ def _notes(options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], total:
         notes.append(
             f"{100 * (total - inside) / total:.1f} % of the GPU time was launched outside of all {what}, or its call is not known"
         )
+    if crossed:
+        calls = counted(crossed, "call has", "calls have")
+        notes.append(f"{calls} others of the kind inside that overlap and together last longer: no time of its own is left")
     if options["top"] and len(rows) > options["top"]:
         notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
     return notes
