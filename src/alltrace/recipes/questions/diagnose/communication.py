@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.questions.diagnose.absent_ranks import awaited
+from alltrace.recipes.questions.diagnose.absent_ranks import awaited, bus_bytes
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.trace.distinct import rows_by
 
@@ -29,9 +29,6 @@ _LEAST_BYTES = 1 << 20
 _BACK_TO_BACK_NS = 30_000
 _GRADIENTS_BEGIN = 0.3
 """A communicator that begins after this share of the step carries gradients, which only the optimizer needs."""
-
-_FACTORS = {"AllReduce": 2.0}
-_ONES = frozenset({"Broadcast", "Reduce", "Send", "Recv", "SendRecv"})
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
@@ -120,10 +117,7 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
 
 def _bus_rate(members: Members, row: int, size: int) -> float:
     """Bus bandwidth in GB/s by the formulas of nccl-tests, from the last arrival to the end."""
-    op = str(members.op[row])
-    factor = 1.0 if op in _ONES or size < 2 else _FACTORS.get(op, 1.0) * (size - 1) / size
-    total = int(members.size[row]) * (size if op in ("AllGather", "ReduceScatter") else 1)
-    return factor * total / int(members.transfer[row])
+    return bus_bytes(str(members.op[row]), int(members.size[row]), size) / int(members.transfer[row])
 
 
 def _kind(all_ranks: AllRankFacts, group: Any) -> tuple[int, int]:
