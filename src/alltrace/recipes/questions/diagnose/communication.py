@@ -26,6 +26,12 @@ _SLOW_RATE = 1.6
 _LEAST_BYTES = 1 << 20
 """Smaller messages say more of latency than of bandwidth."""
 
+_ENOUGH = 3
+"""Of fewer operations nothing is typical."""
+
+_AS_MANY = 0.1
+"""Communicators have as many operations where their numbers differ by this share or less."""
+
 _BACK_TO_BACK_NS = 30_000
 _GRADIENTS_BEGIN = 0.3
 """A communicator that begins after this share of the step carries gradients, which only the optimizer needs."""
@@ -67,19 +73,24 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
         if group is None or members.size[row] < _LEAST_BYTES or not members.certain[row] or members.transfer[row] <= 0:
             continue
         rates.setdefault(group.number, []).append(_bus_rate(members, row, group.size))
-    typical = {n: float(np.median(r)) for n, r in rates.items() if len(r) >= 3}
+    typical = {n: float(np.median(r)) for n, r in rates.items() if len(r) >= _ENOUGH}
     slow: dict[int, float] = {}
     alike: dict[tuple[int, int], list[int]] = {}
-    for number in typical:
+    for number in groups:
         alike.setdefault(_kind(all_ranks, groups[number]), []).append(number)
+    small = {
+        n: ratio for its in alike.values() for n, ratio in _longer(members, first, [n for n in its if n not in typical]).items()
+    }
     usual: dict[int, float] = {}
-    for numbers in alike.values():
+    for its in alike.values():
+        numbers = [n for n in typical if n in its]
         values = np.array([typical[n] for n in numbers])
         if len(numbers) > 1:
             usual.update((n, float(np.median(np.delete(values, at)))) for at, n in enumerate(numbers))
     for number, rate in typical.items():
         if number in usual and usual[number] >= _SLOW_RATE * rate:
             slow[number] = usual[number] / rate
+    slow |= {n: ratio for n, ratio in small.items() if ratio >= _SLOW_RATE}
     if not slow:
         return [], excess, {}
     for number, ratio in slow.items():
@@ -88,8 +99,11 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
     lost = all_ranks.spread(np.arange(len(excess)), excess)
     shares = {number: 1 - 1 / ratio for number, ratio in slow.items()}
     named = sorted(slow, key=lambda n: -slow[n])
-    evidence = {"slowdown": round(slow[named[0]], 2), "busbw_gb_per_s": round(typical[named[0]], 2), "communicators": len(named)}
-    evidence["peers_busbw_gb_per_s"] = round(typical[named[0]] * slow[named[0]], 2)
+    evidence = {"slowdown": round(slow[named[0]], 2), "communicators": float(len(named))}
+    rated = next((n for n in named if n in typical), None)
+    if rated is not None:
+        evidence["busbw_gb_per_s"] = round(typical[rated], 2)
+        evidence["peers_busbw_gb_per_s"] = round(typical[rated] * slow[rated], 2)
     common = set.intersection(*(set(groups[n].ranks) for n in named))
     where = ", ".join(groups[n].name for n in named[:4])
     if len(named) > 1 and len(common) == 1:
@@ -113,6 +127,35 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
         excess,
         shares,
     )
+
+
+def _longer(members: Members, first: NDArray[np.int64], numbers: Sequence[int]) -> dict[int, float]:
+    """How many times as long as in others communicators take for the same operations, of as many bytes, and as many of them.
+
+    So messages are compared that are too small to tell a bandwidth, or of which no report tells the size.
+
+    Args:
+        members: The members.
+        first: The first row of each instance.
+        numbers: Communicators that are alike.
+    """
+    rows = first[np.isin(members.communicator[first], numbers) & members.certain[first] & (members.transfer[first] > 0)]
+    took: dict[int, dict[tuple[str, int], list[int]]] = {}
+    for row in rows.tolist():
+        its = took.setdefault(int(members.communicator[row]), {})
+        its.setdefault((str(members.op[row]), int(members.size[row])), []).append(int(members.transfer[row]))
+    found = {}
+    for number, its in took.items():
+        own = usual = 0.0
+        for key, values in its.items():
+            others = [o[key] for n, o in took.items() if n != number and key in o]
+            others = [o for o in others if abs(len(o) - len(values)) <= _AS_MANY * len(values)]
+            if len(values) >= _ENOUGH and others:
+                own += len(values) * float(np.median(values))
+                usual += len(values) * float(np.median([np.median(o) for o in others]))
+        if usual:
+            found[number] = own / usual
+    return found
 
 
 def _bus_rate(members: Members, row: int, size: int) -> float:

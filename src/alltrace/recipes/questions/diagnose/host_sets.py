@@ -190,7 +190,7 @@ class _Named:
             self._set("frames", patterns.WAITING_FRAMES, others=False),
         ]
         named = self._set("ranges", patterns.NAMED_DATA, others=False, holds_launches=False)
-        loading = self._set("ranges", patterns.LOADING, launching=False)
+        loading = self._set("ranges", patterns.LOADING, holds_launches=False)
         reads = self._set("osrt", patterns.OS_READS, others=False)
         waits, waits_for, count = self._set("osrt", patterns.OS_WAITS, others=False)
         sets = [
@@ -238,7 +238,6 @@ class _Named:
         table: str,
         wanted: Sequence[Pattern],
         *,
-        launching: bool = True,
         others: bool = True,
         threads: bool = True,
         holds_launches: bool = True,
@@ -248,7 +247,6 @@ class _Named:
         Args:
             table: The table.
             wanted: The names.
-            launching: Whether rows of threads that launch kernels count.
             others: Whether those of other threads count while the launching ones call nothing.
             threads: Whether rows have a thread at all.
             holds_launches: Whether names count whose rows hold many launches.
@@ -259,10 +257,10 @@ class _Named:
         if not holds_launches:
             rows &= ~np.isin(codes, self._holding_launches(start[rows], end[rows], codes[rows]))
         own = self._calls.of_launching(thread) if threads else np.ones(len(rows), np.bool_)
-        sets = [merge(start[rows & own], end[rows & own])] if launching else []
+        sets = [merge(start[rows & own], end[rows & own])]
         if others:
             sets.append(intersection(merge(start[rows & ~own], end[rows & ~own]), self._silence))
-        elif launching:
+        else:
             rows &= own
         return union(sets), _mostly(codes[rows], (end - start)[rows], texts), int(rows.sum())
 
