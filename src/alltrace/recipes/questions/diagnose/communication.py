@@ -32,6 +32,9 @@ _ENOUGH = 3
 _AS_MANY = 0.1
 """Communicators have as many operations where their numbers differ by this share or less."""
 
+_DIFFERENT = 4
+"""Operations of unknown size that differ by this factor in time move different data."""
+
 _BACK_TO_BACK_NS = 30_000
 _GRADIENTS_BEGIN = 0.3
 """A communicator that begins after this share of the step carries gradients, which only the optimizer needs."""
@@ -216,7 +219,12 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], 
     )
     given = members.size * np.where(members.op == "AllGather", ranks, 1)
     taken = members.size * np.where(members.op == "ReduceScatter", ranks, 1)
-    passed_on = apart & (given[ahead] == taken[after]) & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
+    as_much = given[ahead] == taken[after]
+    # of unknown sizes, reductions that take so differently long do not carry the same
+    unknown = (given[ahead] == 0) & (taken[after] == 0) & (members.op[ahead] == "AllReduce") & (members.op[after] == "AllReduce")
+    one, other = members.transfer[ahead], members.transfer[after]
+    as_much &= ~unknown | (np.maximum(one, other) <= _DIFFERENT * np.minimum(one, other))
+    passed_on = apart & as_much & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
     found: NDArray[np.bool_] = passed_on | all_ranks.carries_on(members.rank[after], members.row[after], members.row[ahead])
     return found
 
