@@ -32,6 +32,9 @@ _ENOUGH = 3
 _AS_MANY = 0.1
 """Communicators have as many operations where their numbers differ by this share or less."""
 
+_WHOLLY = 0.9
+"""Nothing hides an operation of which devices wait for this share."""
+
 _DIFFERENT = 4
 """Operations of unknown size that differ by this factor in time move different data."""
 
@@ -295,15 +298,37 @@ def _exposed(
     ends_step = _gradients(all_ranks, members) & ~hideable
     free = (hideable | ends_step) & np.isin(members.rank, ranks)
 
+    behind = _behind_compute(all_ranks, members, amounts)
+
     def changed(run: RecoveredTime) -> OtherOrder:
         # what a slow communicator takes too long is told by itself
         weights = run.less_transfer(shares) if shares else None
-        return run.no_waits(members.rank[free], members.row[free], ends_step[free], weights)
+        # what begins when there is nothing left to compute could have begun before
+        started = run.free_transfers(behind, weights).weights if len(behind) else weights
+        return replace(run.no_waits(members.rank[free], members.row[free], ends_step[free], started), against=weights)
 
     lost = lost * chosen[:, None]
     loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
     kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
     return [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
+
+
+def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The instances that nothing hides at all although a step's compute could; none where it could not hide all of them.
+
+    Args:
+        all_ranks: All ranks.
+        members: The members.
+        amounts: What each member's device waits for transfers that could be hidden, ns.
+    """
+    first = _firsts(members)
+    whole = np.minimum.reduceat(amounts, first) >= _WHOLLY * members.transfer[first]
+    whole &= np.minimum.reduceat(amounts, first) > 0
+    took = np.bincount(members.step[first[whole]], members.transfer[first[whole]], minlength=len(all_ranks.steps))
+    if (took > np.median(all_ranks.of("compute"), axis=0)).any():
+        return members.instance[:0]
+    found: NDArray[np.int64] = members.instance[first[whole]]
+    return found
 
 
 def _needed_at_once(
