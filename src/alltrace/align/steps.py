@@ -468,7 +468,8 @@ def _middles(found: _Found) -> Int64:
     """The middle of each step on the device, or on the host where it has no device work."""
     on_device = found.device[:, :1] != _NONE
     extents = np.where(on_device, found.device, np.stack((found.starts, found.ends), axis=1))
-    return extents[:, 0] + (extents[:, 1] - extents[:, 0]) // 2
+    middles: Int64 = extents[:, 0] + (extents[:, 1] - extents[:, 0]) // 2
+    return middles
 
 
 def _continued(numbers: Int64, places: Int64) -> Int64:
