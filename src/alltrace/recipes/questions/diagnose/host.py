@@ -26,6 +26,9 @@ _USUAL_SHARE = 0.6
 _BEHIND = 0.9
 """Pauses are behind waits where leaving out the waits gives back this share of what leaving out the pauses does."""
 
+_MUCH_LONGER = 1.5
+"""Pauses behind the waits of a program are alike on all ranks: of none so many times the median."""
+
 _SEVERAL = 2
 """One wait in a step, such as for the norm of gradients, is how programs are; and what pauses once is no part of it."""
 
@@ -117,8 +120,10 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
     """Whether devices run dry in pauses of the host only because it waited for them before, several times a step."""
-    run, span = all_ranks.recovery, all_ranks.span_ns
-    if run is None or all_ranks.of("host-pause").sum(axis=1).max(initial=0) < LEAST_SHARE * span:
+    run, paused = all_ranks.recovery, all_ranks.of("host-pause").sum(axis=1)
+    if run is None or paused.max(initial=0) < LEAST_SHARE * all_ranks.span_ns:
+        return False
+    if paused.max() > _MUCH_LONGER * np.median(paused):  # what one rank does is its own
         return False
     if run.waits("sync") < _SEVERAL * len(all_ranks.ranks) * len(all_ranks.steps):
         return False

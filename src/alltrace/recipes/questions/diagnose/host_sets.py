@@ -56,7 +56,8 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
     """
     calls = _Calls(rank, api)
     found: dict[str, tuple[Merged, str, int]] = {}
-    blocking = calls.blocking()
+    exchanges = _exchanges(rank, calls)
+    blocking = calls.blocking(exchanges)
     quiet = gaps(merge(calls.start[calls.mine], calls.end[calls.mine]))
     long = quiet.durations_ns >= SILENCE_NS
     silence = Merged(quiet.starts[long], quiet.ends[long])
@@ -66,7 +67,6 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
     found["module-loading"] = named.module_loading()
     found |= blocking
     found["host-pause"] = (difference(silence, found["data"][0]), "", 0)
-    exchanges = _exchanges(rank, calls)
     return HostSets(
         {name: difference(intervals, exchanges) for name, (intervals, _, _) in found.items()},
         {name: text for name, (_, text, _) in found.items() if text},
@@ -135,12 +135,13 @@ class _Calls:
         start, end = self.start[rows], self.end[rows]
         return merge(start, end), _mostly(self.codes[rows], end - start, self.texts), int(rows.sum())
 
-    def blocking(self) -> dict[str, tuple[Merged, str, int]]:
-        """Calls that can keep the host from going on, by class."""
+    def blocking(self, exchanges: Merged) -> dict[str, tuple[Merged, str, int]]:
+        """Calls that can keep the host from going on, by class; not waits for what MPI then sends."""
         is_copy, sync = self.named(patterns.COPIES), self.named(patterns.SYNCS)
         later = np.isin(self.codes, [i for i, t in enumerate(self.texts) if "async" in t.lower()])
         pageable = is_copy & later & self._pageable
         ends = sync & self._follow(pageable)
+        sync &= containing(merge(exchanges.starts - _FOLLOWING_NS, exchanges.ends), self.end) < 0
         # a synchronous copy is one for its own sake, from whatever memory
         found = {
             "allocation": self.set_of(self.named(patterns.ALLOCATIONS)),
