@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alltrace.replay.join import Replay, _members, _steps
+from alltrace.replay.join import Replay, _begins_after, _members, _steps
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -34,7 +34,7 @@ def test_members_and_steps_are_those_of_the_nodes_rank(seed):
 
     shuffled = draw.permutation([(r, s) for r in (0, 1, 5) for s in range(6)])
     begin = shuffled[:, 1] * 100 + shuffled[:, 0]
-    steps = pa.table({"rank": shuffled[:, 0], "step": shuffled[:, 1], "start": begin, "end": begin + 90})
+    steps = pa.table({"rank": shuffled[:, 0], "step": shuffled[:, 1], "start": begin, "end": begin + 90, "device_start": begin + 1})
     for part, own in zip(parts, _steps(parts, steps), strict=True):
         its = [s for s in steps.to_pylist() if s["rank"] == part.rank]
         for launch, step in zip(part.launched.tolist(), own.tolist(), strict=True):
@@ -56,3 +56,19 @@ def test_nodes_of_collectives_are_found_rank_by_rank(seed):
     found = Replay.nodes(replay, rank, row)
     assert found[0].tolist() == ends
     assert found[1].tolist() == [e + 1 if e >= 0 else -1 for e in ends]
+
+
+def test_steps_of_a_device_hold_what_ended_in_them():
+    part = SimpleNamespace(rank=0, launched=np.array([0, 0, 0, 0]), when=np.array([10, 11, 20, 21]))
+    steps = pa.table({"rank": [0, 0], "step": [4, 5], "start": [0, 10], "end": [10, 20], "device_start": [0, 10]})
+    assert _steps([part], steps)[0].tolist() == [4, 5, 5, -1]
+
+
+@pytest.mark.parametrize(("begin", "after"), [(99, 0), (100, 0), (101, 3), (250, 4)])
+def test_a_report_without_the_first_step_begins_after_the_work_of_others(begin, after):
+    other = SimpleNamespace(rank=0, track=np.array([-1, 0, 0, 0]), when=np.array([240, 50, 100, 200]))
+    early = SimpleNamespace(rank=1, track=np.array([0]), when=np.array([90]))
+    late = SimpleNamespace(rank=2, track=np.array([-1, 0]), when=np.array([begin, begin + 30]))
+    steps = pa.table({"step": [0, 0, 1], "device_end": pa.array([100, None, 200], pa.int64())})
+    assert _begins_after(late, [other, early, late], np.array([1, 5, 6]), steps) == after
+    assert _begins_after(late, [other, early, late], np.array([1, 5, 6]), None) == 0

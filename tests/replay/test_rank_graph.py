@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.replay.jobs import GAP_NS, Job, Rank
+from tests.replay.jobs import COMPUTE_STREAM, GAP_NS, Job, Rank
 
 from alltrace.replay.change import Change, changed_weights, replayed
 from alltrace.replay.join import join
 from alltrace.replay.path import CLASSES, blame_ns, critical_path, rank_slack_ns
 from alltrace.replay.peers import peers_of
-from alltrace.replay.rank_graph import rank_graph
+from alltrace.replay.rank_graph import COPY, rank_graph
 
 ALL = (0, 1, 2, 3)
 
@@ -183,3 +183,12 @@ def test_work_within_other_work_of_its_stream_takes_no_time_of_its_own():
     assert replayed(whole, changed_weights(whole, peers_of(whole, members), change))[0] == 10_000 + 50_000 + 1_000 + 20_000
     del rank.rows["kernels"][2]
     assert join([rank_graph(rank, np.empty(0, np.int64))], members).recorded_ns == 110_000
+
+
+def test_each_copy_is_a_segment_so_that_a_replay_can_leave_it_out_alone():
+    copies = [
+        {"start": 1_000 * n, "end": 1_000 * n + 900, "device": 0, "stream": COMPUTE_STREAM, "correlation": n, "kind": "HtoD"}
+        for n in range(1, 4)
+    ]
+    graph = rank_graph(Rank(0, rows={"copies": copies}), np.empty(0, np.int64))
+    assert graph.when[graph.kind == COPY].tolist() == [1_900, 2_900, 3_900]

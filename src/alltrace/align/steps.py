@@ -519,6 +519,8 @@ def _kinds(found: Sequence[_Found], numbers: dict[int, Int64]) -> dict[int, str]
 def _stands_out(taken: NDArray[np.float64], plain: NDArray[np.bool_], place: int) -> bool:
     """Whether a step took longer by more than steps differ: than later ones do, and of the first step than most do.
 
+    What warms up gets no slower.
+
     Args:
         taken: What each step took.
         plain: Which of them write no checkpoint.
@@ -532,7 +534,7 @@ def _stands_out(taken: NDArray[np.float64], plain: NDArray[np.bool_], place: int
     longest, differ = float(later.max()), float(later.max() - later.min())
     if place == 0:
         return bool(taken[0] >= max(_SLOWER * typical, min(most, longest + min(differ, _LONGEST * longest))))
-    return bool(taken[place] >= max(_SLOWER * typical, longest + differ))
+    return bool(taken[place - 1] >= taken[place] >= max(_SLOWER * typical, longest + differ))
 
 
 def _table(found: Sequence[_Found], numbers: dict[int, Int64], kinds: dict[int, str]) -> Any:

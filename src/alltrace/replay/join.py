@@ -249,9 +249,9 @@ def _begins_after(part: RankGraph, parts: Sequence[RankGraph], base: Int64, step
         return 0
     numbers = steps.column("step").to_numpy()
     ends = steps.column("device_end").fill_null(_NEVER).to_numpy()[numbers == numbers.min()]
-    found, reached = 0, int(ends.max())
-    if part.when[0] <= reached:
+    if part.when[0] <= ends.max():
         return 0
+    found, reached = 0, _NEVER
     for other, low in zip(parts, base.tolist(), strict=True):
         work = np.flatnonzero((other.track >= 0) & (other.when < part.when[0]))
         if len(work) and other.when[work].max() > reached:

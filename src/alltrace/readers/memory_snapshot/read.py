@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
+    from alltrace.readers.base import ReportWarning
+
 EXPECTED = "a snapshot of PyTorch's allocator (torch.cuda.memory._dump_snapshot) with a history of version 2.1 or later"
 _EMPTY = "its history is empty (torch.cuda.memory._record_memory_history has to be called before what is recorded)"
 POOL = "cuda snapshot"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.recipes.questions.diagnose.test_planted import diagnose
 
-from alltrace.recipes.questions.diagnose.absent_ranks import _absent
+from alltrace.recipes.questions.diagnose.absent_ranks import _absent, _needed, bus_bytes
 
 SLOW = "slow-rank:ranks=3:factor=1.3"
 
@@ -67,3 +68,28 @@ def test_a_rank_alone_with_a_missing_one_waits_for_it(tmp_path):
     slow = next(f for f in truth.faults if f["kind"] == "slow-rank")
     assert (first["kind"], first["ranks"]) == ("missing-rank", [3])
     assert first["lost_ns"] == pytest.approx(slow["lost_ns"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "needed"),
+    [
+        # the larger one takes less, so the smaller one waits
+        ([("AllReduce", 100, 50), ("AllReduce", 200, 30)], [30, 30]),
+        # the smaller one is faster for each byte
+        ([("AllReduce", 100, 10), ("AllReduce", 200, 90)], [10, 20]),
+        # eight ranks gather as much as one reduces in halves: 7 * 100 and 2 * 7 / 8 * 400
+        ([("AllGather", 100, 10), ("AllReduce", 400, 90)], [10, 10]),
+        ([("AllGather", 100, 10), ("AllReduce", 800, 90)], [10, 20]),
+        # of messages between two nothing says that they use the same links
+        ([("AllGather", 100, 10), ("SendRecv", 400, 90)], [10, 90]),
+    ],
+)
+def test_what_an_operation_needs_is_told_by_others_of_its_communicator(rows, needed):
+    op, size, took = zip(*rows, strict=True)
+    members = SimpleNamespace(op=np.array(op, object), size=np.array(size), transfer=np.array(took))
+    found, told = _needed(members, np.arange(len(rows)), np.arange(0), 8)
+    assert (found.tolist(), told) == (needed, False)
+
+
+def test_operations_move_what_nccl_tests_say():
+    assert [bus_bytes(op, 80, 8) for op in ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")] == [140, 560, 560, 80]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 from tests.making import collective, kernel, make_run
+
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 
 US = 1000
 
@@ -49,3 +54,14 @@ def test_runs_of_which_no_rank_has_steps_are_judged_whole(tmp_path):
     _, answer = found_in(make_run(tmp_path, {r: rank_of(1, named=False) for r in range(2)}))
     assert "no steps were found, so the whole run is judged as one step, its start-up too" in answer.notes
     assert all(r["lost_ns_per_step"] is None for r in answer.to_pylist())
+
+
+def test_a_step_goes_from_the_last_rank_to_the_last_rank():
+    """Rank 0 is late at the end of step 3, for which the others wait in step 4."""
+    regions = {0: [[100, 300], [300, 400]], 1: [[110, 200], [200, 410]], 2: [[105, 190], [190, 395]]}
+    all_ranks = AllRankFacts.__new__(AllRankFacts)
+    all_ranks.facts = {r: SimpleNamespace(steps=np.array([3, 4]), regions=np.array(own)) for r, own in regions.items()}
+    all_ranks.facts[3] = SimpleNamespace(steps=np.array([4, 9]), regions=np.array([[200, 420], [500, 900]]))
+    all_ranks.ranks, all_ranks.steps = np.arange(4), np.array([3, 4])
+    assert all_ranks.lengths.tolist() == [300 - 110, 420 - 300]
+    assert all_ranks.span_ns == 310

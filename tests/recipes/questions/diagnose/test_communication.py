@@ -101,3 +101,56 @@ def test_who_arrives_last_is_told_by_the_members_of_each_rank(seed, monkeypatch)
     shares = {f.ranks[0]: f.evidence["last_share"] for f in late.find(all_ranks, ())}
     wanted = {r: (last & (members.rank == r)).sum() / len(waited) for r in range(5)}
     assert shares == {r: round(float(s), 3) for r, s in wanted.items() if s}
+
+
+def _alike(sizes, transfers, counts):
+    """Operations of two communicators with these bytes, times and numbers; and the first row of each."""
+    rows = [
+        (n, size, took) for n, (size, took, count) in enumerate(zip(sizes, transfers, counts, strict=True)) for _ in range(count)
+    ]
+    group, size, took = (np.array(column) for column in zip(*rows, strict=True))
+    members = SimpleNamespace(communicator=group, op=np.full(len(rows), "SendRecv", object), size=size, transfer=took)
+    members.certain = np.ones(len(rows), bool)
+    return members, np.arange(len(rows))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "counts", "found"),
+    [
+        ((0, 0), (20, 20), {0: 4.0, 1: 0.25}),
+        ((0, 0), (20, 19), {0: 4.0, 1: 0.25}),
+        # another number of operations, or others, are no measure
+        ((0, 0), (20, 10), {}),
+        ((0, 64), (20, 20), {}),
+        ((0, 0), (2, 2), {}),
+    ],
+)
+def test_communicators_without_large_messages_are_compared_by_the_same_operations(sizes, counts, found):
+    members, first = _alike(sizes, (400, 100), counts)
+    assert communication._longer(members, first, [0, 1]) == found
+
+
+@pytest.mark.parametrize(("ahead", "after", "needs"), [(100, 100, True), (100, 399, True), (100, 401, False), (401, 100, False)])
+def test_reductions_of_unknown_size_that_differ_in_time_carry_different_data(ahead, after, needs):
+    groups = [SimpleNamespace(number=0, size=2, ranks=(0, 1)), SimpleNamespace(number=1, size=2, ranks=(0, 2))]
+    all_ranks = SimpleNamespace(
+        alignment=SimpleNamespace(groups=groups), carries_on=lambda rank, row, ahead: np.zeros(len(rank), bool)
+    )
+    members = SimpleNamespace(
+        communicator=np.array([0, 1]),
+        op=np.array(["AllReduce"] * 2, object),
+        size=np.zeros(2, np.int64),
+        transfer=np.array([ahead, after]),
+        rank=np.zeros(2, np.int64),
+        row=np.arange(2),
+    )
+    assert communication._needs(all_ranks, members, np.array([1]), np.array([0])).tolist() == [needs]
+
+
+@pytest.mark.parametrize(
+    ("compute", "amounts", "found"), [(100, (40, 50), [7, 8]), (80, (40, 50), []), (100, (40, 10), [7]), (100, (40, 0), [7])]
+)
+def test_what_begins_behind_all_compute_could_have_begun_before(compute, amounts, found):
+    members = SimpleNamespace(instance=np.array([7, 8]), step=np.zeros(2, np.int64), transfer=np.array([40, 50]))
+    all_ranks = SimpleNamespace(steps=np.arange(1), of=lambda name: np.full((2, 1), compute * (name == "compute")))
+    assert communication._behind_compute(all_ranks, members, np.array(amounts)).tolist() == found

@@ -1,10 +1,14 @@
-"""Findings about the host on real reports of which the truth was measured."""
+"""Findings about the host: on real reports of which the truth was measured, and what pauses behind waits are."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from alltrace.api import OpenRun
+from alltrace.recipes.questions.diagnose.host import _pauses_behind_waits
 from alltrace.run.importer import import_reports
 
 
@@ -44,3 +48,27 @@ def _steps_ns(run):
     names = run.rank(0).texts(rows.column("name")).to_pylist()
     times = zip(rows.column("start").to_pylist(), rows.column("end").to_pylist(), names, strict=True)
     return [end - start for start, end, name in times if name.startswith("ProfilerStep#")]
+
+
+@pytest.mark.parametrize(
+    ("waits", "saved", "paused", "behind"),
+    [
+        (2, 95, 0.3, True),
+        # one wait a step is how programs are
+        (1, 95, 0.3, False),
+        (2, 80, 0.3, False),
+        (2, 95, 0.001, False),
+    ],
+)
+def test_pauses_are_behind_waits_that_give_back_as_much(waits, saved, paused, behind):
+    run = SimpleNamespace(
+        waits=lambda name: waits * 4 * 5 * (name == "sync"),
+        no_host=lambda name: name,
+        saved_ns=lambda name: {"sync": saved, "host-pause": 100}[name],
+    )
+    ranks, steps = np.arange(4), np.arange(5)
+    lost = {"host-pause": np.full((4, 5), paused * 200)}
+    all_ranks = SimpleNamespace(recovery=run, span_ns=1000, ranks=ranks, steps=steps, of=lost.__getitem__)
+    assert _pauses_behind_waits(all_ranks) is behind
+    all_ranks.recovery = None
+    assert _pauses_behind_waits(all_ranks) is False

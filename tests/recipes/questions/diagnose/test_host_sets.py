@@ -80,6 +80,14 @@ def test_a_host_in_mpi_waits_for_other_ranks(tmp_path, kind, waited):
     assert facts.paused_ns < 2 * MS
 
 
+@pytest.mark.parametrize(("begin", "named"), [(2 * MS + 40_000, False), (2 * MS + 60_000, True)])
+def test_a_wait_for_what_is_then_exchanged_is_none_to_be_left_out(tmp_path, begin, named):
+    wait = call(MS + 10, 2 * MS, "cudaStreamSynchronize")
+    found, facts = gap(tmp_path, [wait], mpi=[row(begin, 4 * MS, "MPI_Allreduce", kind="collective")])
+    assert (facts.call_counts["sync"] == 1) is named
+    assert found["communication"] == 4 * MS - begin
+
+
 def test_what_other_threads_do_counts_only_while_the_launching_one_is_silent(tmp_path):
     threads = [{"thread": n, "process": 0, "tid": 1 + n, "name": "t"} for n in range(2)]
     busy = [call(MS + n * MS // 2, MS + n * MS // 2 + 1000, "cudaEventRecord") for n in range(8)]

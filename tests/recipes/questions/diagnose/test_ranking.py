@@ -55,6 +55,20 @@ def test_claims_are_exclusive(found):
         assert one.severity != other.severity or one.claim_ns >= other.claim_ns
 
 
+@pytest.mark.parametrize(
+    ("needed", "other", "severities"),
+    [(4000, 2000, ["high", "high"]), (2000, 4000, ["high", "medium"]), (4000, 500, ["medium", "medium"])],
+)
+def test_what_is_needed_at_once_is_high_only_before_something_that_is(needed, other, severities):
+    found = [
+        one(needed, ("communication",), needed, needed, needed_at_once=True),
+        one(other, ("launch",), other, other),
+    ]
+    rows = ranked(found, SPAN_NS)
+    assert [r.severity for r in rows] == severities
+    assert rows[0].claim_ns == max(needed, other)
+
+
 def one(estimate, classes, own, bound, kind="sync", **more):
     return Finding(kind, Loss(estimate, "replay", classes, own, bound), (0,), "", "", **more)
 

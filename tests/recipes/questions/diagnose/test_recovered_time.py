@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -100,3 +102,18 @@ def test_what_needs_nothing_of_the_one_behind_waits_for_the_one_ahead():
     assert recovery.replay.recorded_ns == recorded
     # the second kernel follows the short one, and the long one behind it ends last
     assert recovery.saved_ns(order) == recorded - (10_000 + 100_000 + GAP_NS + 320_000 - 500)
+
+
+@pytest.mark.parametrize(("behind", "stays"), [(10, True), (11, False)])
+def test_the_last_wait_of_a_step_stays_at_its_end_only(behind, stays):
+    part = SimpleNamespace(
+        target=np.array([1, 2]),
+        track=np.array([-1, -1, -1, 0, 0, 0]),
+        when=np.array([0, 100, 200, 90, 190, 300]),
+        launched=np.array([0, 100, 200, 50, 150, 250]),
+        cell_node=np.array([3, 4, 5]),
+        cell_count=np.array([10, 80, behind]),
+    )
+    run = SimpleNamespace(replay=SimpleNamespace(step=np.full(6, 7)))
+    found = RecoveredTime._last_of_step(run, part, 0, np.array([0, 1]))
+    assert found.tolist() == [False, stays]

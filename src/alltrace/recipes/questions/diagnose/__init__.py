@@ -143,7 +143,8 @@ class Diagnose(Recipe):
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
         origins = {rank: given_by.origins for rank, given_by in given.items()}
-        rows = [_row(r, all_ranks, origins) for r in ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)]
+        in_order = ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)
+        rows = [_row(r, all_ranks, in_order, origins) for r in in_order]
         notes = [*_limits(all_ranks), *sharing.notes(run)]
         if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
             first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
@@ -173,7 +174,9 @@ class Diagnose(Recipe):
         return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
 
 
-def _row(ranked: Ranked, all_ranks: AllRankFacts, origins: Mapping[int, Mapping[str, str]]) -> dict[str, Any]:
+def _row(
+    ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked], origins: Mapping[int, Mapping[str, str]]
+) -> dict[str, Any]:
     finding, lost = ranked.finding, ranked.lost_ns
     asked = (origins[rank].get(finding.where) for rank in (*finding.ranks, *origins) if rank in origins)
     return {
@@ -189,7 +192,7 @@ def _row(ranked: Ranked, all_ranks: AllRankFacts, origins: Mapping[int, Mapping[
         "launched_by": next((said for said in asked if said), None),
         "evidence": {**finding.evidence, **_common_evidence(finding, all_ranks), "basis": finding.loss.basis},
         "advice": finding.advice,
-        "confidence": confidence_of(ranked, all_ranks),
+        "confidence": confidence_of(ranked, all_ranks, rows),
         "loss_note": ranked.note,
         "classes": list(finding.loss.classes),
         "needed_at_once": finding.needed_at_once,

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 _LONGER = 1.25
 """Operations wait for an absent rank when they take so many times what the same ones can take."""
 
+_FACTORS = {"AllReduce": 2.0}
+_ONES = frozenset({"Broadcast", "Reduce", "Send", "Recv", "SendRecv"})
+_GATHERING = frozenset({"AllGather", "ReduceScatter"})
+_ALIKE = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
+"""Operations that use a communicator's links alike."""
+
 _MOST_GUESSES = 10_000
 """How many sets of absent ranks are tried for a communicator."""
 
@@ -50,7 +56,8 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
     """What the transfers of communicators with absent members take beyond what they need.
 
     When an absent rank arrives cannot be seen, so its lateness looks like a slow transfer. What an operation needs is what the same
-    one takes in complete communicators of the same size, at the median; where there is none, the least that it ever takes.
+    one takes in complete communicators of the same size, at the median; where there is none, the least that it ever takes, that a
+    larger one takes, or that a smaller one takes for each byte.
     """
     transfer = np.zeros(len(members.rank), np.int64)
     groups = {g.number: g for g in _groups(all_ranks)}
@@ -61,7 +68,7 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
         mine = np.flatnonzero(members.communicator == number)
         alike = [n for n, g in groups.items() if n not in short and g.size == group.size]
         others = np.flatnonzero(np.isin(members.communicator, alike))
-        needed, told = _needed(members, mine, others)
+        needed, told = _needed(members, mine, others, group.size)
         over = np.maximum(members.transfer[mine] - needed, 0)
         total = int(members.transfer[mine].sum())
         if total - over.sum() > 0 and total >= _LONGER * (total - int(over.sum())):
@@ -85,16 +92,39 @@ def _groups(all_ranks: AllRankFacts) -> list[Group]:
     return [replace(g, size=max(g.size, count)) if g.ranks == present else g for g in groups]
 
 
-def _needed(members: Members, mine: NDArray[np.intp], others: NDArray[np.intp]) -> tuple[Int64, bool]:
-    """What each operation of `mine` needs, ns, and whether `others` tell it of most."""
+def bus_bytes(op: str, size: int, ranks: int) -> float:
+    """What an operation moves over each rank's links, by the factors of nccl-tests (PERFORMANCE.md).
+
+    Args:
+        op: The operation.
+        size: Its bytes, of one rank.
+        ranks: The communicator's ranks.
+    """
+    factor = 1.0 if op in _ONES or ranks < 2 else _FACTORS.get(op, 1.0) * (ranks - 1) / ranks
+    return factor * size * (ranks if op in _GATHERING else 1)
+
+
+def _needed(members: Members, mine: NDArray[np.intp], others: NDArray[np.intp], ranks: int) -> tuple[Int64, bool]:
+    """What each operation of `mine` needs, ns, and whether `others` tell it of most; `ranks` is their communicator's size."""
     needed = members.transfer[mine].copy()
     told = np.zeros(len(mine), np.bool_)
     names, op = np.unique(members.op.astype(str), return_inverse=True)
     key = members.size * len(names) + op.reshape(-1)
+    least: dict[int, int] = {}
     for value in np.unique(key[mine]).tolist():
         rows, alike = key[mine] == value, others[key[others] == value]
         told[rows] = bool(len(alike))
-        needed[rows] = np.median(members.transfer[alike]) if len(alike) else members.transfer[mine][rows].min()
+        least[value] = int(members.transfer[mine][rows].min())
+        needed[rows] = np.median(members.transfer[alike]) if len(alike) else least[value]
+    # a smaller one takes no longer, and a larger one no longer for each byte
+    for value in np.unique(key[mine][~told]).tolist():
+        of, size = str(names[value % len(names)]), bus_bytes(str(names[value % len(names)]), value // len(names), ranks)
+        for other, took in least.items():
+            name = str(names[other % len(names)])
+            if name == of or {name, of} <= _ALIKE:
+                its = bus_bytes(name, other // len(names), ranks)
+                bound = took if its >= size else took * size / its if its else took
+                needed[key[mine] == value] = np.minimum(needed[key[mine] == value], round(bound))
     return needed, bool(told.mean() > 0.5) if len(told) else False
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.questions.diagnose.absent_ranks import awaited
+from alltrace.recipes.questions.diagnose.absent_ranks import awaited, bus_bytes
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.trace.distinct import rows_by
 
@@ -26,12 +26,21 @@ _SLOW_RATE = 1.6
 _LEAST_BYTES = 1 << 20
 """Smaller messages say more of latency than of bandwidth."""
 
+_ENOUGH = 3
+"""Of fewer operations nothing is typical."""
+
+_AS_MANY = 0.1
+"""Communicators have as many operations where their numbers differ by this share or less."""
+
+_WHOLLY = 0.9
+"""Nothing hides an operation of which devices wait for this share."""
+
+_DIFFERENT = 4
+"""Operations of unknown size that differ by this factor in time move different data."""
+
 _BACK_TO_BACK_NS = 30_000
 _GRADIENTS_BEGIN = 0.3
 """A communicator that begins after this share of the step carries gradients, which only the optimizer needs."""
-
-_FACTORS = {"AllReduce": 2.0}
-_ONES = frozenset({"Broadcast", "Reduce", "Send", "Recv", "SendRecv"})
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
@@ -70,19 +79,24 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
         if group is None or members.size[row] < _LEAST_BYTES or not members.certain[row] or members.transfer[row] <= 0:
             continue
         rates.setdefault(group.number, []).append(_bus_rate(members, row, group.size))
-    typical = {n: float(np.median(r)) for n, r in rates.items() if len(r) >= 3}
+    typical = {n: float(np.median(r)) for n, r in rates.items() if len(r) >= _ENOUGH}
     slow: dict[int, float] = {}
     alike: dict[tuple[int, int], list[int]] = {}
-    for number in typical:
+    for number in groups:
         alike.setdefault(_kind(all_ranks, groups[number]), []).append(number)
+    small = {
+        n: ratio for its in alike.values() for n, ratio in _longer(members, first, [n for n in its if n not in typical]).items()
+    }
     usual: dict[int, float] = {}
-    for numbers in alike.values():
+    for its in alike.values():
+        numbers = [n for n in typical if n in its]
         values = np.array([typical[n] for n in numbers])
         if len(numbers) > 1:
             usual.update((n, float(np.median(np.delete(values, at)))) for at, n in enumerate(numbers))
     for number, rate in typical.items():
         if number in usual and usual[number] >= _SLOW_RATE * rate:
             slow[number] = usual[number] / rate
+    slow |= {n: ratio for n, ratio in small.items() if ratio >= _SLOW_RATE}
     if not slow:
         return [], excess, {}
     for number, ratio in slow.items():
@@ -91,8 +105,11 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
     lost = all_ranks.spread(np.arange(len(excess)), excess)
     shares = {number: 1 - 1 / ratio for number, ratio in slow.items()}
     named = sorted(slow, key=lambda n: -slow[n])
-    evidence = {"slowdown": round(slow[named[0]], 2), "busbw_gb_per_s": round(typical[named[0]], 2), "communicators": len(named)}
-    evidence["peers_busbw_gb_per_s"] = round(typical[named[0]] * slow[named[0]], 2)
+    evidence = {"slowdown": round(slow[named[0]], 2), "communicators": float(len(named))}
+    rated = next((n for n in named if n in typical), None)
+    if rated is not None:
+        evidence["busbw_gb_per_s"] = round(typical[rated], 2)
+        evidence["peers_busbw_gb_per_s"] = round(typical[rated] * slow[rated], 2)
     common = set.intersection(*(set(groups[n].ranks) for n in named))
     where = ", ".join(groups[n].name for n in named[:4])
     if len(named) > 1 and len(common) == 1:
@@ -118,12 +135,38 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
     )
 
 
+def _longer(members: Members, first: NDArray[np.int64], numbers: Sequence[int]) -> dict[int, float]:
+    """How many times as long as in others communicators take for the same operations, of as many bytes, and as many of them.
+
+    So messages are compared that are too small to tell a bandwidth, or of which no report tells the size.
+
+    Args:
+        members: The members.
+        first: The first row of each instance.
+        numbers: Communicators that are alike.
+    """
+    rows = first[np.isin(members.communicator[first], numbers) & members.certain[first] & (members.transfer[first] > 0)]
+    took: dict[int, dict[tuple[str, int], list[int]]] = {}
+    for row in rows.tolist():
+        its = took.setdefault(int(members.communicator[row]), {})
+        its.setdefault((str(members.op[row]), int(members.size[row])), []).append(int(members.transfer[row]))
+    found = {}
+    for number, its in took.items():
+        own = usual = 0.0
+        for key, values in its.items():
+            others = [o[key] for n, o in took.items() if n != number and key in o]
+            others = [o for o in others if abs(len(o) - len(values)) <= _AS_MANY * len(values)]
+            if len(values) >= _ENOUGH and others:
+                own += len(values) * float(np.median(values))
+                usual += len(values) * float(np.median([np.median(o) for o in others]))
+        if usual:
+            found[number] = own / usual
+    return found
+
+
 def _bus_rate(members: Members, row: int, size: int) -> float:
     """Bus bandwidth in GB/s by the formulas of nccl-tests, from the last arrival to the end."""
-    op = str(members.op[row])
-    factor = 1.0 if op in _ONES or size < 2 else _FACTORS.get(op, 1.0) * (size - 1) / size
-    total = int(members.size[row]) * (size if op in ("AllGather", "ReduceScatter") else 1)
-    return factor * total / int(members.transfer[row])
+    return bus_bytes(str(members.op[row]), int(members.size[row]), size) / int(members.transfer[row])
 
 
 def _kind(all_ranks: AllRankFacts, group: Any) -> tuple[int, int]:
@@ -179,7 +222,12 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], 
     )
     given = members.size * np.where(members.op == "AllGather", ranks, 1)
     taken = members.size * np.where(members.op == "ReduceScatter", ranks, 1)
-    passed_on = apart & (given[ahead] == taken[after]) & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
+    as_much = given[ahead] == taken[after]
+    # of unknown sizes, reductions that take so differently long do not carry the same
+    unknown = (given[ahead] == 0) & (taken[after] == 0) & (members.op[ahead] == "AllReduce") & (members.op[after] == "AllReduce")
+    one, other = members.transfer[ahead], members.transfer[after]
+    as_much &= ~unknown | (np.maximum(one, other) <= _DIFFERENT * np.minimum(one, other))
+    passed_on = apart & as_much & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
     found: NDArray[np.bool_] = passed_on | all_ranks.carries_on(members.rank[after], members.row[after], members.row[ahead])
     return found
 
@@ -250,15 +298,37 @@ def _exposed(
     ends_step = _gradients(all_ranks, members) & ~hideable
     free = (hideable | ends_step) & np.isin(members.rank, ranks)
 
+    behind = _behind_compute(all_ranks, members, amounts)
+
     def changed(run: RecoveredTime) -> OtherOrder:
         # what a slow communicator takes too long is told by itself
         weights = run.less_transfer(shares) if shares else None
-        return run.no_waits(members.rank[free], members.row[free], ends_step[free], weights)
+        # what begins when there is nothing left to compute could have begun before
+        started = run.free_transfers(behind, weights).weights if len(behind) else weights
+        return replace(run.no_waits(members.rank[free], members.row[free], ends_step[free], started), against=weights)
 
     lost = lost * chosen[:, None]
     loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
     kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
     return [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
+
+
+def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The instances that nothing hides at all although a step's compute could; none where it could not hide all of them.
+
+    Args:
+        all_ranks: All ranks.
+        members: The members.
+        amounts: What each member's device waits for transfers that could be hidden, ns.
+    """
+    first = _firsts(members)
+    whole = np.minimum.reduceat(amounts, first) >= _WHOLLY * members.transfer[first]
+    whole &= np.minimum.reduceat(amounts, first) > 0
+    took = np.bincount(members.step[first[whole]], members.transfer[first[whole]], minlength=len(all_ranks.steps))
+    if (took > np.median(all_ranks.of("compute"), axis=0)).any():
+        return members.instance[:0]
+    found: NDArray[np.int64] = members.instance[first[whole]]
+    return found
 
 
 def _needed_at_once(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 
 if TYPE_CHECKING:
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 _USUAL_SHARE = 0.6
 """A pause in at least this share of the steps is no rare one."""
 
+
+_BEHIND = 0.9
+"""Pauses are behind waits where leaving out the waits gives back this share of what leaving out the pauses does."""
+
+_MUCH_LONGER = 1.5
+"""Pauses behind the waits of a program are alike on all ranks: of none so many times the median."""
+
+_SEVERAL = 2
+"""One wait in a step, such as for the norm of gradients, is how programs are; and what pauses once is no part of it."""
 
 _CULPRIT_SHARE = 0.25
 """A rank is a culprit from this share of the worst rank's loss on: others' losses hide much of a host's."""
@@ -80,9 +89,12 @@ _WITHOUT_A_NAME = {"host-pause": "no call of any thread", "idle": "queued work",
 def find(all_ranks: AllRankFacts) -> list[Finding]:
     """One finding for each class of host delay that costs time."""
     found = []
+    behind = _pauses_behind_waits(all_ranks)
     for name, kind in _KINDS.items():
         lost = all_ranks.of(name)
-        if not lost.any():
+        if behind and name == "sync":
+            lost = lost + all_ranks.of("host-pause")
+        if not lost.any() or (behind and name == "host-pause"):
             continue
         chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
         if name == "host-pause":  # a pause that another rank's hides is one all the same
@@ -99,10 +111,27 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         where, evidence = _evidence(all_ranks, name, lost, chosen)
         of_host = name in HOST_CLASSES
         change = None if name == "unknown" else partial(_without, name)
-        loss = all_ranks.loss((name,), lost, change, shared=HOST_CLASSES if of_host else ())
+        classes = (name, "host-pause") if behind and name == "sync" else (name,)
+        loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
         hosts = all_ranks.hosts_of(ranks)
         found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts))
     return found
+
+
+def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
+    """Whether devices run dry in pauses of the host only because it waited for them before, several times a step."""
+    run, paused = all_ranks.recovery, all_ranks.of("host-pause").sum(axis=1)
+    if run is None or paused.max(initial=0) < LEAST_SHARE * all_ranks.span_ns:
+        return False
+    if paused.max() > _MUCH_LONGER * np.median(paused):  # what one rank does is its own
+        return False
+    if run.waits("sync") < _SEVERAL * len(all_ranks.ranks) * len(all_ranks.steps):
+        return False
+    waits, pauses = run.no_host("sync"), run.no_host("host-pause")
+    if waits is None or pauses is None:
+        return False
+    saved = run.saved_ns(pauses)
+    return saved > 0 and run.saved_ns(waits) >= _BEHIND * saved
 
 
 def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:

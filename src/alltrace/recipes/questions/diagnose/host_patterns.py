@@ -49,10 +49,10 @@ NAMED_DATA = (
 """Ranges that a user named after data. They often hold the copy to the device too: calls that block are of their own kind."""
 
 LOADING = (
-    Pattern(r"^\[DALI\]\[(?:Executor\] RunCPU|CPU op\])", "DALI, executor's NVTX ranges"),
+    Pattern(r"^\[DALI\]\[(?:Executor\] Run(?:CPU|$)|CPU op\])", "DALI, NVTX ranges of its executors (exec_node_task.cc)"),
     Pattern(r"^Iterator::", "TensorFlow, tf.data's iterators on threads of the input pipeline"),
 )
-"""Ranges on threads beside the launching one that make a batch ready."""
+"""Ranges in which a batch is made ready, on a thread of its own as a rule."""
 
 OS_READS = (Pattern(r"^(?:p?read(?:64|v)?|fread|recv(?:from|msg)?)$", "POSIX and C standard library"),)
 """Calls of the operating-system runtime that read."""

@@ -61,7 +61,8 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
     """
     calls = _Calls(rank, api)
     found: dict[str, tuple[Merged, str, int]] = {}
-    blocking = calls.blocking()
+    exchanges = _exchanges(rank, calls)
+    blocking = calls.blocking(exchanges)
     quiet = gaps(merge(calls.start[calls.mine], calls.end[calls.mine]))
     long = quiet.durations_ns >= SILENCE_NS
     silence = Merged(quiet.starts[long], quiet.ends[long])
@@ -71,7 +72,6 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
     found["module-loading"] = named.module_loading()
     found |= blocking
     found["host-pause"] = (difference(silence, found["data"][0]), "", 0)
-    exchanges = _exchanges(rank, calls)
     return HostSets(
         {name: difference(intervals, exchanges) for name, (intervals, _, _) in found.items()},
         {name: text for name, (_, text, _) in found.items() if text},
@@ -152,12 +152,13 @@ class _Calls:
         start, end = self.start[rows], self.end[rows]
         return merge(start, end), _mostly(self.codes[rows], end - start, self.texts), int(rows.sum())
 
-    def blocking(self) -> dict[str, tuple[Merged, str, int]]:
-        """Calls that can keep the host from going on, by class."""
+    def blocking(self, exchanges: Merged) -> dict[str, tuple[Merged, str, int]]:
+        """Calls that can keep the host from going on, by class; not waits for what MPI then sends."""
         is_copy, sync = self.named(patterns.COPIES), self.named(patterns.SYNCS)
         later = np.isin(self.codes, [i for i, t in enumerate(self.texts) if "async" in t.lower()])
         pageable = is_copy & later & self._pageable
         ends = sync & self._follow(pageable)
+        sync &= containing(merge(exchanges.starts - _FOLLOWING_NS, exchanges.ends), self.end) < 0
         # a synchronous copy is one for its own sake, from whatever memory
         found = {
             "allocation": self.set_of(self.named(patterns.ALLOCATIONS)),
@@ -207,7 +208,7 @@ class _Named:
             self._set("frames", patterns.WAITING_FRAMES, others=False),
         ]
         named = self._set("ranges", patterns.NAMED_DATA, others=False, holds_launches=False)
-        loading = self._set("ranges", patterns.LOADING, launching=False)
+        loading = self._set("ranges", patterns.LOADING, holds_launches=False)
         reads = self._set("osrt", patterns.OS_READS, others=False)
         waits, waits_for, count = self._set("osrt", patterns.OS_WAITS, others=False)
         sets = [
@@ -255,7 +256,6 @@ class _Named:
         table: str,
         wanted: tuple[Pattern, ...],
         *,
-        launching: bool = True,
         others: bool = True,
         threads: bool = True,
         holds_launches: bool = True,
@@ -265,7 +265,6 @@ class _Named:
         Args:
             table: The table.
             wanted: The names.
-            launching: Whether rows of threads that launch kernels count.
             others: Whether those of other threads count while the launching ones call nothing.
             threads: Whether rows have a thread at all.
             holds_launches: Whether names count whose rows hold many launches.
@@ -278,10 +277,10 @@ class _Named:
         if not holds_launches:
             rows &= ~np.isin(codes, self._holding_launches(start[rows], end[rows], codes[rows]))
         own = self._calls.of_launching(thread) if threads else np.ones(len(rows), np.bool_)
-        sets = [merge(start[rows & own], end[rows & own])] if launching else []
+        sets = [merge(start[rows & own], end[rows & own])]
         if others:
             sets.append(intersection(merge(start[rows & ~own], end[rows & ~own]), self._silence))
-        elif launching:
+        else:
             rows &= own
         return union(sets), _mostly(codes[rows], (end - start)[rows], texts), int(rows.sum())
 

@@ -33,7 +33,7 @@ MOST_ERROR = 0.05
 
 
 _AT_THE_END = 0.1
-"""A wait is at the end of a step where this share of the step's work is launched behind it at most."""
+"""A wait is at the end of a step where this share of the step's kernels is launched behind it at most."""
 
 
 @dataclass(frozen=True)
@@ -323,6 +323,16 @@ class RecoveredTime:
         weights -= np.where(away[self.replay.graph.target], self.replay.work_ns, 0)
         return weights if changed else None
 
+    def waits(self, name: str) -> int:
+        """How many of the host's waits of one of `HOST_CLASSES` `no_host` leaves out, over all ranks and judged steps."""
+        column, found = HOST_CLASSES.index(name), 0
+        for host, part, base in zip(self._hosts, self.replay.parts, self.replay.base.tolist(), strict=True):
+            gone = host.wait_arc[host.wait_class == column]
+            gone = gone[~self._last_of_step(part, base, gone)] if name == "sync" else gone
+            nodes = np.unique(part.target[gone])
+            found += len(nodes) if self._steps is None else int(np.isin(self.replay.step[base + nodes], self._steps).sum())
+        return found
+
     def _reduce(self, weights: Int64, arcs: Int64, taken: Int64) -> None:
         place = self._place[arcs]
         there = place >= 0
@@ -340,8 +350,8 @@ class RecoveredTime:
             work = np.flatnonzero(part.track >= 0)
             place = np.minimum(np.searchsorted(numbers, self.replay.step[base + work]), len(numbers) - 1)
             work, place = (v[numbers[place] == self.replay.step[base + work]] for v in (work, place))
-            whole, behind = np.zeros(len(numbers)), np.zeros(len(numbers))
-            np.add.at(whole, place, 1)
-            np.add.at(behind, place, part.launched[work] >= part.when[latest[place]])
+            kernels = np.bincount(part.cell_node, part.cell_count, minlength=len(part.when))[work]
+            whole = np.bincount(place, kernels, minlength=len(numbers))
+            behind = np.bincount(place, kernels * (part.launched[work] >= part.when[latest[place]]), minlength=len(numbers))
             found = (node == latest[at]) & (behind <= _AT_THE_END * whole)[at]
         return found

@@ -1,0 +1,74 @@
+"""What makes a finding more or less sure."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from alltrace.recipes.questions.diagnose.confidence import confidence_of
+from alltrace.recipes.questions.diagnose.finding import Finding, Loss
+from alltrace.recipes.questions.diagnose.ranking import Ranked
+
+SPAN_NS = 1_000_000
+
+
+def run(error=0.0, score=1.0, missing=(), covered=1.0, ranks=4):
+    manifest = SimpleNamespace(missing_ranks=missing)
+    alignment = SimpleNamespace(matching_score=score, run=SimpleNamespace(manifest=manifest))
+    return SimpleNamespace(replay_error=error, alignment=alignment, ranks=range(ranks), covered_share=lambda ranks: covered)
+
+
+def found(claim=200_000, kind="sync", classes=("sync",), own=0.9, basis="replay", unknown=None, own_ns=None, **more):
+    loss = Loss(claim, basis, classes, claim if own_ns is None else own_ns, claim, unknown)
+    return Ranked(Finding(kind, loss, (0,), "", "", confidence=own, **more), claim, SPAN_NS)
+
+
+def sure(finding, others=(), **given):
+    return confidence_of(finding, run(**given), [finding, *others])
+
+
+def test_a_large_loss_that_a_replay_tells_is_nearly_sure():
+    assert 0.95 <= sure(found()) < 1
+
+
+@pytest.mark.parametrize(
+    ("finding", "others", "given"),
+    [
+        (found(own=0.6), (), {}),
+        (found(claim=10_000), (), {}),
+        (found(), (found(claim=180_000),), {}),
+        (found(), (), {"error": 0.05}),
+        (found(basis="ceiling"), (), {}),
+        (found(basis="ceiling", unknown="not known"), (), {}),
+        (found(classes=("communication",), kind="exposed-communication"), (), {"missing": (3,)}),
+        (found(), (), {"score": 0.6}),
+        (found(own_ns=100_000), (), {}),
+        (found(), (), {"covered": 0.7}),
+    ],
+    ids=["detector", "small", "margin", "error", "ceiling", "unknown", "missing", "matching", "shared", "covered"],
+)
+def test_each_doubt_lowers_it(finding, others, given):
+    assert sure(finding, others, **given) < sure(found()) - 0.005
+
+
+def test_what_nobody_knows_is_no_better_than_a_guess():
+    assert sure(found(basis="ceiling", unknown="not known")) <= 0.6
+    assert sure(found(classes=("communication",), kind="exposed-communication"), missing=(3,)) <= 0.6
+    # the one that names the missing rank is not in doubt because of it, nor is what the host does
+    assert sure(found(classes=("communication",), kind="missing-rank"), missing=(3,)) == sure(found())
+    assert sure(found(), missing=(3,)) == sure(found())
+
+
+def test_one_rank_alone_meets_nobody():
+    assert sure(found(), score=0.1, ranks=1) == sure(found())
+    assert sure(found(), score=None) == sure(found())
+
+
+def test_a_smaller_finding_far_behind_takes_nothing_away():
+    assert sure(found(), (found(claim=90_000),)) == sure(found())
+
+
+def test_opportunities_and_what_costs_no_time_have_their_own():
+    assert sure(found(claim=0, own=0.55, opportunity=0.3)) == 0.55
+    assert sure(found(claim=0, own=1.0, classes=())) == 1.0
