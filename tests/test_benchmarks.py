@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import in_turn, measure
+from benchmarks import in_turn, measure, processes
 from benchmarks.__main__ import main
 from benchmarks.in_turn import difference
 from benchmarks.measure import Taken
@@ -72,3 +72,28 @@ def test_the_standard_error_in_turn_is_that_of_the_mean():
     pairs = [Taken(0.0, 0.0, 0.0)] * 4, [Taken(t, 0.0, 0.0) for t in (0.1, 0.2, 0.3, 0.4)]
     assert difference(*pairs) == pytest.approx((0.25, 0.0645497), abs=1e-6)
     assert difference(pairs[0][:1], pairs[1][:1]) == (0.1, 0.0)
+
+
+def test_processes_are_compared_with_one_and_growth_is_a_power():
+    taken = {"one": Taken(8.0, 8.0, 100.0), "two": Taken(5.0, 8.8, 100.0), "dask": Taken(4.0, 0.5, 100.0)}
+    assert processes.row(64, "diagnose", taken) == (
+        "| 64 | `diagnose` | 8.0 s, 8.0 CPU s, 100 MB | 1.60 times as fast, 1.10 of its CPU time | 2.00 times as fast |"
+    )
+    assert processes.exponent((256, 1_024), (3.0, 12.0)) == pytest.approx(1.0)
+    assert processes.exponent((256, 1_024), (3.0, 48.0)) == pytest.approx(2.0)
+
+
+def test_each_way_begins_its_alignment_anew(monkeypatch, tmp_path):
+    asked = []
+
+    def once(command):
+        asked.append((command[1], (tmp_path / "align").exists()))
+        (tmp_path / "align").mkdir(exist_ok=True)
+        return Taken(float(len(asked)), 1.0, 1.0)
+
+    monkeypatch.setattr(processes, "run_once", lambda command: once(command[len(measure.ALLTRACE) - 1 :]))
+    taken = processes.measured(tmp_path, "info", processes.ways(None), 3)
+    assert asked == [("info", False)] * 9
+    assert [t.wall_s for t in taken.values()] == [4.0, 5.0, 6.0]
+    processes.measured(tmp_path, "diagnose", processes.ways("tcp://127.0.0.1:1"), 1)
+    assert asked[9:] == [("diagnose", True)] * 4

@@ -176,6 +176,29 @@ def test_the_densest_window_is_worth_most(parts):
         assert (found, its_middle) == (most, median_of(first))
 
 
+@given(st.integers(1, 4), st.integers(1, 30), st.integers(1, 400), st.integers(0, 2**32))
+def test_the_fullest_window_of_each_row_and_what_is_around_it(rows, columns, most, seed):
+    random = np.random.default_rng(seed)
+    values = np.sort(random.integers(0, most, (rows, columns)).astype(float), axis=1)
+    widths = random.integers(1, 60, rows).astype(float)
+    count, around, middle = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows)
+    fits.fullest_windows(values, widths, 50.0, count, around, middle)
+    for row, width, *found in zip(values.tolist(), widths.tolist(), count, around, middle, strict=True):
+        windows = [(sum(begin <= v <= begin + width for v in row[at:]), -at) for at, begin in enumerate(row)]
+        many, at = max(windows)
+        centre = row[-at] + width / 2
+        assert found == [many, sum(centre - 50 <= v < centre + 50 for v in row), centre]
+
+
+def test_the_same_values_may_stand_for_several_widths():
+    row = np.array([0.0, 1.0, 2.0, 50.0])
+    count, around, middle = np.empty(2, np.int64), np.empty(2, np.int64), np.empty(2)
+    fits.fullest_windows(np.broadcast_to(row, (2, 4)), np.array([1.0, 2.0]), 100.0, count, around, middle)
+    assert (count.tolist(), around.tolist(), middle.tolist()) == ([2, 3], [4, 4], [0.5, 1.0])
+    with pytest.raises(IndexError, match="no values"):
+        fits.fullest_windows(np.empty((2, 0)), np.ones(2), 1.0, count, around, middle)
+
+
 @given(st.lists(st.integers(0, 200).map(float), max_size=30), st.integers(0, 40))
 @example([0.0, 5, 100, 96, 111], 10)
 def test_picked_values_are_apart(values, distance):

@@ -16,6 +16,7 @@ from alltrace.align.host_offsets import HostOffset, host_offsets
 from alltrace.align.operations import telling_streams
 from alltrace.align.pairwise_clock_fit import ClockLine, Ends, ends_of, relate
 from alltrace.align.shared_ends import relate_part
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -117,7 +118,7 @@ def _with_hosts_together(
     nameless = _nameless_keys(operations, chosen & ~known)
     key = np.where(known, np.unique(named, return_inverse=True)[1].reshape(-1) + 1 + nameless.max(initial=0), nameless)
     ends = _ends(operations, end, ranks, chosen, key)
-    pairs = np.unique(np.stack((operations.rank[known], operations.communicator[known])), axis=1)
+    pairs = distinct_rows(operations.rank[known], operations.communicator[known])[0]
     sharing: dict[int, set[int]] = {}
     for rank, communicator in pairs.T.tolist():
         sharing.setdefault(rank, set()).add(communicator)
@@ -139,8 +140,7 @@ def _nameless_keys(operations: Operations, chosen: NDArray[np.bool_]) -> NDArray
     rows = np.flatnonzero(chosen)
     key = np.zeros(len(operations), np.int64)
     if len(rows):
-        pairs = np.stack((operations.token[rows], telling_streams(operations, rows)))
-        key[rows] = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
+        key[rows] = distinct_rows(operations.token[rows], telling_streams(operations, rows))[1]
     return key
 
 
@@ -174,8 +174,7 @@ def pair_keys(operations: Operations) -> NDArray[np.int64]:
         sends = operations.paired[rows] > 0
         own, peer = operations.group_rank[rows], operations.peer[rows]
         columns = (operations.communicator[rows], np.where(sends, own, peer), np.where(sends, peer, own), operations.size[rows])
-        _, codes = np.unique(np.stack(columns), axis=1, return_inverse=True)
-        result[rows] = codes.reshape(-1)
+        result[rows] = distinct_rows(*columns)[1]
     return result
 
 
@@ -193,7 +192,8 @@ def _ends(
 
 def _pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Pairs of ranks that share a communicator, those of the communicators with most operations first."""
-    pairs, counts = np.unique(np.stack((communicators, of_rank)), axis=1, return_counts=True)
+    pairs, codes = distinct_rows(communicators, of_rank)
+    counts = np.bincount(codes)
     groups: dict[int, list[tuple[int, int]]] = {}
     for (communicator, rank), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
         groups.setdefault(communicator, []).append((count, rank))

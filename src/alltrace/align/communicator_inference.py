@@ -291,11 +291,10 @@ def _explaining(pool: _Pool, rank: int, at: NDArray[np.int64], candidates: list[
         # what is as likely as half of what is found: ends of one instance scatter too
         least = np.maximum(explained, 0.5 * float(np.median(ratio[best][more])))
         usual = 0
+        # mates that explain an operation already do so by no chance
+        sure = {j: np.isin(owner, [i for i, m in enumerate(taken) if j in m]) for j in mates[best]}
         for wrong in by_chance:
-            # mates that explain an operation already do so by no chance
-            mixed = {
-                j: np.where(np.isin(owner, [i for i, m in enumerate(taken) if j in m]), likely[j], wrong[j]) for j in mates[best]
-            }
+            mixed = {j: np.where(sure[j], likely[j], wrong[j]) for j in mates[best]}
             usual = max(usual, int((_summed(mixed, mates[best], best) > least).sum()))
         if more.sum() - usual >= max(_LEAST_EXPLAINED - 0.5, 3 * np.sqrt(usual)):
             owner[more] = len(taken)

@@ -20,6 +20,7 @@ from alltrace.align.matching_score import connected, explained, reason_of
 from alltrace.align.operations import Operations, flatten
 from alltrace.align.schema import Group
 from alltrace.run.overlay import MEMBERS
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,8 +124,7 @@ def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: N
     told = np.flatnonzero((operations.sequence >= 0) & (operations.communicator >= 0) & (operations.paired == 0))
     if not len(told):
         return
-    keys = np.stack((operations.communicator[told], operations.op[told], operations.sequence[told]))
-    found = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    found = distinct_rows(operations.communicator[told], operations.op[told], operations.sequence[told])[1]
     order = np.lexsort((operations.rank[told], found))  # of equal ones those that end first come first
     again = (np.diff(found[order]) == 0) & (np.diff(operations.rank[told][order]) == 0)
     if again.any():

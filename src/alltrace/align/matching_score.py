@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.align.schema import LEAST_MATCHING_SCORE
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +39,7 @@ def explained(
     component = timing.component[begins]
     seen = np.bincount(number + 1, minlength=1)[number + 1]
     expected = np.zeros(len(operations), np.int64)
-    pairs = np.unique(np.stack((operations.communicator, place)), axis=1)
+    pairs = distinct_rows(operations.communicator, place)[0]
     by_group = np.split(pairs[1], np.flatnonzero(np.diff(pairs[0])) + 1)
     known = {int(c): m for c, m in zip(np.unique(pairs[0]).tolist(), by_group, strict=True)}
     for group, members in known.items():
@@ -67,7 +68,7 @@ def connected(communicator: NDArray[np.int64], rank: NDArray[np.int64], every: N
         every: All ranks.
     """
     part = {int(r): int(r) for r in every.tolist()}
-    pairs = np.unique(np.stack((communicator, rank)), axis=1)
+    pairs = distinct_rows(communicator, rank)[0]
     first: dict[int, int] = {}
     for group, member in pairs.T.tolist():
         old, new = part[member], part[first.setdefault(group, member)]

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import coded, integers
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -111,9 +112,9 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     keep = np.flatnonzero(timed & ~single & (op >= 0))
     keep = keep[np.lexsort((end[keep], rank[keep]))]
     sizes = numbers("bytes")
-    token = _numbered(op, sizes, datatype)
+    token = distinct_rows(op, sizes, datatype)[1]
     stream = numbers("stream")
-    lane = _numbered(rank, numbers("device"), stream, on_host.astype(np.int64))
+    lane = distinct_rows(rank, numbers("device"), stream, on_host.astype(np.int64))[1]
     sequence = np.where(_chosen(words, evidence, _WITH_SEQUENCE), numbers("sequence"), -1)
     synchronising = np.array([*(o in SYNCHRONISING for o in ops), False])[op]
     exchanging = np.array([*(o == SEND_RECV for o in ops), False])[op] & (communicator < 0)
@@ -150,7 +151,7 @@ def telling_streams(operations: Operations, rows: NDArray[np.int64]) -> NDArray[
     token, rank, stream = operations.token[rows], operations.rank[rows], operations.stream[rows]
     for one in np.unique(token).tolist():
         mine = np.flatnonzero(token == one)
-        pairs = np.unique(np.stack((rank[mine], stream[mine])), axis=1)
+        pairs = distinct_rows(rank[mine], stream[mine])[0]
         streams, many = np.unique(pairs[1], return_counts=True)
         if len(streams) > 1 and (many == len(np.unique(pairs[0]))).all():
             found[mine] = stream[mine]
@@ -165,8 +166,7 @@ def _group_ranks(
     if not len(lacking):
         return told
     result: NDArray[np.int64] = told.copy()
-    pairs, inverse = np.unique(np.stack((communicator, rank)), axis=1, return_inverse=True)
-    inverse = inverse.reshape(-1)
+    pairs, inverse = distinct_rows(communicator, rank)
     best, sizes = np.full(pairs.shape[1], -1, np.int64), np.full(pairs.shape[1], -1, np.int64)
     np.maximum.at(best, inverse, told)
     np.maximum.at(sizes, inverse, size)
@@ -186,12 +186,3 @@ def _both(table: Any, first: str, second: str) -> NDArray[np.bool_]:
 
     valid: NDArray[np.bool_] = pc.and_(pc.is_valid(table.column(first)), pc.is_valid(table.column(second))).to_numpy()
     return valid
-
-
-def _numbered(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each distinct combination."""
-    result = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        _, codes = np.unique(column, return_inverse=True)
-        _, result = np.unique(result * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
-    return result

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from alltrace.align.pairwise_clock_fit import ClockLine, Ends, Vote, ends_of, nearest_ends, offset_votes
+from alltrace.core import fits as core
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,17 +126,17 @@ def _promising(votes: list[Vote]) -> list[Vote]:
 
 def _surprise(differences: Floats) -> float:
     """What the sharpest peak of sorted differences is worth."""
-    return max((_densest(differences, w, _AROUND_NS)[0] for w in _WIDTHS_NS), default=0.0)
+    widths = np.array(_WIDTHS_NS)
+    return float(_densest(np.broadcast_to(differences, (len(widths), len(differences))), widths, _AROUND_NS)[0].max())
 
 
-def _densest(values: Floats, width: float, around_ns: float) -> tuple[float, float]:
-    """What the fullest window of sorted values is worth against its surroundings to `around_ns` off, and its middle."""
-    many = np.searchsorted(values, values + width, "right") - np.arange(len(values))
-    at = int(np.argmax(many))
-    count, middle = int(many[at]), float(values[at]) + width / 2
-    around = int(np.searchsorted(values, middle + around_ns) - np.searchsorted(values, middle - around_ns)) - count
-    chance = (around + 0.5) * width / (2 * around_ns - width)
-    return (count * float(np.log(count / chance)) - (count - chance) if count > chance else 0.0), middle
+def _densest(rows: Floats, widths: Floats, around_ns: float) -> tuple[Floats, Floats]:
+    """What the fullest window of each row of sorted values is worth against its surroundings to `around_ns` off, and its middle."""
+    count, around = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    middle = np.empty(len(rows))
+    core.fullest_windows(rows, widths, around_ns, count, around, middle)
+    chance = (around - count + 0.5) * widths / (2 * around_ns - widths)
+    return np.where(count > chance, count * np.log(count / chance) - (count - chance), 0.0), middle
 
 
 def _followed(first: Ends, second: Ends, vote: Vote, *, rate: bool) -> tuple[float, ClockLine] | None:
@@ -190,10 +191,11 @@ def _peak(
     best = _Peak(0.0, 0.0, 0.0, 0.0)
     for width in widths:
         steps = min(int(np.ceil(2 * loose * reach / width)), _MOST_SLOPES)
-        for slope in (np.arange(-steps, steps + 1) * (loose / max(steps, 1))).tolist():
-            worth, middle = _densest(np.sort(rest - slope * x), width, around_ns)
-            if worth > best.worth:
-                best = _Peak(worth, middle, slope, width)
+        slopes = np.arange(-steps, steps + 1) * (loose / max(steps, 1))
+        worth, middle = _densest(np.sort(rest - slopes[:, None] * x, axis=1), np.full(len(slopes), width), around_ns)
+        at = int(worth.argmax())
+        if worth[at] > best.worth:
+            best = _Peak(float(worth[at]), float(middle[at]), float(slopes[at]), width)
     return best if best.worth > 0.0 else None
 
 

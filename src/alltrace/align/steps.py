@@ -66,7 +66,7 @@ _CLOSE = 0.1
 
 
 @dataclass
-class _Found:
+class RankSteps:
     """The steps of one rank, in order.
 
     Attributes:
@@ -97,18 +97,21 @@ class _Found:
 _NONE = np.iinfo(np.int64).min
 
 
-def find_steps(run: Run, *, jobs: int | None = None) -> tuple[Any, tuple[str, ...]]:
+def find_steps(run: Run, *, each: Sequence[RankSteps | None] | None = None, jobs: int | None = None) -> tuple[Any, tuple[str, ...]]:
     """The steps of all ranks.
 
     Args:
         run: The run; its clocks line up ranks whose programs do not number their steps.
+        each: What `rank_steps` found on every rank; None to find it.
         jobs: The most processes.
 
     Returns:
         The table `STEPS`, by rank and step, times of the ranks' files; and notes.
     """
     rows = sum(sum(r.rows.values()) for r in run.ranks)
-    if jobs != 1 and (rows > 4_000_000 or remote()):
+    if each is not None:
+        pass
+    elif jobs != 1 and (rows > 4_000_000 or remote()):
         each = [o.get() for o in run_tasks(partial(_of_rank, SentRun(run)), [r.rank for r in run.ranks], jobs=jobs)]
     else:
         each = [rank_steps(run.rank(r.rank)) for r in run.ranks]
@@ -124,11 +127,11 @@ def find_steps(run: Run, *, jobs: int | None = None) -> tuple[Any, tuple[str, ..
     return _table(found, numbers, _kinds(found, numbers)), tuple(notes)
 
 
-def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> _Found | None:
+def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> RankSteps | None:
     return rank_steps(sent.run.rank(number))
 
 
-def rank_steps(rank: StoredRank) -> _Found | None:
+def rank_steps(rank: StoredRank) -> RankSteps | None:
     """The steps of one rank, in the time of its files; None where nothing tells them."""
     work = _DeviceWork(rank)
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
@@ -143,14 +146,14 @@ def rank_steps(rank: StoredRank) -> _Found | None:
     return found
 
 
-def _took(found: _Found) -> Int64:
+def _took(found: RankSteps) -> Int64:
     """How long each step took; a host that runs ahead tells little of that."""
     on_device = found.device[:, 0] != _NONE
     reached = np.concatenate(([_NONE], np.maximum.accumulate(found.device[:, 1])[:-1]))
     return np.where(on_device, found.device[:, 1] - np.maximum(found.starts, reached), found.ends - found.starts)
 
 
-def _by_ranges(rank: StoredRank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Found | None:
+def _by_ranges(rank: StoredRank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> RankSteps | None:
     """The steps that `ranges` name, whose names are `names` by `codes`."""
     families: dict[str, dict[str, dict[int, int]]] = {}
     alone: set[str] = set()
@@ -182,7 +185,7 @@ def _by_ranges(rank: StoredRank, work: _DeviceWork, ranges: Any, names: Sequence
     if right or steps:
         return max(right or steps, key=_Family.worth).found(rank.rank)
     if optimizer is not None and len(optimizer) > _FEWEST:
-        return _Found(rank.rank, "range", *_between(optimizer, starts, ends, codes), None)
+        return RankSteps(rank.rank, "range", *_between(optimizer, starts, ends, codes), None)
     evaluations = _launching(rank, candidates("evaluation"))
     return max(evaluations, key=_Family.worth).found(rank.rank) if evaluations else None
 
@@ -205,10 +208,10 @@ class _Family:
         """How many of the times, which are in order, lie in a range on average."""
         return float((np.searchsorted(times, self.ends, "right") - np.searchsorted(times, self.starts, "right")).mean())
 
-    def found(self, rank: int) -> _Found:
+    def found(self, rank: int) -> RankSteps:
         """They as steps; numbers that are missing or not in order are none."""
         own = None if (self.numbers < 0).any() or (np.diff(self.numbers) <= 0).any() else self.numbers
-        return _Found(rank, "range", self.starts, self.ends, own)
+        return RankSteps(rank, "range", self.starts, self.ends, own)
 
 
 def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64:
@@ -267,7 +270,7 @@ def _launching(rank: StoredRank, families: list[_Family]) -> list[_Family]:
     return [f for f in families if f.thread in calling] or families
 
 
-def _by_kernels(rank: StoredRank, work: _DeviceWork) -> _Found | None:
+def _by_kernels(rank: StoredRank, work: _DeviceWork) -> RankSteps | None:
     """Steps from the period of the sequence of kernel names on the stream with most kernels."""
     kernels = rank.file_table("kernels", ("start", "end", "stream", "device", "name", "correlation"))
     if kernels.num_rows < 64:
@@ -291,7 +294,7 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> _Found | None:
     ends = launches[1:]
     if whole_end:  # nothing is launched after it, so it lasts as long as its work
         ends = np.append(ends, max(int(integers(kernels.column("end"), _NONE)[rows].max()), int(launches[-1]) + 1))
-    return _Found(rank.rank, "kernels", launches[: len(ends)], ends, None)
+    return RankSteps(rank.rank, "kernels", launches[: len(ends)], ends, None)
 
 
 def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
@@ -432,7 +435,7 @@ def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64
     return result
 
 
-def _numbers(run: Run, found: Sequence[_Found]) -> dict[int, Int64]:
+def _numbers(run: Run, found: Sequence[RankSteps]) -> dict[int, Int64]:
     """The number of each rank's steps: the program's own, else by lining the ranks up on the aligned clock, from 0.
 
     Where the program numbers the steps of some ranks only, the others are lined up with these.
@@ -465,7 +468,7 @@ def _numbers(run: Run, found: Sequence[_Found]) -> dict[int, Int64]:
     return {rank: n - lowest for rank, n in numbers.items()}
 
 
-def _middles(found: _Found) -> Int64:
+def _middles(found: RankSteps) -> Int64:
     """The middle of each step on the device, or on the host where it has no device work."""
     on_device = found.device[:, :1] != _NONE
     extents = np.where(on_device, found.device, np.stack((found.starts, found.ends), axis=1))
@@ -479,7 +482,7 @@ def _continued(numbers: Int64, places: Int64) -> Int64:
     return numbers[inside] + places - inside
 
 
-def _kinds(found: Sequence[_Found], numbers: dict[int, Int64]) -> dict[int, str]:
+def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, str]:
     """The kind of each step of the job: by how long it took, the median over ranks, and by what it copies or says."""
     durations: dict[int, list[int]] = {}
     on_host: dict[int, list[int]] = {}
@@ -537,7 +540,7 @@ def _stands_out(taken: NDArray[np.float64], plain: NDArray[np.bool_], place: int
     return bool(taken[place - 1] >= taken[place] >= max(_SLOWER * typical, longest + differ))
 
 
-def _table(found: Sequence[_Found], numbers: dict[int, Int64], kinds: dict[int, str]) -> Any:
+def _table(found: Sequence[RankSteps], numbers: dict[int, Int64], kinds: dict[int, str]) -> Any:
     import pyarrow as pa
 
     schema = STEPS.arrow_schema()

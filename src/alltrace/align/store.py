@@ -39,6 +39,8 @@ from alltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from alltrace.align.steps import RankSteps
+
 _NO_MEMBERS = (
     "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
 )
@@ -156,25 +158,28 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
     """Write the tables of the alignment into `draft`; returns its facts."""
     reason = _nothing_to_match(run)
     if reason is None:
-        alignment = _matched(run, draft, jobs, progress)
+        alignment, each = _matched(run, draft, jobs, progress)
     else:
+        each = None
         alignment = Alignment(signature(run.manifest), groups=(), clocks=(), stamp_errors_ns={}, unmatched={}, notes=(reason,))
         _write(MEMBERS.arrow_schema().empty_table(), draft / "members.parquet")
     # steps may be found by collectives, so they see the run as aligned as it is by now
     write_json(draft / FACTS, {**plain(alignment), FILES: checksums(draft, FACTS)})
-    steps, more = _steps(Run(run.path, align=draft), jobs)
+    steps, more = _steps(Run(run.path, align=draft), each, jobs)
     _write(steps, draft / "steps.parquet", _SHARED_ROWS)
     facts: dict[str, Any] = plain(replace(alignment, steps_notes=tuple(more)))
     return facts
 
 
-def _matched(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> Alignment:
-    """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`."""
+def _matched(
+    run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None
+) -> tuple[Alignment, list[RankSteps | AlltraceError | None]]:
+    """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`. And each rank's steps."""
     from alltrace.align.clocks import place_ranks, solve
     from alltrace.align.matching import match
     from alltrace.align.members import evidence_of, meet
 
-    tables, names = _collect_all(run, draft, jobs, progress)
+    tables, names, steps = _collect_all(run, draft, jobs, progress)
     ranks = place_ranks(run.manifest)
     shifts = {p.rank: p.shift_ns for p in ranks}
     hosts = {p.rank: p.host for p in ranks}
@@ -207,7 +212,7 @@ def _matched(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], 
     _write(matching.members.take(by_rank), draft / "members.parquet", _SHARED_ROWS)
     if not matching.members.num_rows:
         solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,))
-    return Alignment(
+    alignment = Alignment(
         signature=signature(run.manifest),
         groups=joined.groups or tuple(matching.groups),
         clocks=solution.clocks,
@@ -221,6 +226,7 @@ def _matched(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], 
         matching_score=matching.score,
         matching_reason=matching.reason,
     )
+    return alignment, steps
 
 
 def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tuple[Joined, Names]:
@@ -238,32 +244,48 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
     return joined, Names(lambda: [*run.name_files(), draft / NAMES])
 
 
-def _collect_all(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> tuple[dict[int, Any], Names]:
-    """The collectives of every rank, also written into `draft`, and the names in them."""
+def _collect_all(
+    run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None
+) -> tuple[dict[int, Any], Names, list[RankSteps | AlltraceError | None]]:
+    """The collectives of every rank, also written into `draft`, the names in them, and each rank's steps."""
     import pyarrow as pa
 
     rows = sum(r.rows.get(t, 0) for r in run.ranks for t in SOURCES)
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
+    steps: list[RankSteps | AlltraceError | None] = []
     work = partial(_collected, SentRun(run), draft)
-    own += [outcome.get() for outcome in run_tasks(work, [r.rank for r in run.ranks], jobs=jobs, progress=progress)]
+    for outcome in run_tasks(work, [r.rank for r in run.ranks], jobs=jobs, progress=progress):
+        names, found = outcome.get()
+        own.append(names)
+        steps.append(found)
     _write(_distinct(pa.concat_tables(own)), draft / NAMES)
     columns = TABLES["collectives"].column_names
     tables = {r.rank: read_parquet(draft / collectives_file(r.rank), columns, _ENUMS) for r in run.ranks}
-    return tables, Names(lambda: [*run.name_files(), draft / NAMES])
+    return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
 
-def _collected(sent: SentRun, draft: Path, number: int, advance: Callable[[int], None]) -> Any:
-    """Writes the collectives of one rank; returns the strings that they refer to, as a table of names."""
+def _collected(
+    sent: SentRun, draft: Path, number: int, advance: Callable[[int], None]
+) -> tuple[Any, RankSteps | AlltraceError | None]:
+    """Writes the collectives of one rank; returns the strings that they refer to, as a table of names, and the rank's steps."""
     from alltrace.align.evidence import collect
+    from alltrace.align.steps import rank_steps
 
     rank = sent.run.rank(number)
     rank.clock = ClockMap(0)  # kept in the time of the rank's files
     table, names = interned(collect(rank))
     _write(table, draft / collectives_file(number))
+    steps: RankSteps | AlltraceError | None
+    try:
+        steps = rank_steps(sent.run.rank(number))
+    except DamageError:
+        raise
+    except AlltraceError as error:
+        steps = error
     advance(1)
-    return names
+    return names, steps
 
 
 def interned(table: Any) -> tuple[Any, Any]:
@@ -288,11 +310,11 @@ def _distinct(names: Any) -> Any:
     return names.group_by("id").aggregate([("value", "min")]).rename_columns(["id", "value"]).sort_by("id")
 
 
-def _steps(run: Run, jobs: int | None) -> tuple[Any, tuple[str, ...]]:
+def _steps(run: Run, each: list[RankSteps | AlltraceError | None] | None, jobs: int | None) -> tuple[Any, tuple[str, ...]]:
     from alltrace.align.steps import find_steps
 
     try:
-        steps, notes = find_steps(run, jobs=jobs)
+        steps, notes = find_steps(run, each=None if each is None else [_found(steps) for steps in each], jobs=jobs)
         if any(log.kind == "training" for log in run.manifest.logs):
             from alltrace.align.printed_steps import with_printed_steps
 
@@ -302,6 +324,12 @@ def _steps(run: Run, jobs: int | None) -> tuple[Any, tuple[str, ...]]:
         raise
     except AlltraceError as error:
         return STEPS.arrow_schema().empty_table(), (f"steps were not looked for: {error}",)
+
+
+def _found(steps: RankSteps | AlltraceError | None) -> RankSteps | None:
+    if isinstance(steps, AlltraceError):
+        raise steps
+    return steps
 
 
 def _write(table: Any, path: Path, row_group_rows: int | None = None) -> None:

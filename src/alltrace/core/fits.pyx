@@ -467,3 +467,49 @@ def pick_apart(const double[::1] values, double distance, int64_t[::1] out):
                 out[count] = i
                 count += 1
     return count
+
+
+def fullest_windows(
+    const double[:, :] values,
+    const double[::1] widths,
+    double around,
+    int64_t[::1] out_count,
+    int64_t[::1] out_around,
+    double[::1] out_middle,
+):
+    """The window with most values in each of several rows of ascending values, the first of equal ones.
+
+    Args:
+        values: (rows, n): the values of each row, ascending; n is at least 1.
+        widths: For each row how wide its window is, both ends included.
+        around: Values in `[middle - around, middle + around)` are counted too, where the middle is that of the window.
+        out_count: Values in the window of each row.
+        out_around: Values around its middle.
+        out_middle: Its middle.
+    """
+    cdef Py_ssize_t n = values.shape[1], row, first, last, most, at
+    cdef double reach, low, high
+    cdef int64_t found
+    if n < 1:
+        raise IndexError("no values have no window")
+    with nogil:
+        for row in range(values.shape[0]):
+            last = 0
+            most = 0
+            at = 0
+            for first in range(n):
+                reach = values[row, first] + widths[row]
+                while last < n and values[row, last] <= reach:
+                    last += 1
+                if last - first > most:
+                    most = last - first
+                    at = first
+            out_count[row] = most
+            out_middle[row] = values[row, at] + widths[row] / 2
+            low = out_middle[row] - around
+            high = out_middle[row] + around
+            found = 0
+            for first in range(n):
+                if low <= values[row, first] < high:
+                    found += 1
+            out_around[row] = found

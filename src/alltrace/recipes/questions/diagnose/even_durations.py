@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.replay.rank_graph import COMPUTE
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,8 +58,7 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArra
     key = np.column_stack((key, np.where(apart[row], row, -1)))[chosen]
     factor = np.ones(len(replay.kind))
     if len(node):
-        _, same = np.unique(key, axis=0, return_inverse=True)
-        same = same.reshape(-1)
+        same = distinct_rows(*key.T)[1]
         order = np.lexsort((took, same))
         begins = np.flatnonzero(np.concatenate(([True], np.diff(same[order]) != 0)))
         having = np.diff(np.append(begins, len(order)))

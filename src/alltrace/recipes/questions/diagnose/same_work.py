@@ -14,6 +14,7 @@ import numpy as np
 
 from alltrace.recipes.analysis.kernel_families import family_of
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,8 +134,7 @@ def _typical(all_ranks: AllRankFacts) -> tuple[Float, ...]:
     works = np.concatenate([f.work.works for f in given])
     counts = np.concatenate([f.work.counts.sum(axis=0, dtype=np.int64) for f in given])
     mean = np.concatenate([f.work.sums_ns.sum(axis=0) for f in given]) / np.maximum(counts, 1)
-    _, code = np.unique(works, axis=0, return_inverse=True)
-    code = code.reshape(-1)
+    code = distinct_rows(*works.T)[1]
     order = np.lexsort((mean, code))
     begins = np.flatnonzero(np.concatenate(([True], np.diff(code[order]) != 0)))
     having = np.diff(np.append(begins, len(order)))
