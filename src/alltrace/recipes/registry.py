@@ -27,6 +27,7 @@ RECIPES: dict[str, str] = {
     "in-flight": "alltrace.recipes.questions.in_flight",
     "info": "alltrace.recipes.questions.info",
     "kernel-sequences": "alltrace.recipes.questions.kernel_sequences",
+    "xla-ops": "alltrace.recipes.questions.xla_ops",
     "kernels": "alltrace.recipes.questions.kernels",
     "launch-configurations": "alltrace.recipes.questions.launch_configurations",
     "nccl_size_spread": "alltrace.recipes.questions.nccl_size_spread",
