@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alltrace.readers.ncu.wire import fields, first, message, text, whole
+from alltrace.readers.wire import fields, first, message, text, whole
 from alltrace.trace.kernel_code import Code
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from alltrace.readers.ncu.code import code_of, merged
 from alltrace.readers.ncu.instances import EXPECTED, Instances, value_of
 from alltrace.readers.ncu.sections import rule_of, section_of
-from alltrace.readers.ncu.wire import WireError, fields, message, number_of, text, whole
+from alltrace.readers.wire import WireError, fields, message, number_of, text, whole
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import Launch, Metric, NcuReport, Rule, Section
 
