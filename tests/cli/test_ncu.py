@@ -117,7 +117,7 @@ def test_a_view_may_stand_before_the_reports(report, tmp_path, capsys):
         (["source"], "ncu source has no report; expected one"),
         (["source", "x", "--raw"], "the view source is asked for beside --view, --raw, --compare or --run"),
         (["x", "--instances"], "--instances is for the view metrics, not launches"),
-        (["x", "--metric", "a"], "--metric is for the view metrics, not launches"),
+        (["x", "--metric", "a"], "--metric is for the view metrics and --compare, not launches"),
         (["x", "--lines", "ptx"], "--lines is for the view source, not launches"),
         (["x", "--sass"], "--sass is for the view source, not launches"),
         (["x", "--match", "order"], "--match is for --compare, which is not given"),

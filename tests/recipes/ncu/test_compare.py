@@ -65,3 +65,11 @@ def test_partners_may_have_less_in_common(match, partners):
     answer = compare.answer(of(*first), [of(*second)], (), match)
     assert [(r["launch_a"], r["launch_b"]) for r in answer.table.to_pylist()] == partners
     assert bool(answer.notes) == (len(partners) < 3)
+
+
+def test_any_metric_can_be_compared():
+    first, second = (of(measured({TIME: 1, "dram__bytes.sum": n, "dram__note": "x"})) for n in (4, 5))
+    rows = compare.answer(first, [second], (), patterns=["dram__*"]).table.to_pylist()
+    assert [(r["metric"], r["unit"], r["a"], r["b"], r["change_percent"]) for r in rows] == [
+        ("dram__bytes.sum", "byte", 4.0, 5.0, 25.0)
+    ]

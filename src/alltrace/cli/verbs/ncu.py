@@ -46,7 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="weigh each kernel by its time over all ranks of this run; a run directory, or reports, once each",
     )
     parser.add_argument("--instances", action="store_true", help="of the view metrics: values by address, opcode or unit")
-    parser.add_argument("--metric", metavar="GLOB", action="append", help="of metrics: only those of this name; * is any text")
+    parser.add_argument(
+        "--metric", metavar="GLOB", action="append", help="of metrics and --compare: those of this name; * is any text"
+    )
     parser.add_argument("--lines", choices=LINES, help="of source: what a row is; default: source, else sass")
     parser.add_argument("--sass", action="store_true", help="of source: disassemble, with nvdisasm of CUDA 12.8 or later")
     parser.add_argument("--nvdisasm", metavar="PATH", help="of --sass: the program; default: the one on the path")
@@ -113,8 +115,8 @@ def _check(view: str, args: argparse.Namespace) -> None:
             raise UsageError(f"--{option.replace('_', '-')} is for the view occupancy, not {view}")
     if args.table is not None and view not in ("compare", "weigh", "source"):
         raise UsageError("--table is for the answers of --compare, --run and source, which have several; leave it out")
-    if args.metric and view not in ("metrics", "instances"):
-        raise UsageError(f"--metric is for the view metrics, not {view}")
+    if args.metric and view not in ("metrics", "instances", "compare"):
+        raise UsageError(f"--metric is for the view metrics and --compare, not {view}")
     for option in ("lines", "sass", "sources"):
         if getattr(args, option) and view != "source":
             raise UsageError(f"--{option} is for the view source, not {view}")
@@ -130,7 +132,7 @@ def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: arg
     if view == "compare":
         from alltrace.recipes.ncu import compare
 
-        return compare.answer(reports[0], reports[1:], notes, args.match or MATCHES[0])
+        return compare.answer(reports[0], reports[1:], notes, args.match or MATCHES[0], args.metric)
     if view == "weigh":
         from alltrace.recipes.ncu import weigh
 
