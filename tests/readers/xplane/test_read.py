@@ -182,3 +182,8 @@ def test_another_file_is_not_taken_for_one(tmp_path):
         path.write_bytes(data)
         assert not is_report(path)
     assert not is_report(tmp_path / "absent.xplane.pb")
+
+
+def test_annotated_steps_are_steps(trace):
+    found = alltrace.open(str(trace)).recipe("steps").to_pylist()
+    assert [picked(r, "step", "kind", "duration_ns") for r in found] == [(3, "step", 10_000)]
