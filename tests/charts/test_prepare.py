@@ -126,6 +126,13 @@ def test_ceilings_of_a_roofline_meet_at_the_ridge():
     assert [(p.name, p.x, p.y) for p in points] == [("gemm", (8,), (30,)), ("gemv", (0.5,), (1,))]
 
 
+def test_ceilings_at_one_height_are_one_line_with_all_their_names():
+    ceilings = [{"name": n, "kind": "compute", "value": v} for n, v in (("A", 60.0), ("C", 61.0), ("B", 60.0), ("D", 90.0))]
+    given = every_kind()["roofline"]
+    lines = [s for s in draw(given._replace(extra={"ceilings": ceilings})).series if s.tag]
+    assert [(s.tag, s.y) for s in lines] == [("A, B, C 61", (61, 61)), ("D 90", (90, 90))]
+
+
 def test_an_answer_without_rows_is_an_empty_drawing():
     some = of_ranks(1)
     assert draw(type(some)(some.table.slice(0, 0), some.columns, chart=some.chart)).empty

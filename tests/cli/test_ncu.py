@@ -117,9 +117,11 @@ def test_a_view_may_stand_before_the_reports(report, tmp_path, capsys):
         (["source"], "ncu source has no report; expected one"),
         (["source", "x", "--raw"], "the view source is asked for beside --view, --raw, --compare or --run"),
         (["x", "--instances"], "--instances is for the view metrics, not launches"),
-        (["x", "--metric", "a"], "--metric is for the view metrics, not launches"),
+        (["x", "--metric", "a"], "--metric is for the view metrics and --compare, not launches"),
         (["x", "--lines", "ptx"], "--lines is for the view source, not launches"),
         (["x", "--sass"], "--sass is for the view source, not launches"),
+        (["x", "--match", "order"], "--match is for --compare, which is not given"),
+        (["x", "--shared-memory", "1"], "--shared-memory is for the view occupancy, not launches"),
         (["source", "x", "--nvdisasm", "y"], "--nvdisasm is for --sass, which is not given"),
         (["source", "x", "--sources", "/nowhere/at/all"], "--sources /nowhere/at/all is no folder"),
         (["source", "x", "--sass", "--nvdisasm", "/nowhere/nvdisasm"], "there is no /nowhere/nvdisasm; `pip install"),
@@ -144,8 +146,18 @@ def test_two_reports_are_compared(tmp_path, capsys):
     assert (rows[0]["metric"], rows[0]["change"], rows[0]["change_percent"]) == ("duration_ns", -100.0, -10.0)
     assert answered(capsys, "--compare", one, two, "--table", "unmatched")["rows"] == []
     assert main(["ncu", "--compare", one]) == 2
-    assert "--compare is given 1 reports; expected two" in capsys.readouterr().err
+    assert "--compare is given 1 report; expected two or more" in capsys.readouterr().err
     assert main(["ncu", one, "--table", "unmatched"]) == 2
+
+
+def test_occupancy_with_other_registers(tmp_path, capsys):
+    columns = ["ID", "Kernel Name", "launch__registers_per_thread", "launch__shared_mem_per_block", "launch__block_size",
+               *(f"device__attribute_max_{n}_per_multiprocessor" for n in ("warps", "blocks", "registers"))]  # fmt: skip
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(",".join(f'"{c}"' for c in row) for row in (columns, ("0", "f", 32, 0, 64, 64, 32, 65536))) + "\n")
+    own = {r["block_size"]: r["occupancy_percent"] for r in answered(capsys, "occupancy", str(path))["rows"]}
+    more = {r["block_size"]: r["occupancy_percent"] for r in answered(capsys, "occupancy", str(path), "--registers", "64")["rows"]}
+    assert (own[256], more[256], own[32]) == (100.0, 50.0, 50.0)
 
 
 def test_reports_of_one_name_are_told_apart_by_their_folders(tmp_path, capsys):
@@ -175,5 +187,5 @@ def test_a_picture_of_the_roofline(tmp_path, capsys):
     assert "FP32, DRAM" in capsys.readouterr().out
     drawn = picture.read_text()
     assert "<svg" in drawn
-    assert "FP32 19.5 TFLOP/s" in drawn
+    assert "FP32, FP64 tensor 19.5 TFLOP/s" in drawn
     assert main(["ncu", str(report), "--raw", "--picture", str(picture)]) == 2

@@ -93,6 +93,10 @@ def _clouds(x: NDArray[Any], y: NDArray[Any], of: NDArray[Any], names: list[str]
     return series
 
 
+_APART = 1.02
+"""Ceilings that are nearer to each other are one line."""
+
+
 def _ceilings(columns: Columns, x: NDArray[Any], y: NDArray[Any]) -> list[Series]:
     """Each ceiling as a line from left to right; a memory ceiling ends where it meets the highest compute ceiling."""
     rows = [dict(r) for r in columns.answer.extra.get("ceilings", ())]
@@ -109,9 +113,20 @@ def _ceilings(columns: Columns, x: NDArray[Any], y: NDArray[Any]) -> list[Series
     for bandwidth, name, tag in memory:
         ridge = roof / bandwidth
         found.append(Series(name, "line", (left, ridge), (left * bandwidth, roof), "#8d99a6", tag=tag))
-    for rate, name, tag in compute:
+    for rate, name, tag in _joined(compute):
         begin = max(rate / slope, left) if slope else left
         found.append(Series(name, "line", (begin, right), (rate, rate), "#5b6673", tag=tag))
+    return found
+
+
+def _joined(compute: list[tuple[float, str, str]]) -> list[tuple[float, str, str]]:
+    """Ceilings of compute from the lowest, those at one height as one that has all their names."""
+    found: list[tuple[float, str, str]] = []
+    for rate, name, tag in compute:
+        if found and rate < found[-1][0] * _APART:
+            found[-1] = (rate, f"{found[-1][1]}, {name}", f"{found[-1][1]}, {tag}")
+        else:
+            found.append((rate, name, tag))
     return found
 
 

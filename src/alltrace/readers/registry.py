@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from alltrace.readers.base import ReportProcess, ReportReader
 
-READERS = ("alltrace.readers.nsys", "alltrace.readers.kineto", "alltrace.readers.memory_snapshot")
+READERS = ("alltrace.readers.nsys", "alltrace.readers.kineto", "alltrace.readers.memory_snapshot", "alltrace.readers.xplane")
 """Packages with `is_report(path) -> bool`, which are light to import, and a module `read` with `open_report(path)`."""
 
 NAMED = ("alltrace.readers.paraver",)
@@ -21,8 +21,8 @@ NAMED = ("alltrace.readers.paraver",)
 
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
-    "a trace of the PyTorch profiler (.json, .json.gz, .json.zst), a snapshot of PyTorch's memory (.pickle), or a .prv that "
-    "alltrace wrote"
+    "a trace of the PyTorch profiler (.json, .json.gz, .json.zst), a snapshot of PyTorch's memory (.pickle), a trace of XProf "
+    "(.xplane.pb), or a .prv that alltrace wrote"
 )
 
 

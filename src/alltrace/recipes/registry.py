@@ -28,6 +28,7 @@ RECIPES: dict[str, str] = {
     "info": "alltrace.recipes.questions.info",
     "kernel-origins": "alltrace.recipes.questions.kernel_origins",
     "kernel-sequences": "alltrace.recipes.questions.kernel_sequences",
+    "xla-ops": "alltrace.recipes.questions.xla_ops",
     "kernels": "alltrace.recipes.questions.kernels",
     "launch-configurations": "alltrace.recipes.questions.launch_configurations",
     "nccl_size_spread": "alltrace.recipes.questions.nccl_size_spread",

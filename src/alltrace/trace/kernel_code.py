@@ -15,13 +15,11 @@ class Code:
 
     Attributes:
         binary: An ELF file for the device (cubin); empty where the report has none.
-        ptx: The PTX that it was made from; empty where the report has none.
         files: Source files by path, of a report that was made with `--import-source`.
         functions: Address of each function on the device, by its mangled name.
     """
 
     binary: bytes
-    ptx: str
     files: Mapping[str, str]
     functions: Mapping[str, int]
 

@@ -55,11 +55,11 @@ def instance(of, value):
     return inner(3, key + inner(2, whole(5, value) if isinstance(value, int) else inner(1, value)))
 
 
-def code(reference, binary=b"", functions=(), files=(), ptx=b""):
+def code(reference, binary=b"", functions=(), files=()):
     """Code of kernels: functions are (name, address), files (path, text)."""
     symbols = b"".join(inner(1, inner(1, name) + whole(2, address)) for name, address in functions)
     texts = b"".join(inner(1, inner(1, path) + inner(2, text)) for path, text in files)
-    return whole(1, reference) + inner(3, ptx) + inner(4, binary) + (inner(8, texts) if files else b"") + inner(9, symbols)
+    return whole(1, reference) + inner(4, binary) + (inner(8, texts) if files else b"") + inner(9, symbols)
 
 
 def cubin(sections, relocated=()):

@@ -53,6 +53,21 @@ _COLUMNS = {
     "L1 Wavefronts Shared": "shared_wavefronts",
     "L1 Wavefronts Shared Ideal": "shared_wavefronts_ideal",
 }
+_EVICTION = "smsp__inst_executed_memdesc_explicit_"
+_METRICS = {
+    "Avg. Threads Executed": "derived__avg_thread_executed",
+    "Avg. Predicated-On Threads Executed": "derived__avg_thread_executed_true",
+    "Divergent Branches": "smsp__branch_targets_threads_divergent",
+    "L1 Tag Requests Global": "memory_l1_tag_requests_global",
+    "L1 Wavefronts Shared Excessive": "derived__memory_l1_wavefronts_shared_excessive",
+    "L2 Theoretical Sectors Global Excessive": "derived__memory_l2_theoretical_sectors_global_excessive",
+    "L2 Theoretical Sectors Local": "memory_l2_theoretical_sectors_local",
+    "L2 Explicit Evict Policies": f"{_EVICTION}evict_type",
+    **{f"L2 Explicit {kind} Policy Evict {way}": f"{_EVICTION}{kind.lower()}prop_evict_{way.lower().replace(' ', '_')}"
+       for kind in ("Hit", "Miss") for way in ("First", "Last", "Normal", "Normal Demote")},
+    "smsp__pcsamp_sample_count": "smsp__pcsamp_sample_count",
+}  # fmt: skip
+"""Columns that the view has no column of its own for: values of instances by address."""
 
 
 class Compared(NamedTuple):
@@ -199,6 +214,10 @@ def _source(report: Path) -> list[Compared]:
         of_launch[row["launch"]].append(row)
     owner = {row["address"]: launch for launch, rows in of_launch.items() for row in rows}
     functions = {row["address"]: row["function"] for rows in of_launch.values() for row in rows}
+    values = [
+        {m: dict(x.launch.instances[m]) for m in _METRICS.values() if m in x.launch.instances}
+        for x in profiled
+    ]  # fmt: skip
     for row in answer.further["stalls"].table.to_pylist():
         states[row["launch"], row["address"]][row["state"]] = row
     found, count, launch, at, head = [], 0, -1, 0, []
@@ -210,15 +229,17 @@ def _source(report: Path) -> list[Compared]:
         else:
             own = of_launch[launch][at] if at < len(of_launch[launch]) else None
             at += 1
-            count += len(row)
             if owner.get(row[0], launch) != launch and (own is None or own["function"] != functions[row[0]]):
                 continue  # of kernels that a report adds to a module later, it prints the code of a kernel before
             if own is None or own["address"] != row[0]:
                 found.append(f"launch {launch}, {row[0]}: here {own and own['address']}")
                 continue
+            count += 1 + bool(program)
             if program and not _same_words(own["text"] or "", row[1]):
                 found.append(f"launch {launch}, {row[0]}: {row[1]!r}, here {own['text']!r}")
-            found += [f"launch {launch}, {row[0]}, {x}" for x in _cells(head, row, own, states[launch, row[0]])]
+            compared, others = _cells(head, row, own, states[launch, row[0]], values[launch])
+            count += compared
+            found += [f"launch {launch}, {row[0]}, {x}" for x in others]
     pages = [Compared("source, sass", count, found)]
     lines, count, found, current = set(), 0, [], None
     for row in printed(report, "--page", "source", "--print-source", "cuda,sass"):
@@ -245,8 +266,9 @@ def _same_words(own: str, theirs: str) -> bool:
     return one == two or (one[0] == two[0] and ("CALL" in own or "@lo(" in own or "@hi(" in own))
 
 
-def _cells(head, row, own, states) -> list[str]:
-    found = []
+def _cells(head, row, own, states, values) -> tuple[int, list[str]]:
+    """How many cells of a row are compared, and those that differ; words for kinds of access are no values of ours."""
+    count, found = 0, []
     for column, text in list(zip(head, row, strict=False))[2:]:
         if column in _COLUMNS:
             value = own[_COLUMNS[column]] or 0
@@ -254,11 +276,15 @@ def _cells(head, row, own, states) -> list[str]:
             state = column.removeprefix("stall_").removesuffix(" (Not Issued)")
             at = states.get(_STATES.get(state, state)) or {"samples": 0, "samples_not_issued": 0}
             value = at["samples_not_issued" if column.endswith("(Not Issued)") else "samples"]
+        elif column in _METRICS:
+            value = values.get(_METRICS[column], {}).get(int(row[0], 16), 0)
         else:
             continue
-        if text not in ("-", "") and not close(text, value):
-            found.append(f"{column}: {text}, here {value}")
-    return found
+        if text not in ("-", ""):
+            count += 1
+            if not close(text, value):
+                found.append(f"{column}: {text}, here {value}")
+    return count, found
 
 
 def main(reports: list[str]) -> int:

@@ -54,7 +54,7 @@ def test_damage_is_an_error_or_an_answer(tmp_path, seed):
         profiled = [Profiled("x", launch, listings.of(launch, report.codes.get(launch.code))) for launch in report.launches]
         for module in VIEWS.values():
             import_module(module).answer(profiled, ())
-        compare.answer(profiled, profiled, ())
+        compare.answer(profiled, [profiled], ())
         weigh.answer(profiled, [], ())
         answered += 1
     assert answered > 30

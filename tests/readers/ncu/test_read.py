@@ -6,7 +6,7 @@ import pytest
 from tests.readers.ncu.building import block, double, inner, launch, metric, part, single, whole
 
 from alltrace.readers.ncu.read import read_report
-from alltrace.readers.ncu.wire import WireError, fields, varint
+from alltrace.readers.wire import WireError, fields, varint
 from alltrace.trace.errors import InputError
 
 HEADER = b"NVR\x00" + part(whole(1, 7))

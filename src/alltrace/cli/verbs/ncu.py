@@ -6,8 +6,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alltrace.cli.argument_types import positive
 from alltrace.cli.command import add_answer_options, add_import_options, open_from
-from alltrace.recipes.ncu import LINES, VIEWS
+from alltrace.recipes.ncu import LINES, MATCHES, VIEWS
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--view", choices=tuple(VIEWS), help="default: launches, one row per kernel launch")
     what.add_argument("--raw", action="store_true", help="the view metrics: every metric of every launch as the report has it")
-    what.add_argument("--compare", action="store_true", help="two reports side by side, launch by launch")
+    what.add_argument("--compare", action="store_true", help="reports side by side with the first of them, launch by launch")
     what.add_argument(
         "--run",
         action="append",
@@ -45,7 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="weigh each kernel by its time over all ranks of this run; a run directory, or reports, once each",
     )
     parser.add_argument("--instances", action="store_true", help="of the view metrics: values by address, opcode or unit")
-    parser.add_argument("--metric", metavar="GLOB", action="append", help="of metrics: only those of this name; * is any text")
+    parser.add_argument(
+        "--metric", metavar="GLOB", action="append", help="of metrics and --compare: those of this name; * is any text"
+    )
     parser.add_argument("--lines", choices=LINES, help="of source: what a row is; default: source, else sass")
     parser.add_argument("--sass", action="store_true", help="of source: disassemble, with nvdisasm of CUDA 12.8 or later")
     parser.add_argument("--nvdisasm", metavar="PATH", help="of --sass: the program; default: the one on the path")
@@ -56,6 +59,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="of the view source: where source files are, of reports without them (`ncu --import-source yes`)",
     )
+    parser.add_argument("--match", choices=MATCHES, help="of --compare: which launches are partners; default: configuration")
+    parser.add_argument("--registers", type=positive, metavar="N", help="of occupancy: per thread, in place of the launch's own")
+    parser.add_argument("--shared-memory", type=positive, metavar="BYTES", help="of occupancy: per block, likewise")
     parser.add_argument(
         "--table", metavar="NAME", help="the table unmatched of --compare and --run, not_profiled of --run, stalls of source, alone"
     )
@@ -100,12 +106,17 @@ def _view(args: argparse.Namespace) -> str:
 
 
 def _check(view: str, args: argparse.Namespace) -> None:
-    if args.compare and len(args.reports) != _TWO:
-        raise UsageError(f"--compare is given {len(args.reports)} reports; expected two, such as `alltrace ncu --compare A B`")
+    if args.compare and len(args.reports) < _TWO:
+        raise UsageError("--compare is given 1 report; expected two or more, such as `alltrace ncu --compare A B`")
+    if args.match and not args.compare:
+        raise UsageError("--match is for --compare, which is not given")
+    for option in ("registers", "shared_memory"):
+        if getattr(args, option) and view != "occupancy":
+            raise UsageError(f"--{option.replace('_', '-')} is for the view occupancy, not {view}")
     if args.table is not None and view not in ("compare", "weigh", "source"):
         raise UsageError("--table is for the answers of --compare, --run and source, which have several; leave it out")
-    if args.metric and view not in ("metrics", "instances"):
-        raise UsageError(f"--metric is for the view metrics, not {view}")
+    if args.metric and view not in ("metrics", "instances", "compare"):
+        raise UsageError(f"--metric is for the view metrics and --compare, not {view}")
     for option in ("lines", "sass", "sources"):
         if getattr(args, option) and view != "source":
             raise UsageError(f"--{option} is for the view source, not {view}")
@@ -121,7 +132,7 @@ def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: arg
     if view == "compare":
         from alltrace.recipes.ncu import compare
 
-        return compare.answer(reports[0], reports[1], notes)
+        return compare.answer(reports[0], reports[1:], notes, args.match or MATCHES[0], args.metric)
     if view == "weigh":
         from alltrace.recipes.ncu import weigh
 
@@ -129,6 +140,11 @@ def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: arg
         run = open_from(args)
         ran = run.recipe("launch-configurations")
         return weigh.answer(every, ran.to_pylist(), (*notes, *ran.notes))
+    if view == "occupancy":
+        from alltrace.recipes.ncu import occupancy
+
+        chosen = {name: n for name in ("registers", "shared_memory") if (n := getattr(args, name)) is not None}
+        return occupancy.answer(every, notes, chosen)
     if view == "source":
         from alltrace.cli.kernel_reports import source_texts
         from alltrace.recipes.ncu import source

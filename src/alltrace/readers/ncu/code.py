@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alltrace.readers.ncu.wire import fields, first, message, text, whole
+from alltrace.readers.wire import fields, first, message, text, whole
 from alltrace.trace.kernel_code import Code
 
 
@@ -22,15 +22,13 @@ def code_of(part: memoryview) -> tuple[int, Code]:
                     symbol = list(fields(message(each)))
                     functions[text(first(symbol, 1))] = whole(first(symbol, 2))
     binary = first(found, 4)
-    code = Code(b"" if binary is None else bytes(message(binary)), text(first(found, 3)).rstrip("\0"), files, functions)
-    return whole(first(found, 1)), code
+    return whole(first(found, 1)), Code(b"" if binary is None else bytes(message(binary)), files, functions)
 
 
 def merged(first_part: Code, second: Code) -> Code:
     """Two codes of one reference: a report adds functions when they are first measured, without the binary again."""
     return Code(
         first_part.binary or second.binary,
-        first_part.ptx or second.ptx,
         {**first_part.files, **second.files},
         {**first_part.functions, **second.functions},
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from alltrace.readers.ncu.line_program import LineRow, rows_of_units
-from alltrace.readers.ncu.wire import WireError
+from alltrace.readers.wire import WireError
 from alltrace.trace.names import text_of_bytes
 
 if TYPE_CHECKING:

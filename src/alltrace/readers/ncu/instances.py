@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from alltrace.readers.ncu.wire import WireError, fields, message, number_of, text, whole
+from alltrace.readers.wire import WireError, fields, message, number_of, text, whole
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:

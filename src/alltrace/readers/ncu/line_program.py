@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from alltrace.readers.ncu.wire import WireError
+from alltrace.readers.wire import WireError
 from alltrace.trace.names import text_of_bytes
 
 if TYPE_CHECKING:

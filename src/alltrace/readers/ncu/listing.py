@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from alltrace.readers.ncu.cubin import Cubin, line_at, read_cubin
-from alltrace.readers.ncu.wire import WireError
+from alltrace.readers.wire import WireError
 from alltrace.trace.kernel_code import Instruction, Listing, Place
 
 if TYPE_CHECKING:

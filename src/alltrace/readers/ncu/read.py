@@ -7,13 +7,14 @@ those of `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from alltrace.readers.ncu.code import code_of, merged
+from alltrace.readers.ncu.compressed import SUFFIX, printed_by_ncu
 from alltrace.readers.ncu.instances import EXPECTED, Instances, value_of
 from alltrace.readers.ncu.sections import rule_of, section_of
-from alltrace.readers.ncu.wire import WireError, fields, message, number_of, text, whole
+from alltrace.readers.wire import WireError, fields, message, number_of, text, whole
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import Launch, Metric, NcuReport, Rule, Section
 
@@ -54,6 +55,11 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
+    if path.name.lower().endswith(SUFFIX):
+        from alltrace.readers.ncu.text import read_text
+
+        page = read_text(path, printed_by_ncu(path))
+        return replace(page, warnings=("it was read by ncu: sections, rules and source lines are left out", *page.warnings))
     if not content.startswith(MAGIC):
         from alltrace.readers.ncu.text import read_text
 

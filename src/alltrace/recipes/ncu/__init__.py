@@ -13,9 +13,12 @@ VIEWS: dict[str, str] = {
     "instances": "alltrace.recipes.ncu.instances",
     "source": "alltrace.recipes.ncu.source",
     "stalls": "alltrace.recipes.ncu.stalls",
+    "occupancy": "alltrace.recipes.ncu.occupancy",
     "roofline": "alltrace.recipes.ncu.roofline",
     "advice": "alltrace.recipes.ncu.advice",
 }
 """View name to the module that answers it."""
 LINES = ("source", "ptx", "sass")
 """What a row of the view `source` can stand for."""
+MATCHES = ("configuration", "name", "function", "order")
+"""What makes two launches partners: name, grid and block; the name; the function without its arguments; or their number."""

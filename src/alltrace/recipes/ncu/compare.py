@@ -1,4 +1,4 @@
-"""Two reports side by side: launches matched by kernel name, grid, block and order."""
+"""Reports side by side with the first of them: launches matched by kernel name, grid, block and order, or more loosely."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from alltrace.recipes.base import Answer, AnswerTable, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import MAIN, main_of
-from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, typed
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, typed, wanted
+from alltrace.trace.launch_units import unit_of
+from alltrace.trace.launches import plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from alltrace.recipes.ncu.tables import Profiled
 
@@ -19,11 +21,13 @@ _TYPED = (
     typed("name", str, None, "kernel"),
     *CONFIGURATION,
     typed("launch_a", int, None, "number of the launch in the first report"),
-    typed("launch_b", int, None, "number of the launch in the second report"),
-    typed("metric", str, None, "metric, as the columns of the view `launches`"),
+    typed("report_b", str, None, "the other report"),
+    typed("launch_b", int, None, "number of the launch in the other report"),
+    typed("name_b", str, None, "kernel there"),
+    typed("metric", str, None, "metric, as the columns of the view `launches`, or of `--metric` by its own name"),
     typed("unit", str, None, "its unit"),
     typed("a", float, None, "its value in the first report"),
-    typed("b", float, None, "its value in the second report"),
+    typed("b", float, None, "its value in the other report"),
     typed("change", float, None, "b less a"),
     typed("change_percent", float, "%", "change of a"),
 )
@@ -32,47 +36,80 @@ COLUMNS = tables.plain(_TYPED)
 CHART = Chart("bars", "metric", ("change_percent",), "name", detail="launch_a", title="Change from the first report")
 
 
-def answer(first: Sequence[Profiled], second: Sequence[Profiled], notes: Sequence[str]) -> Answer:
+def answer(
+    first: Sequence[Profiled],
+    others: Sequence[Sequence[Profiled]],
+    notes: Sequence[str],
+    match: str = "configuration",
+    patterns: Sequence[str] | None = None,
+) -> Answer:
     """One row per pair of launches and main metric; what has no partner is in the table `unmatched`.
 
     The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the other, and so
     on.
 
     Args:
-        first: Launches of the one report.
-        second: Launches of the other.
+        first: Launches of the first report, which the others are compared with.
+        others: Launches of each other report.
         notes: What a reader must know of the reports.
+        match: One of `MATCHES`.
+        patterns: Compare the metrics of these names, in which * is any text, in place of the main ones.
     """
-    partners: defaultdict[Any, list[Profiled]] = defaultdict(list)
-    for each in second:
-        partners[each.launch.configuration].append(each)
     rows: list[tuple[Any, ...]] = []
     alone: list[Profiled] = []
-    for a in first:
-        waiting = partners[a.launch.configuration]
-        if not waiting:
-            alone.append(a)
-            continue
-        rows += _pair(a, waiting.pop(0))
-    left = [b for waiting in partners.values() for b in waiting]
-    alone += sorted(left, key=lambda b: b.launch.number)
+    for second in others:
+        partners: defaultdict[Any, list[Profiled]] = defaultdict(list)
+        for each in second:
+            partners[_key(each, match)].append(each)
+        for a in first:
+            waiting = partners[_key(a, match)]
+            if not waiting:
+                alone.append(a)
+                continue
+            rows += _pair(a, waiting.pop(0), patterns)
+        left = [b for waiting in partners.values() for b in waiting]
+        alone += sorted(left, key=lambda b: b.launch.number)
     said = list(notes)
     if alone:
-        said.append(f"{len(alone)} launches have no partner of the same name, grid and block in the other report: table unmatched")
+        what = {"configuration": "of the same name, grid and block", "order": "of the same number"}.get(
+            match, f"of the same {match}"
+        )
+        said.append(f"{len(alone)} launches have no partner {what} in the other report: table unmatched")
     unmatched = [(*identity(each), sizes(each.launch.grid), sizes(each.launch.block)) for each in alone]
     further = {"unmatched": AnswerTable(tables.table(_UNMATCHED, unmatched), tables.plain(_UNMATCHED))}
     return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="compared")
 
 
-def _pair(a: Profiled, b: Profiled) -> list[tuple[Any, ...]]:
+def _key(each: Profiled, match: str) -> Any:
+    """What partners have in common."""
+    launch = each.launch
+    if match == "order":
+        return launch.number
+    return {"name": plain_name(launch.name), "function": launch.function}.get(match, launch.configuration)
+
+
+def _pair(a: Profiled, b: Profiled, patterns: Sequence[str] | None) -> list[tuple[Any, ...]]:
     rows = []
-    for (column, _), _ in MAIN:
-        values = [main_of(each.launch, column.name) for each in (a, b)]
-        if values == [None, None]:
+    for metric, unit, before, after in _values(a, b, patterns):
+        if before is None and after is None:
             continue
-        before, after = (None if v is None else float(v) for v in values)
         change = None if before is None or after is None else after - before
         share = 100 * change / before if change is not None and before else None
-        place = (a.launch.name, sizes(a.launch.grid), sizes(a.launch.block), a.launch.number, b.launch.number)
-        rows.append((*place, column.name, column.unit, before, after, change, share))
+        place = (a.launch.name, sizes(a.launch.grid), sizes(a.launch.block))
+        which = (a.launch.number, b.report, b.launch.number, b.launch.name)
+        rows.append((*place, *which, metric, unit, before, after, change, share))
     return rows
+
+
+def _values(
+    a: Profiled, b: Profiled, patterns: Sequence[str] | None
+) -> Iterator[tuple[str, str | None, float | None, float | None]]:
+    """Name, unit and both values of the main metrics, or of all that are called so."""
+    if not patterns:
+        for (column, _), _ in MAIN:
+            before, after = (None if (v := main_of(each.launch, column.name)) is None else float(v) for each in (a, b))
+            yield column.name, column.unit, before, after
+        return
+    for metric in sorted(a.launch.metrics.keys() | b.launch.metrics.keys()):
+        if wanted(metric, patterns):
+            yield metric, unit_of(metric), a.launch.number_of(metric), b.launch.number_of(metric)

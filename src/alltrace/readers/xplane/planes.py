@@ -1,0 +1,140 @@
+"""Decodes the planes of a trace: field numbers are those of `third_party/tsl/tsl/profiler/protobuf/xplane.proto` of openxla/xla."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.readers.wire import fields, first, message, number_of, text, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Stat = int | float | str
+_SIGN = 1 << 63
+
+
+class Event(NamedTuple):
+    """An event of a line.
+
+    Attributes:
+        name: Its name.
+        start_ps: Its start after that of its line, picoseconds.
+        duration_ps: Its duration.
+        stats: What is known of it, by name.
+    """
+
+    name: str
+    start_ps: int
+    duration_ps: int
+    stats: dict[str, Stat]
+
+
+class Line(NamedTuple):
+    """A thread or stream.
+
+    Attributes:
+        number: Its id.
+        name: Its name.
+        timestamp_ns: What its events count from.
+        events: Its events, as they lie in the file.
+    """
+
+    number: int
+    name: str
+    timestamp_ns: int
+    events: list[memoryview]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """What was recorded on a device or on the host.
+
+    Attributes:
+        name: Such as `/device:GPU:0` or `/host:CPU`.
+        lines: Its lines.
+        stats: What is known of it, by name.
+    """
+
+    name: str
+    lines: list[Line]
+    stats: dict[str, Stat]
+    _names: dict[int, str]
+    _stat_names: dict[int, str]
+
+    def events(self, line: Line) -> Iterator[Event]:
+        """The events of a line, in the order of the file."""
+        for part in line.events:
+            number = start = duration = 0
+            stats: dict[str, Stat] = {}
+            for key, _, value in fields(part):
+                if key == 1:
+                    number = whole(value)
+                elif key == 2:
+                    start = whole(value)
+                elif key == 3:
+                    duration = whole(value)
+                elif key == 4:
+                    stats |= dict(_stat(message(value), self._stat_names))
+            yield Event(self._names.get(number, ""), start, duration, stats)
+
+
+def planes_of(data: memoryview) -> Iterator[Plane]:
+    """The planes of a trace.
+
+    Raises:
+        WireError: The bytes are no such trace.
+    """
+    for key, _, value in fields(data):
+        if key == 1:
+            yield _plane(message(value))
+
+
+def hosts_of(data: memoryview) -> list[str]:
+    """The hosts that the trace names."""
+    return [text(value) for key, _, value in fields(data) if key == 4]
+
+
+def _plane(part: memoryview) -> Plane:
+    found = list(fields(part))
+    names, stat_names = (_metadata(message(v) for k, _, v in found if k == number) for number in (4, 5))
+    stats = dict(pair for k, _, v in found if k == 6 for pair in _stat(message(v), stat_names))
+    lines = [_line(message(v)) for k, _, v in found if k == 3]
+    return Plane(text(first(found, 2)), lines, stats, names, stat_names)
+
+
+def _metadata(entries: Iterator[memoryview]) -> dict[int, str]:
+    """Names by their number: entries of a map whose values have the name as their second field."""
+    found: dict[int, str] = {}
+    for entry in entries:
+        pair = list(fields(entry))
+        about = first(pair, 2)
+        if about is not None:
+            parts = list(fields(message(about)))
+            found[whole(first(pair, 1))] = text(first(parts, 2))
+    return found
+
+
+def _line(part: memoryview) -> Line:
+    found = list(fields(part))
+    name = text(first(found, 11)) or text(first(found, 2))
+    return Line(whole(first(found, 1)), name, whole(first(found, 3)), [message(v) for k, _, v in found if k == 4])
+
+
+def _stat(part: memoryview, names: dict[int, str]) -> Iterator[tuple[str, Stat]]:
+    name = ""
+    value: Stat | None = None
+    for key, _, v in fields(part):
+        if key == 1:
+            name = names.get(whole(v), "")
+        elif key == 2:
+            value = float(number_of(v, real=True))
+        elif key in (3, 4):
+            number = whole(v)
+            value = number - 2 * _SIGN if key == 4 and number >= _SIGN else number
+        elif key == 5:
+            value = text(v)
+        elif key == 7:
+            value = names.get(whole(v), "")
+    if name and value is not None:
+        yield name, value

@@ -1,0 +1,267 @@
+"""Opens a trace of XProf as canonical tables: work on GPUs, calls, and what the program and XLA annotated on the host."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from alltrace.readers.base import Report, ReportProcess, ReportWarning
+from alltrace.readers.wire import WireError
+from alltrace.readers.xplane.planes import hosts_of, planes_of
+from alltrace.trace.errors import InputError
+from alltrace.trace.launches import short_name
+from alltrace.trace.names import name_id
+from alltrace.trace.schema import EVENT_TABLES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from alltrace.readers.xplane.planes import Event, Line, Plane, Stat
+
+EXPECTED = "a trace of XProf (.xplane.pb), as jax.profiler writes it"
+_EXPERIMENTAL = "the reader of XProf's traces is experimental: it was tested with traces of few versions of JAX"
+FILLED = ("kernels", "copies", "api", "ranges", "frames")
+_MOST_BYTES = 8 << 30
+_DEVICE = re.compile(r"/device:GPU:(\d{1,6})")
+_HOST = "/host:CPU"
+_ABSOLUTE_NS = 10**17
+"""Later times are of the epoch; others count from the start of the profile."""
+_SIZES = re.compile(r"\b(grid|block):(\d{1,9}),(\d{1,9}),(\d{1,9})")
+_NUMBER = {
+    "registers": re.compile(r"\bregs:(\d{1,9})"),
+    "static_shared_memory": re.compile(r"\b(?:static_shared|group_mem):(\d{1,9})"),
+    "dynamic_shared_memory": re.compile(r"\bdynamic_shared:(\d{1,9})"),
+}
+_COPY = re.compile(r"\bkind:(\w+)")
+_BYTES = re.compile(r"\bsize:(\d{1,18})")
+_COPIES = {
+    "HtoD": "HtoD", "DtoH": "DtoH", "DtoD": "DtoD", "HtoH": "HtoH", "PtoP": "PtoP",
+    "MemcpyH2D": "HtoD", "MemcpyD2H": "DtoH", "MemcpyD2D": "DtoD", "MemcpyP2P": "PtoP",
+}  # fmt: skip
+_DRIVER = re.compile(r"cu[A-Z]|hipModule|hipDrv")
+_ROWS = 1 << 16
+_INT64 = 1 << 63
+
+
+class XplaneReader:
+    """A trace of XProf, opened; see `alltrace.readers.base.ReportReader`."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self._path = path
+        view = memoryview(data)
+        self._planes = list(planes_of(view))
+        self._hosts = hosts_of(view)
+        self._names: dict[int, str] = {}
+        self._devices = [(int(m[1]), p) for p in self._planes if (m := _DEVICE.fullmatch(p.name)) and p.lines]
+        self._threads: list[Line] = [line for p in self._planes if p.name == _HOST for line in p.lines]
+        started = next((s for p in self._planes if isinstance(s := p.stats.get("profile_start_time"), int)), None)
+        stamps = [line.timestamp_ns for p in (*(p for _, p in self._devices), *self._host()) for line in p.lines]
+        first = min(stamps, default=0)
+        self._zero = first if first >= _ABSOLUTE_NS else 0
+        utc = self._zero or started
+        used = [ordinal for ordinal, _ in self._devices]
+        process = ReportProcess(0, 0, "", gpu=bool(used), device_ordinal=min(used, default=None))
+        self.report = Report(
+            str(path),
+            "xplane",
+            "XProf",
+            host=self._hosts[0] if len(self._hosts) == 1 else None,
+            utc_ns=utc if utc is None or utc < _INT64 else None,
+            processes=(process,),
+            tables=FILLED,
+            warnings=(ReportWarning(_EXPERIMENTAL),),
+        )
+
+    def _host(self) -> list[Plane]:
+        return [p for p in self._planes if p.name == _HOST]
+
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """The rows of the wanted canonical tables; see `ReportReader.stream`.
+
+        Raises:
+            InputError: An event is damaged.
+        """
+        for table in (t for t in EVENT_TABLES if t in tables and t in FILLED):
+            schema = TABLES[table].arrow_schema()
+            rows: list[dict[str, Any]] = []
+            try:
+                for row in self._device_rows(table) if table in ("kernels", "copies") else self._host_rows(table):
+                    rows.append(row)
+                    if len(rows) == _ROWS:
+                        yield table, pa.RecordBatch.from_pylist(rows, schema)
+                        rows = []
+            except WireError as error:
+                raise InputError(self._path, found=f"it is damaged: {error}", expected=EXPECTED, advice="copy it again") from error
+            if rows:
+                yield table, pa.RecordBatch.from_pylist(rows, schema)
+
+    def _device_rows(self, table: str) -> Iterator[dict[str, Any]]:
+        for device, (_, plane) in enumerate(self._devices):
+            for line in plane.lines:
+                if not line.name.startswith("Stream"):  # others are made of these by XProf
+                    continue
+                for event in plane.events(line):
+                    copy = event.stats.get("memcpy_details")
+                    fill = event.stats.get("memset_details")
+                    if ((copy or fill) is not None) != (table == "copies"):
+                        continue
+                    row = {
+                        **self._times(line, event),
+                        "process": 0,
+                        "device": device,
+                        "stream": _int64(line.number),
+                        "correlation": _int64(event.stats.get("correlation_id")),
+                    }
+                    about = str(copy or fill or event.stats.get("kernel_details") or "")
+                    yield row | (_copied(about, fill is not None) if table == "copies" else self._kernel(event.name, about))
+
+    def _kernel(self, name: str, about: str) -> dict[str, Any]:
+        name = name.removesuffix(".kd")  # a symbol of AMD's code objects
+        row: dict[str, Any] = {"name": self._id(name), "short_name": self._id(short_name(name))}
+        for what, x, y, z in _SIZES.findall(about):
+            row |= {f"{what}_{axis}": int(v) for axis, v in zip("xyz", (x, y, z), strict=True)}
+        for column, pattern in _NUMBER.items():
+            if (found := pattern.search(about)) is not None:
+                row[column] = int(found[1])
+        return row
+
+    def _operations(self) -> dict[Stat, dict[str, Stat]]:
+        """What kernels say of their operation, by correlation id: older versions leave it out of calls."""
+        found: dict[Stat, dict[str, Stat]] = {}
+        for _, plane in self._devices:
+            for line in plane.lines:
+                for event in plane.events(line):
+                    if "hlo_op" in event.stats and "correlation_id" in event.stats:
+                        found.setdefault(event.stats["correlation_id"], event.stats)
+        return found
+
+    def _host_rows(self, table: str) -> Iterator[dict[str, Any]]:
+        number = 0
+        operations = self._operations() if table == "ranges" else {}
+        for plane in self._host():
+            for line in plane.lines:
+                thread = next(n for n, each in enumerate(self._threads) if each is line)
+                for event in plane.events(line):
+                    number += 1
+                    place = {**self._times(line, event), "process": 0, "thread": thread}
+                    call = event.stats.get("correlation_id")
+                    if call is not None:
+                        if table == "api":
+                            kind = "driver" if _DRIVER.match(event.name) else "runtime"
+                            yield {**place, "correlation": _int64(call), "name": self._id(event.name), "kind": kind}
+                        elif table == "ranges" and "hlo_op" in (stats := {**operations.get(call, {}), **event.stats}):
+                            yield self._range(place, _thunk(stats), number, "TSL")
+                    elif event.name.startswith("$"):  # a call of the interpreter
+                        if table == "frames":
+                            yield {**place, "name": self._id(event.name[1:])}
+                    elif table == "ranges":
+                        yield self._range(place, _annotated(event), number, None)
+
+    def _range(self, place: dict[str, Any], name: str, number: int, domain: str | None) -> dict[str, Any]:
+        of = None if domain is None else self._id(domain)
+        return {**place, "name": self._id(name), "kind": "pushpop", "domain": of, "source_row": number}
+
+    def _times(self, line: Line, event: Event) -> dict[str, int]:
+        base = line.timestamp_ns - self._zero
+        start, end = event.start_ps // 1000, (event.start_ps + event.duration_ps) // 1000
+        if not -_INT64 <= base + start <= base + end < _INT64:
+            raise WireError("an event lies beyond all times")
+        return {"start": base + start, "end": base + end}
+
+    def _id(self, text: str) -> int:
+        key = name_id(text)
+        self._names[key] = text
+        return key
+
+    def dictionaries(self) -> dict[str, Any]:
+        """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
+        threads = [
+            {"thread": n, "process": 0, "tid": _int64(line.number), "name": self._id(line.name) if line.name else None}
+            for n, line in enumerate(self._threads)
+        ]
+        made = {
+            "processes": [{"process": 0, "pid": 0}],
+            "threads": threads,
+            "devices": [self._device(n, ordinal, plane) for n, (ordinal, plane) in enumerate(self._devices)],
+        }
+        tables = {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+        names = {"id": pa.array(self._names.keys(), pa.int64()), "value": pa.array(self._names.values(), pa.string())}
+        return {**tables, "names": pa.table(names)}
+
+    def _device(self, row: int, ordinal: int, plane: Plane) -> dict[str, Any]:
+        def number(name: str, times: int = 1, most: int = 1 << 31) -> int | None:
+            found = plane.stats.get(name)
+            return found * times if isinstance(found, int) and 0 <= found * times < most else None
+
+        vendor = plane.stats.get("device_vendor")
+        return {
+            "device": row,
+            "ordinal": ordinal,
+            "gpu": ordinal,
+            "name": self._id(vendor) if isinstance(vendor, str) and vendor else None,
+            "sm_count": number("core_count"),
+            "memory_bytes": number("memory_size", most=_INT64),
+            "memory_bandwidth_bytes_per_s": number("memory_bandwidth", most=_INT64),
+            "clock_hz": number("clock_rate", 1000, _INT64),
+            "compute_major": number("compute_cap_major"),
+            "compute_minor": number("compute_cap_minor"),
+        }
+
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """Nothing: see `ReportReader.warnings`."""
+        return ()
+
+    def rows_estimate(self, tables: Collection[str]) -> int:
+        """About how many rows `stream` will give: the events of the planes."""
+        devices = sum(len(line.events) for _, p in self._devices for line in p.lines) if {"kernels", "copies"} & set(tables) else 0
+        host = sum(len(line.events) for line in self._threads) if {"api", "ranges", "frames"} & set(tables) else 0
+        return devices + host
+
+    def close(self) -> None:
+        """Release the trace."""
+        self._planes, self._devices, self._threads = [], [], []
+
+
+def _copied(about: str, fill: bool) -> dict[str, Any]:
+    kind, size = _COPY.search(about), _BYTES.search(about)
+    word = "memset" if fill else _COPIES.get(kind[1], "unknown") if kind else "unknown"
+    return {"kind": word, "bytes": int(size[1]) if size else None}
+
+
+def _thunk(stats: dict[str, Stat]) -> str:
+    """The range that XLA has around a launch, made of what XProf keeps of it."""
+    said = [("name", "name"), ("hlo_op", "hlo_op"), ("hlo_module", "hlo_module"), ("program_id", "program_id")]
+    return "Thunk:#" + ",".join(f"{word}={stats[stat]}" for word, stat in said if stat in stats) + "#"
+
+
+def _annotated(event: Event) -> str:
+    """The name of a range, with the number of a step as TSL writes it."""
+    step = event.stats.get("step_num")
+    return event.name if step is None else f"{event.name}#step_num={step}#"
+
+
+def _int64(value: Any) -> int | None:
+    """A number in 64 bits with a sign; None where it is none."""
+    if not isinstance(value, int):
+        return None
+    return value if value < _INT64 else value - 2 * _INT64
+
+
+def open_report(path: Path) -> XplaneReader:
+    """Open a trace.
+
+    Raises:
+        InputError: It cannot be read, or is damaged.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(path, found="it is larger than 8 GiB", expected=EXPECTED, advice="profile fewer steps")
+        return XplaneReader(path, path.read_bytes())
+    except OSError as error:
+        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
+    except WireError as error:
+        found = f"it is damaged or cut short: {error}"
+        raise InputError(path, found=found, expected=EXPECTED, advice="copy it again, or profile again") from error

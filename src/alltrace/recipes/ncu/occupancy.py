@@ -1,0 +1,144 @@
+"""How many warps would fit with other block sizes, registers or shared memory: one row per launch and block size.
+
+The rules are those of NVIDIA's occupancy calculator: blocks of a multiprocessor are limited by their number, their warps, their
+registers, which each scheduler has a share of and gives out by 256 a warp, and their shared memory, of what the launch had
+configured. Nsight Compute stores such curves in reports, which the tests compare.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.ncu import tables
+from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.ncu.tables import Profiled
+    from alltrace.trace.launches import Launch
+
+_TYPED = (
+    *IDENTITY,
+    typed("block_size", int, None, "threads per block"),
+    typed("own", bool, None, "whether it is the launch's own block size"),
+    typed("registers", int, None, "registers per thread: the launch's own, or --registers"),
+    typed("shared_memory_bytes", int, "bytes", "shared memory per block with the driver's part: its own, or --shared-memory"),
+    typed("blocks", int, None, "blocks that fit on a multiprocessor"),
+    typed("warps", int, None, "their warps"),
+    typed("occupancy_percent", float, "%", "of the warps that a multiprocessor can hold"),
+    typed("limiter", str, None, "what lets the fewest blocks onto a multiprocessor; several where they are equal"),
+)  # fmt: skip
+COLUMNS = tables.plain(_TYPED)
+CHART = Chart(
+    "scatter", "block_size", ("occupancy_percent",), "name", detail="limiter", title="Theoretical occupancy by block size"
+)
+WARP = 32
+_SCHEDULERS = 4
+_UNIT = 256
+_MOST = 1024
+_DEVICE = "device__attribute_"
+_NEEDED = {
+    "warps": "max_warps_per_multiprocessor",
+    "blocks": "max_blocks_per_multiprocessor",
+    "registers": "max_registers_per_multiprocessor",
+}
+
+
+class Limits(NamedTuple):
+    """What a multiprocessor has, and what the launch took of it.
+
+    Attributes:
+        warps: Warps that it holds at most.
+        blocks: Blocks.
+        registers: Registers.
+        shared: Shared memory as the launch had it configured, bytes; None where it is not known or not used.
+        schedulers: Schedulers, of which each has its share of the registers.
+        barriers: Blocks that barriers allow; None where the report does not say.
+    """
+
+    warps: int
+    blocks: int
+    registers: int
+    shared: int | None
+    schedulers: int
+    barriers: int | None
+
+
+def limits_of(launch: Launch) -> Limits | None:
+    """The limits of a launch; None where the report does not have them."""
+    found = {name: launch.number_of(_DEVICE + attribute) for name, attribute in _NEEDED.items()}
+    warps, blocks, registers = (found[name] for name in _NEEDED)
+    if not warps or not blocks or not registers:
+        return None
+    shared, barriers = launch.number_of("launch__shared_mem_config_size"), launch.number_of("launch__occupancy_limit_barriers")
+    schedulers = launch.number_of(f"{_DEVICE}num_schedulers_per_multiprocessor") or _SCHEDULERS
+    return Limits(
+        int(warps),
+        int(blocks),
+        int(registers),
+        int(shared) if shared else None,
+        int(schedulers),
+        int(barriers) if barriers else None,
+    )
+
+
+def fits(limits: Limits, block_size: int, registers: int, shared: int) -> tuple[int, dict[str, int]]:
+    """How many blocks fit, and how many each limit would let on.
+
+    Args:
+        limits: Of the multiprocessor.
+        block_size: Threads per block.
+        registers: Registers per thread.
+        shared: Shared memory per block, bytes, the driver's part included.
+    """
+    warps = -(-block_size // WARP)
+    allowed = {"warps": limits.warps // warps, "blocks": limits.blocks}
+    if registers > 0:
+        of_warp = -(-registers * WARP // _UNIT) * _UNIT
+        allowed["registers"] = limits.registers // limits.schedulers // of_warp * limits.schedulers // warps
+    if shared > 0 and limits.shared is not None:
+        allowed["shared memory"] = limits.shared // shared
+    if limits.barriers is not None:
+        allowed["barriers"] = limits.barriers
+    return min(allowed.values()), allowed
+
+
+def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[str, int] | None = None) -> Answer:
+    """One row per launch and block size, from one warp to 1,024 threads.
+
+    Args:
+        profiled: The launches.
+        notes: What a reader must know of the reports.
+        chosen: `registers` per thread or `shared_memory` per block that take the place of the launches' own.
+    """
+    chosen = chosen or {}
+    rows: list[tuple[Any, ...]] = []
+    known = []
+    for each in profiled:
+        launch = each.launch
+        limits = limits_of(launch)
+        registers = chosen.get("registers", launch.number_of("launch__registers_per_thread"))
+        own_shared = launch.number_of("launch__shared_mem_per_block_allocated", "launch__shared_mem_per_block")
+        shared = chosen.get("shared_memory", own_shared)
+        known.append(limits is not None and registers is not None and shared is not None)
+        if limits is None or registers is None or shared is None:
+            continue
+        size = launch.number_of("launch__block_size") or (_product(launch.block) if launch.block else None)
+        sizes = {n * WARP for n in range(1, _MOST // WARP + 1)} | ({int(size)} if size and 0 < size <= _MOST else set())
+        for block_size in sorted(sizes):
+            blocks, allowed = fits(limits, block_size, int(registers), int(shared))
+            warps = blocks * -(-block_size // WARP)
+            limiter = ", ".join(what for what, n in allowed.items() if n == blocks)
+            rows.append(
+                (*identity(each), block_size, block_size == size, int(registers), int(shared), blocks, warps,
+                 100 * warps / limits.warps, limiter)
+            )  # fmt: skip
+    said = lacking(notes, profiled, known, "device attributes or no registers", "a printed page has them with `--page raw`")
+    return Answer(tables.table(_TYPED, rows), COLUMNS, said, chart=CHART)
+
+
+def _product(sizes: tuple[int, int, int]) -> int:
+    x, y, z = sizes
+    return x * y * z

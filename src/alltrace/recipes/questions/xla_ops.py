@@ -1,0 +1,161 @@
+"""The recipe `xla-ops`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.distribution import group
+from alltrace.recipes.analysis.launched_work import GRAPHS, KINDS, TABLES, gpu_work, with_graphs
+from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, launch_spans
+from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:prefix=[^#]*?,)?hlo_module=(?P<program>[^,#]+)(?:,program_id=(?P<id>\d+))?[^#]*#")
+_THUNK = re.compile(
+    r"(?:TSL:)?Thunk:#(?:name=(?P<scope>[^#]*?),)?hlo_op=(?P<op>[^,#]+)"
+    r"(?:,hlo_module=(?P<program>[^,#]+))?(?:,program_id=(?P<id>\d+))?[^#]*#"
+)
+"""As XLA writes them (xla/backends/profiler, `ModuleAnnotation` and `KernelAnnotation`)."""
+_COLLECTIVE = re.compile(
+    r"(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast|send|recv)"
+    r"(?:-(?:start|done))?(?:[.].*)?"
+)
+_KEYS = ("program", "program_id", "op", "scope")
+_SUMS = ("executions", "kernels", "copies", "gpu_total_ns")
+
+
+class XlaOps(Recipe):
+    """GPU time by compiled program and operation (HLO) of JAX and others on XLA, over all ranks.
+
+    XLA names the run of a program and of each of its operations by ranges: what was launched inside is theirs, of ranges in each
+    other the innermost counts. Work that was launched in no such range is in a row without a program. Not tried on a report of a
+    real run: the names are those that XLA's source writes.
+    """
+
+    name = "xla-ops"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": SPAN_COLUMNS, **TABLES, "graphs": GRAPHS}
+    requires = ("ranges", "kernels", "api")
+    options = (
+        Option("by", str, "op", "a row for each operation, scope in the source, or program", choices=("op", "scope", "program")),
+        Option("top", int, 0, "how many rows, those with the most GPU time first; 0 for all", least=0),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("program", None, "compiled program (HLO module); null for work outside of programs"),
+        AnswerColumn("program_id", None, "its number; null where programs of one name are counted together, and without one"),
+        AnswerColumn("op", None, "operation (HLO); null of other rows, and for work of a program outside of its operations"),
+        AnswerColumn("scope", None, "where the source made it, such as `jit(step)/mul`; null where XLA does not say"),
+        AnswerColumn("kind", None, "`collective` by the operation's name, else `compute`; null without an operation"),
+        AnswerColumn("ranks", None, "ranks on which it ran"),
+        AnswerColumn("executions", None, "ranges of it that launched work, over all ranks"),
+        AnswerColumn("kernels", None, "kernels and graphs that it launched"),
+        AnswerColumn("copies", None, "copies and fills that it launched"),
+        AnswerColumn("gpu_total_ns", "ns", "their time"),
+        AnswerColumn("gpu_mean_ns", "ns", "the same of an execution"),
+        AnswerColumn("share_percent", "%", "gpu_total_ns of that of all rows"),
+    )
+    chart = Chart("bars", "op", ("gpu_total_ns",), "program")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """One row per program, operation and scope."""
+        ranges = launch_spans(rank)
+        ids, places = distinct(integers(ranges.column("name")))
+        named = [_parsed(n or "") for n in rank.texts(pa.array(ids, pa.int64())).to_pylist()]
+        place = places.ravel()
+        start = integers(ranges.column("start"))
+        at = Intervals(integers(ranges.column("thread")), start, np.maximum(integers(ranges.column("end")), start))
+        work = with_graphs(rank, gpu_work(rank))
+        rows = np.arange(len(work.start))
+        calls = Intervals(*(work.of_calls(c, rows) for c in ("thread", "start", "end")))
+        nodes = [
+            np.flatnonzero(np.array([bool(n) and n["kind"] == kind for n in named], np.bool_)[place] if len(named) else place[:0])
+            for kind in ("thunk", "module")
+        ]
+        thunk, module = (_around(at, found, calls, work.call >= 0) for found in nodes)
+        pair, some = group([pa.array(thunk), pa.array(module)])  # each is one execution
+        inner, outer = ([named[n] if n >= 0 else {} for n in _of(place, rows[some])] for rows in (thunk, module))
+        kernels = np.isin(work.kind, [KINDS.index("kernel"), KINDS.index("graph")])
+        total = np.zeros(len(some), np.int64)
+        np.add.at(total, pair, work.end - work.start)
+        number = [i.get("id") or o.get("id") for i, o in zip(inner, outer, strict=True)]
+        found = pa.table(
+            {
+                "program": pa.array([i.get("program") or o.get("program") for i, o in zip(inner, outer, strict=True)], pa.string()),
+                "program_id": pa.array([None if n is None else int(n) for n in number], pa.int64()),
+                "op": pa.array([i.get("op") for i in inner], pa.string()),
+                "scope": pa.array([i.get("scope") for i in inner], pa.string()),
+                "executions": ((thunk[some] >= 0) | (module[some] >= 0)).astype(np.int64),
+                "kernels": np.bincount(pair, kernels, len(some)).astype(np.int64),
+                "copies": np.bincount(pair, ~kernels, len(some)).astype(np.int64),
+                "gpu_total_ns": total,
+            }
+        )
+        return found.group_by(list(_KEYS)).aggregate([(name, "sum") for name in _SUMS])
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The sums of all ranks."""
+        schema = answer_schema(self.columns, ("program", "op", "scope", "kind"), {"gpu_mean_ns": 1, "share_percent": 1})
+        kept = {"op": _KEYS, "scope": ("program", "program_id", "scope"), "program": ("program", "program_id")}[options["by"]]
+        sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for part in parts:
+            for row in part.table.to_pylist():
+                key = tuple(row[k] if k in kept else None for k in _KEYS)
+                entry = sums.setdefault(key, {"ranks": set(), **dict.fromkeys(_SUMS, 0)})
+                entry["ranks"].add(part.rank)
+                for name in _SUMS:
+                    entry[name] += row[f"{name}_sum"]
+        whole = sum(e["gpu_total_ns"] for e in sums.values())
+        rows = [
+            {
+                **dict(zip(_KEYS, key, strict=True)),
+                "kind": None if key[2] is None else "collective" if _COLLECTIVE.fullmatch(key[2]) else "compute",
+                "ranks": len(e["ranks"]),
+                **{name: e[name] for name in _SUMS},
+                "gpu_mean_ns": e["gpu_total_ns"] / e["executions"] if e["executions"] else None,
+                "share_percent": 100 * e["gpu_total_ns"] / whole if whole else None,
+            }
+            for key, e in sums.items()
+        ]
+        rows.sort(key=lambda r: (-r["gpu_total_ns"], *(str(r[k]) for k in _KEYS)))
+        notes = []
+        if not any(r["program"] for r in rows):
+            notes.append("no range names a program of XLA; nsys records them with `--trace=nvtx`, and jaxlib built with NVTX")
+        if options["top"] and len(rows) > options["top"]:
+            notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
+        return Answer(pa.Table.from_pylist(rows[: options["top"] or None], schema), self.columns, tuple(notes))
+
+
+def _parsed(name: str) -> dict[str, Any]:
+    """What a range's name says; empty where it is none of XLA's."""
+    for kind, pattern in (("module", _MODULE), ("thunk", _THUNK)):
+        if (found := pattern.fullmatch(name)) is not None:
+            return {"kind": kind, **found.groupdict()}
+    return {}
+
+
+def _of(place: Any, rows: Any) -> list[int]:
+    """The names of ranges by their rows; -1 for none."""
+    return [int(place[row]) if row >= 0 else -1 for row in rows]
+
+
+def _around(ranges: Intervals, nodes: Any, calls: Intervals, known: Any) -> Any:
+    """The row of the innermost of some ranges around each call; -1 for none."""
+    found = np.full(len(calls), -1, np.int64)
+    rows = np.flatnonzero(known)
+    if len(nodes) and len(rows):
+        inner = innermost_node(ranges.of(nodes), calls.of(rows))
+        found[rows] = np.where(inner >= 0, nodes[np.maximum(inner, 0)], -1)
+    return found
+
+
+RECIPE = XlaOps()
