@@ -74,7 +74,10 @@ def test_a_pattern_of_the_users_own(alltrace, tmp_path):
     (tmp_path / "a.log").write_text("at 1 took 7 ms\nat 2 took 9 ms\n")
     pattern = r"at (?P<step>\d+) took (?P<step_time_ms>\d+)"
     done = alltrace("logs", "training", tmp_path / "a.log", "--view", "steps", "--pattern", pattern, "--format", "json")
-    assert [(r["step"], r["step_time_s"]) for r in json.loads(done.out)["rows"]] == [(1, 0.007), (2, 0.009)]
+    assert [(r["step"], r["step_time_s"]) for r in json.loads(done.out)["rows"]] == [
+        (1, pytest.approx(0.007)),
+        (2, pytest.approx(0.009)),
+    ]
     done = alltrace("logs", "training", tmp_path / "a.log")
     assert (done.code, "give the form of its lines with --pattern" in done.err) == (3, True)
 
