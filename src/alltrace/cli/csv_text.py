@@ -62,9 +62,7 @@ def without_formulas(table: Any) -> Any:
             chunks = [pa.DictionaryArray.from_arrays(c.indices, _no_formulas(c.dictionary)) for c in changed.chunks]
             columns.append(pa.chunked_array(chunks, field.type) if chunks else changed)
         else:
-            columns.append(
-                _no_formulas(column) if pa.types.is_string(field.type) or pa.types.is_large_string(field.type) else column
-            )
+            columns.append(_no_formulas(column))
     fields = [field.with_name(_no_formulas(pa.array([field.name]))[0].as_py()) for field in table.schema]
     return pa.table(columns, pa.schema(fields, table.schema.metadata))
 
