@@ -63,7 +63,7 @@ def test_nothing_secret_is_left_anywhere_in_the_file(export, tmp_path):
     assert found.variables == (
         *("ALONE", "AWS_KEY", "EMPTY", "HF_TOKEN", "HOME", "NAMED", "OF_ANOTHER", "PMI_SIZE", "RANK", "TWICE"),
     )
-    assert (found.command_words, found.streams, found.environments) == (3, 2, 3)
+    assert (found.command_words, found.streams, found.environments, found.strings) == (3, 2, 3, 1)
     assert export.read_bytes() == before
     assert b"hunter2" in before
     assert b"hunter2" not in (tmp_path / "b.sqlite").read_bytes()
@@ -75,7 +75,7 @@ def test_nothing_secret_is_left_anywhere_in_the_file(export, tmp_path):
         values = [v for (v,) in db.execute("SELECT value FROM META_DATA_CAPTURE")]
         assert values == ["", "", "", "", 'SLURM_PROCID="3"', "0"]
         values = [v for (v,) in db.execute("SELECT value FROM StringIds ORDER BY id")]
-        assert values == ["ncclKernel", "", "stdout.log", "", "", "", "lr=0.1", "", "a == b"]
+        assert values == ["ncclKernel", "", "stdout.log", "", "", "", "lr=0.1", "", ""]
 
 
 def test_where_the_tables_do_not_say_what_refers_to_a_string_a_name_stays(export, tmp_path):
@@ -87,6 +87,78 @@ def test_where_the_tables_do_not_say_what_refers_to_a_string_a_name_stays(export
     assert scrub(export, tmp_path / "b.sqlite").environments == 3
     with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
         assert db.execute("SELECT value FROM StringIds WHERE id IN (6, 7) ORDER BY id").fetchall() == [("",), ("lr=0.1",)]
+
+
+def test_names_of_processes_without_an_event_go(export, tmp_path):
+    own, other = 7 << 24, 8 << 24
+    with closing(sqlite3.connect(export)) as db:
+        db.execute("CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT)")
+        db.executemany("INSERT INTO PROCESSES VALUES (?, ?, ?)", [(own, 7, "train"), (other, 8, "secret-sshd")])
+        db.execute("CREATE TABLE ThreadNames (nameId INTEGER, -- REFERENCES StringIds(id)\n priority, globalTid INTEGER)")
+        db.executemany("INSERT INTO StringIds VALUES (?, ?)", [(20, "main"), (21, "secret-thread"), (22, "secret-sleep")])
+        db.executemany("INSERT INTO ThreadNames VALUES (?, 0, ?)", [(20, own | 1), (21, other | 1)])
+        db.execute("CREATE TABLE OSRT_API (globalTid INTEGER)")
+        db.execute("INSERT INTO OSRT_API VALUES (?)", (own | 1,))
+        db.execute("CREATE TABLE SCHED_EVENTS (globalTid INTEGER)")
+        db.execute("INSERT INTO SCHED_EVENTS VALUES (?)", (other | 1,))
+        db.commit()
+    assert scrub(export, tmp_path / "b.sqlite").processes == 1
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
+        assert db.execute("SELECT pid, name FROM PROCESSES").fetchall() == [(7, "train"), (8, "")]
+        assert db.execute("SELECT nameId FROM ThreadNames").fetchall() == [(20,)]
+    assert b"secret-" not in (tmp_path / "b.sqlite").read_bytes()
+
+
+def test_texts_of_ranges_can_be_dropped(tmp_path):
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        db.executemany("INSERT INTO StringIds VALUES (?, ?)", [(1, "secret_layer"), (2, "NCCL"), (3, "ncclAllReduce")])
+        db.execute(
+            "CREATE TABLE NVTX_EVENTS (eventType INTEGER, text TEXT, textId INTEGER, -- REFERENCES StringIds(id)\n"
+            "domainId INTEGER, jsonText TEXT)"
+        )
+        rows = [
+            (75, "NCCL", None, 5, None),
+            (59, None, 3, 5, '{"n": 1}'),
+            (59, None, 1, 0, '{"secret": 1}'),
+            (60, "secret b", None, 0, None),
+            (34, "secret_layer", None, None, None),
+        ]
+        db.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", rows)
+        db.commit()
+    assert scrub(path, tmp_path / "b.sqlite", drop_texts=True).texts == 2
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
+        assert db.execute("SELECT text, textId, jsonText FROM NVTX_EVENTS").fetchall() == [
+            ("NCCL", None, None), (None, 3, '{"n": 1}'), ("range 2", None, None), ("range 1", None, None), ("range 2", None, None),
+        ]  # fmt: skip
+    assert b"secret" not in (tmp_path / "b.sqlite").read_bytes()
+
+
+def test_a_folder_of_exports_and_reports(capture, export, tmp_path):
+    folder = tmp_path / "job"
+    (folder / "node 1").mkdir(parents=True)
+    for place in ("rank0.sqlite", "node 1/rank1.sqlite"):
+        shutil.copyfile(export, folder / place)
+    (folder / "rank0.nsys-rep").write_bytes(b"has an export beside it")
+    (folder / "rank2.nsys-rep").write_bytes(b"has none")
+    (folder / "slurm.out").write_text(SECRET)
+    nsys = tmp_path / "nsys"
+    nsys.write_text(f'#!/bin/sh\nfor a; do case $a in --output=*) cp {export} "${{a#--output=}}";; esac; done\n')
+    nsys.chmod(0o755)
+    done = capture("scrub", folder, "-o", tmp_path / "out", "--nsys", nsys)
+    assert done.returncode == 0, done.stderr
+    assert sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")) == [
+        "node 1/rank1.sqlite", "rank0.sqlite", "rank2.sqlite",
+    ]  # fmt: skip
+    assert all(b"hunter2" not in p.read_bytes() for p in (tmp_path / "out").rglob("*.sqlite"))
+    assert "node 1/rank1.sqlite: removed 10 variables" in done.stdout
+    nsys.write_text("#!/bin/sh\necho it is damaged; exit 1\n")
+    done = capture("scrub", folder / "rank2.nsys-rep", "-o", tmp_path / "c.sqlite", "--nsys", nsys)
+    assert (done.returncode, "cannot export it (it is damaged)" in done.stderr) == (3, True)
+    assert capture("scrub", folder, "-o", tmp_path / "out", "--nsys", nsys).returncode == 2
+    (tmp_path / "empty").mkdir()
+    assert capture("scrub", tmp_path / "empty", "-o", tmp_path / "d").returncode == 3
 
 
 @pytest.mark.oracle
@@ -114,7 +186,8 @@ def test_an_export_of_the_real_nsys_has_nothing_of_any_process_of_the_host(captu
 def test_the_command_lists_names_and_warns_of_the_report(capture, export, tmp_path):
     done = capture("scrub", export, "-o", tmp_path / "b.sqlite")
     assert done.stdout.splitlines()[:2] == [
-        "removed 10 variables, 3 words of command lines, 2 outputs, 3 environments of processes of the host",
+        "removed 10 variables, 3 words of command lines, 2 outputs, 3 environments of processes of the host, "
+        "names of 0 other processes, 1 strings that nothing refers to",
         "ALONE AWS_KEY EMPTY HF_TOKEN HOME NAMED OF_ANOTHER PMI_SIZE RANK TWICE",
     ]
     assert "cannot be scrubbed; do not share it" in done.stdout

@@ -211,3 +211,44 @@ def test_the_package_and_the_help_are_light():
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert done.stdout.splitlines()[-1] == "[]"
+
+
+def closed(arguments, *redirects, timeout=60):
+    command = f'exec "$@" {" ".join(redirects)}'
+    words = ["sh", "-c", command, "sh", sys.executable, "-m", "alltrace.cli.main", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["info", "RUN"], ["kernels", "RUN", "--format", "csv"], ["--version"]])
+def test_a_closed_output_is_told_and_an_answer_in_a_file_needs_none(run, tmp_path, arguments):
+    arguments = [str(run) if a == "RUN" else a for a in arguments]
+    done = closed(arguments, ">&-")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("alltrace: standard output is closed")
+    assert closed(arguments, ">&-", "2>&-").returncode == 3
+    if "RUN" in arguments:
+        assert closed([*arguments, "-o", tmp_path / "out"], ">&-").returncode == 0
+        assert (tmp_path / "out").stat().st_size
+
+
+def test_too_little_address_space_is_a_sentence(run):
+    for limit in (200_000, 350_000):
+        done = subprocess.run(
+            ["sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh", sys.executable, "-m", "alltrace.cli.main", "kernels", str(run)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode in (0, 3)
+
+
+def test_pipes_are_never_read(alltrace, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for arguments in (["info", tmp_path / "pipe"], ["logs", "nccl", tmp_path / "pipe"]):
+        done = alltrace(*arguments)
+        assert (done.code, "it is no regular file" in done.err) == (3, True)
+    os.mkfifo(tmp_path / "x.sqlite")
+    done = alltrace("info", tmp_path)
+    assert (done.code, "Traceback" in done.err) == (3, False)

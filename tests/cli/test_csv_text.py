@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.cli.tables import TABLE
 
 from alltrace.cli import csv_text
-from alltrace.cli.csv_text import csv_rows, to_csv
+from alltrace.cli.csv_text import csv_rows, to_csv, without_formulas
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 WORDS = st.text('ab,"\r\n核é', max_size=40)
@@ -149,3 +149,25 @@ def test_the_header_is_quoted_as_cells_are(names):
     text = to_csv(pa.table([pa.array([], pa.int64())] * len(names), names=names))
     assert list(csv.reader(io.StringIO(text, newline=""))) == [names]
     assert text.count('"') % 2 == 0
+
+
+HALVES = st.integers(-10_000, 10_000).map(lambda n: n / 1000 + 0.0005)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6), HALVES)), st.integers(0, 3))
+def test_halves_are_rounded_as_the_table_rounds_them(values, decimals):
+    field = pa.field("a", pa.float64(), metadata={"decimals": str(decimals)})
+    found = list(csv.reader(io.StringIO(to_csv(pa.table([pa.array(values, pa.float64())], pa.schema([field]))))))
+    wanted = ["" if v is None else f"{v:z.{decimals}f}" for v in values]
+    assert [row[0].removeprefix("-") if row[0] and not float(row[0]) else row[0] for row in found[1:]] == wanted
+
+
+def test_texts_of_safe_csv_are_no_formulas():
+    texts = ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "a=1", "'=1", "", None, "two\n=3"]
+    coded = pa.array(texts).dictionary_encode()
+    table = pa.table({"=a": texts, "d": pa.chunked_array([coded, coded.slice(2, 9)][:1]), "n": pa.array([-1.5] * len(texts))})
+    found = list(csv.reader(io.StringIO(to_csv(without_formulas(table)), newline="")))
+    assert found[0] == ["'=a", "d", "n"]
+    wanted = ["'=1+1", "'+1", "'-1", "'@x", "'\t=1", "'\r=1", "a=1", "'=1", "", "", "two\n=3"]
+    assert [row[0] for row in found[1:]] == [row[1] for row in found[1:]] == wanted
+    assert {row[2] for row in found[1:]} == {"-1.5"}  # numbers are as they were

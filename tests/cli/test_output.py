@@ -28,7 +28,7 @@ FACTS = {"ranks": 8, "hosts": 1, "devices": 8, "span_ns": 10}
 
 
 def arguments(**given):
-    return argparse.Namespace(**{"format": "table", "output": None, "limit": None, "picture": None, **given})
+    return argparse.Namespace(**{"format": "table", "output": None, "limit": None, "picture": None, "csv_safe": False, **given})
 
 
 def test_json_is_the_envelope_and_nothing_else():

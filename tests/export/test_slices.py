@@ -129,3 +129,17 @@ def test_a_process_and_threads_are_told_as_perfettos_importers_do(tmp_path):
     rest = [(d.name, d.parent_uuid) for d in told.values() if d not in (process, thread)]
     stream = ("GPU0 stream 7", process.uuid)
     assert sorted(rest) == sorted([("CUDA API", thread.uuid), stream, stream])  # tracks of one name and parent are shown as one
+
+
+@pytest.mark.parametrize("read", [perfetto, chrome])
+def test_of_slices_that_start_together_the_outer_one_begins_first_whatever_else_they_have(tmp_path, read):
+    rows = {
+        "api": [
+            {"start": 7, "end": end, "correlation": correlation, "name": "f", "kind": "runtime"}
+            for end, correlation in ((99, 5), (50, None), (20, 6), (10, None), (9, 7))
+        ],
+        "kernels": [kernel(200, 210, correlation=5), kernel(300, 310, correlation=7)],
+    }
+    found = read(make_run(tmp_path / "run", {0: rows}), tmp_path / "out")
+    calls = [(end, arguments.get("correlation")) for _, _, end, name, _, arguments in found if name == "f"]
+    assert sorted(calls, key=lambda c: -c[0]) == [(92, 5), (43, None), (13, 6), (3, None), (2, 7)]

@@ -4,7 +4,7 @@ import pytest
 
 from alltrace.trace.communication_kernels import KernelRule
 from alltrace.trace.errors import InputError
-from alltrace.trace.kernel_rules import BUILT_IN, KernelRules, built_in_rules, read_rules
+from alltrace.trace.kernel_rules import BUILT_IN, LONGEST_NAME, KernelRules, built_in_rules, read_rules
 
 KINDS = {
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "collective",
@@ -68,3 +68,9 @@ def test_bad_rules_are_a_sentence(tmp_path, content, found):
 def test_no_file_of_rules(tmp_path):
     with pytest.raises(InputError, match="it cannot be read"):
         read_rules(tmp_path / "rules")
+
+
+def test_of_a_name_that_no_compiler_makes_only_the_beginning_is_looked_at():
+    rules = built_in_rules()
+    assert rules.kind("x" * (LONGEST_NAME - 4) + "gemm") == "compute"
+    assert rules.kind("x" * LONGEST_NAME + "gemm") == "unclassified"

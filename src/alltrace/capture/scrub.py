@@ -1,9 +1,10 @@
-"""Removes environments, command lines and program output from an export before it is shared.
+"""Removes environments, command lines, program output and other processes from an export before it is shared.
 
-nsys keeps them in four places: the row `DeviceEnvironment` of `TARGET_INFO_SYSTEM_ENV`; the rows `PROCESS_n:COMMAND`,
+nsys keeps them in these places: the row `DeviceEnvironment` of `TARGET_INFO_SYSTEM_ENV`; the rows `PROCESS_n:COMMAND`,
 `ARGUMENT_n`, `WORKING_DIR` and `ENVIRONMENT_VARIABLE` of `META_DATA_CAPTURE`; the strings that `ProcessStreams` and, from 2024 on,
 `ANALYSIS_FILE` refer to: the output of every process, and nsys' own configuration; and strings that no table refers to: the
-environment of each process of the host that it could read, whoever started it, as assignments with a zero byte between them.
+environment of each process of the host that it could read, whoever started it, as assignments with a zero byte between them; and
+`PROCESSES` and `ThreadNames`, with the names of all processes of the host. No string stays that no table refers to.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import tempfile
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.capture.launchers import LAUNCHERS
@@ -20,7 +24,7 @@ from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     import sqlite3
-    from pathlib import Path
+    from collections.abc import Callable
 
 _HEAD = b"SQLite format 3\0"
 _KEPT = {n for la in LAUNCHERS for n in (*la.rank, *la.local_rank, *la.world_size, *la.local_size, *la.node)}
@@ -29,6 +33,13 @@ _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _REFERS = re.compile(r"^\s*[\"'`\[]?(\w+).*--\s*REFERENCES StringIds", re.MULTILINE)
 _MAY_REFER = re.compile(r"\w*(id|name|text|string|symbol|module)", re.IGNORECASE)
 _HOLDERS = ("ProcessStreams", "ANALYSIS_FILE")
+_REPORTS = (".nsys-rep", ".qdrep")
+_EXPORT = ".sqlite"
+_EXPORT_LIMIT_S = 3600
+_PID_BITS = 24  # of a global thread id, below which is the thread
+_ANY_PROCESS = ("PROCESSES", "ThreadNames", "SCHED_EVENTS")  # also tell of processes that have nothing to do with the job
+_NVTX_TEXTS = (34, 59, 60, 70, 71)  # marks and ranges; domains and categories keep their names
+_NCCL = "NCCL"
 
 
 @dataclass(frozen=True)
@@ -40,26 +51,69 @@ class Scrubbed:
         command_words: How many words of command lines there were.
         streams: How many outputs of processes there were.
         environments: How many environments of processes there were among the strings.
+        processes: How many processes without an event of the job had a name.
+        strings: How many strings were there that nothing refers to.
+        texts: How many different texts of ranges and marks there were, where these were to be dropped.
     """
 
     variables: tuple[str, ...]
     command_words: int
     streams: int
     environments: int
+    processes: int = 0
+    strings: int = 0
+    texts: int = 0
 
 
-def scrub(source: Path, target: Path) -> Scrubbed:
+def scrub_folder(
+    source: Path, target: Path, *, drop_texts: bool = False, nsys: Callable[[], Path] | None = None
+) -> list[tuple[Path, Scrubbed]]:
+    """Scrub all exports of a folder, and of folders in it, into a new folder; of reports without an export beside them one is made.
+
+    Args:
+        source: The folder; nothing else in it is copied.
+        target: The new folder.
+        drop_texts: As for `scrub`.
+        nsys: As for `scrub`.
+
+    Returns:
+        For each new file where it lies in the folder, and what was removed.
+
+    Raises:
+        InputError: There is nothing to scrub, or one of them cannot be scrubbed.
+        UsageError: `target` exists and is not empty.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} exists already; give another --output")
+    files = {p.with_suffix(_EXPORT): p for p in sorted(source.rglob("*")) if p.suffix in _REPORTS and p.is_file()}
+    files.update({p: p for p in sorted(source.rglob(f"*{_EXPORT}")) if p.is_file()})
+    if not files:
+        raise InputError(source, found="there is no export in it", expected="SQLite exports or reports of Nsight Systems")
+    found = []
+    for place, path in sorted(files.items()):
+        within = place.relative_to(source)
+        (target / within).parent.mkdir(parents=True, exist_ok=True)
+        found.append((within, scrub(path, target / within, drop_texts=drop_texts, nsys=nsys)))
+    return found
+
+
+def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callable[[], Path] | None = None) -> Scrubbed:
     """Write `source` to `target` without what must not be shared; variables that number ranks stay.
 
     Args:
-        source: A SQLite export; it is not changed.
-        target: The new file; written whole or not at all.
+        source: A SQLite export, or a report, which is exported first; it is not changed.
+        target: The new file, an export; written whole or not at all.
+        drop_texts: Put `range 1` and so on in place of the texts of NVTX ranges and marks, but for those of NCCL.
+        nsys: Tells the nsys that exports a report; None where none may be run.
 
     Raises:
-        InputError: `source` is no SQLite export; a `.nsys-rep` cannot be scrubbed.
-        UsageError: `target` exists.
+        InputError: `source` is no SQLite export, or cannot be exported.
+        UsageError: `target` exists, or there is no nsys.
     """
-    if source.suffix in (".nsys-rep", ".qdrep", ".qdstrm"):
+    if source.suffix in _REPORTS and nsys is not None:
+        with tempfile.TemporaryDirectory(prefix="alltrace-scrub-") as folder:
+            return scrub(_exported(source, nsys(), Path(folder)), target, drop_texts=drop_texts)
+    if source.suffix in (*_REPORTS, ".qdstrm"):
         raise InputError(
             source,
             found="a report itself cannot be scrubbed: only Nsight Systems can write one",
@@ -85,7 +139,7 @@ def scrub(source: Path, target: Path) -> Scrubbed:
         with closing(sqlite3.connect(part)) as database:
             database.text_factory = _text
             database.execute("PRAGMA secure_delete = ON")
-            found = _clean(database)
+            found = _clean(database, drop_texts=drop_texts)
             database.commit()
             database.execute("VACUUM")  # what was removed must not lie in pages that are free
         part.rename(target)
@@ -96,11 +150,25 @@ def scrub(source: Path, target: Path) -> Scrubbed:
     return found
 
 
+def _exported(report: Path, nsys: Path, folder: Path) -> Path:
+    """The export of a report, in a folder for this user alone."""
+    target = folder / "export.sqlite"
+    command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}", str(report.resolve())]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=_EXPORT_LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(report, found=f"{nsys} cannot export it ({error})") from error
+    if done.returncode or not target.is_file():
+        said = " ".join((done.stderr or done.stdout).split())[:300]
+        raise InputError(report, found=f"{nsys} cannot export it ({said})", advice="export it with the version that wrote it")
+    return target
+
+
 def _text(value: bytes) -> str:
     return value.decode("utf-8", errors="surrogateescape")
 
 
-def _clean(database: sqlite3.Connection) -> Scrubbed:
+def _clean(database: sqlite3.Connection, *, drop_texts: bool) -> Scrubbed:
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     names: set[str] = set()
     words = streams = 0
@@ -117,14 +185,85 @@ def _clean(database: sqlite3.Connection) -> Scrubbed:
             elif _COMMAND.fullmatch(str(name)):
                 words += 1
                 database.execute("UPDATE META_DATA_CAPTURE SET value = '' WHERE rowid = ?", (row,))
-    environments = 0
+    processes = _clean_processes(database, tables)
+    texts = _drop_texts(database, tables) if drop_texts and "NVTX_EVENTS" in tables else 0
+    environments = strings = 0
     if "StringIds" in tables:
         environments = _clean_environments(database, names)
         contents = " UNION ".join(f"SELECT contentId FROM {t}" for t in _HOLDERS if t in tables)
         if contents:
             (streams,) = database.execute(f"SELECT count(*) FROM ({contents}) WHERE contentId IS NOT NULL").fetchone()
             database.execute(f"UPDATE StringIds SET value = '' WHERE id IN ({contents})")
-    return Scrubbed(tuple(sorted(names)), words, streams, environments)
+        strings = _clean_strings(database)
+    return Scrubbed(tuple(sorted(names)), words, streams, environments, processes, strings, texts)
+
+
+def _columns(database: sqlite3.Connection, table: str) -> list[str]:
+    return [name for _, name, *_ in database.execute(f'PRAGMA table_info("{table}")')]
+
+
+def _clean_processes(database: sqlite3.Connection, tables: set[str]) -> int:
+    """Empty the names of processes and threads without an event; how many processes had one."""
+    active: set[int] = set()
+    for table in sorted(tables - set(_ANY_PROCESS)):
+        for column in {"globalPid", "globalTid", "endGlobalTid"} & set(_columns(database, table)):
+            asked = f'SELECT DISTINCT "{column}" >> {_PID_BITS} FROM "{table}" WHERE typeof("{column}") = \'integer\''
+            active.update(number for (number,) in database.execute(asked))
+    found = 0
+    for table, column in (("PROCESSES", "globalPid"), ("ThreadNames", "globalTid")):
+        if table not in tables or column not in _columns(database, table):
+            continue
+        rows = database.execute(f'SELECT rowid, "{column}" FROM {table} WHERE typeof("{column}") = \'integer\'').fetchall()
+        others = [(row,) for row, number in rows if number >> _PID_BITS not in active]
+        if table == "PROCESSES":
+            found = len(others)
+            database.executemany("UPDATE PROCESSES SET name = '' WHERE rowid = ?", others)
+        else:
+            database.executemany("DELETE FROM ThreadNames WHERE rowid = ?", others)
+    return found
+
+
+def _drop_texts(database: sqlite3.Connection, tables: set[str]) -> int:
+    """Give ranges and marks texts that say nothing, equal ones the same; how many different ones there were."""
+    there = set(_columns(database, "NVTX_EVENTS"))
+    if not {"text", "eventType"} <= there:
+        return 0
+    registered = "textId" in there and "StringIds" in tables
+    text = "coalesce(text, (SELECT value FROM StringIds WHERE id = textId))" if registered else "text"
+    chosen = f"eventType IN ({', '.join(map(str, _NVTX_TEXTS))})"
+    if "domainId" in there:  # collectives are known by what NCCL calls its ranges
+        named = f"SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND {text} = '{_NCCL}'"
+        chosen += f" AND coalesce(domainId, 0) NOT IN ({named})"
+    distinct = [value for (value,) in database.execute(f"SELECT DISTINCT {text} FROM NVTX_EVENTS WHERE {chosen}") if value]
+    names = {value: f"range {number}" for number, value in enumerate(sorted(distinct), 1)}
+    database.create_function("instead_of", 1, lambda value: names.get(value, value), deterministic=True)
+    changes = [f"text = instead_of({text})", *(["textId = NULL"] if registered else [])]
+    changes += [f"{column} = NULL" for column in ("jsonText", "jsonTextId", "binaryData") if column in there]
+    database.execute(f"UPDATE NVTX_EVENTS SET {', '.join(changes)} WHERE {chosen}")
+    return len(names)
+
+
+def _clean_strings(database: sqlite3.Connection) -> int:
+    """Empty the strings that no table refers to; how many there were. None where the tables do not say what refers to strings."""
+    declared = [
+        (name, column)
+        for name, text in database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+        for column in _REFERS.findall(text or "")
+    ]
+    if not declared:
+        return 0
+    database.execute("CREATE TEMP TABLE referred (id INTEGER PRIMARY KEY)")
+    for table, column in declared:
+        there = f'SELECT "{column}" FROM "{table}" WHERE typeof("{column}") = \'integer\''
+        database.execute(f"INSERT OR IGNORE INTO referred {there}")
+    for holder in _HOLDERS:
+        if {"filenameId"} & set(_columns(database, holder)):
+            database.execute(f'INSERT OR IGNORE INTO referred SELECT filenameId FROM "{holder}" WHERE filenameId IS NOT NULL')
+    rest = "value != '' AND id NOT IN (SELECT id FROM referred)"
+    (count,) = database.execute(f"SELECT count(*) FROM StringIds WHERE {rest}").fetchone()
+    database.execute(f"UPDATE StringIds SET value = '' WHERE {rest}")
+    database.execute("DROP TABLE referred")
+    return int(count)
 
 
 def _clean_environments(database: sqlite3.Connection, names: set[str]) -> int:

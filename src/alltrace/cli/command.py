@@ -99,6 +99,9 @@ def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False
             metavar="FILE",
             help="write the answer to FILE instead of standard output; needed for parquet",
         )
+    group.add_argument(
+        "--csv-safe", action="store_true", help="CSV for spreadsheets: texts that begin as a formula have a ' before them"
+    )
     group.add_argument("--limit", type=not_negative, metavar="N", help="show only the first N rows")
     group.add_argument(
         "--picture", type=Path, metavar="FILE", help="also draw the answer into FILE, a .png or .svg; needs `alltrace[pictures]`"

@@ -30,6 +30,7 @@ _PIECE_ROWS = 16_384  # what fits the caches
 _THREADS = 4  # more are not faster: one thread writes what they make
 _NUMBER_BYTES = 20
 _MOST_DECIMAL = 1e30
+_NEAR = 1e-14  # a product with a power of ten is off by less
 
 
 def to_csv(table: Any) -> str:
@@ -50,6 +51,26 @@ def csv_header(schema: Any) -> str:
     special = [any(c in name for c in ',"\r\n') or names == [""] for name in names]
     quoted = ('"' + name.replace('"', '""') + '"' if s else name for name, s in zip(names, special, strict=True))
     return ",".join(quoted) + "\n"
+
+
+def without_formulas(table: Any) -> Any:
+    """A table whose texts and names of columns are no formulas: those that a spreadsheet takes for one have a `'` before them."""
+    columns = []
+    for column, field in zip(table.columns, table.schema, strict=True):
+        if pa.types.is_dictionary(field.type):
+            changed = column.unify_dictionaries()
+            chunks = [pa.DictionaryArray.from_arrays(c.indices, _no_formulas(c.dictionary)) for c in changed.chunks]
+            columns.append(pa.chunked_array(chunks, field.type) if chunks else changed)
+        else:
+            columns.append(_no_formulas(column))
+    fields = [field.with_name(_no_formulas(pa.array([field.name]))[0].as_py()) for field in table.schema]
+    return pa.table(columns, pa.schema(fields, table.schema.metadata))
+
+
+def _no_formulas(texts: Any) -> Any:
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        return texts
+    return pc.replace_substring_regex(texts, r"^([=+\-@\t\r])", r"'\1")
 
 
 class _Rows:
@@ -137,13 +158,25 @@ def _column_texts(column: Any, field: Any) -> Any:
     if pa.types.is_floating(field.type):
         column = pc.if_else(pc.is_finite(column), column, None)
         if decimals is not None and not pc.any(pc.greater(pc.abs(column), _MOST_DECIMAL)).as_py():
-            column = pc.cast(pc.round(column, int(decimals)), pa.decimal128(38, int(decimals)))
+            column = _rounded(column, int(decimals))
         elif decimals is not None:
             column = pa.array(column_cells(column, field, grouped=False), pa.string())
     elif not (is_number(field) or pa.types.is_string(field.type) or pa.types.is_null(field.type)):
         column = pa.array(column_cells(column, field, grouped=False), pa.string())
     text = pc.cast(column, pa.string())
     return pc.fill_null(text if is_number(field) else _quoted(text), "")
+
+
+def _rounded(column: Any, decimals: int) -> Any:
+    """Floats as text with so many decimals, each rounded as it is: what is just above or below a half is no half."""
+    scaled = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64)) * 10.0**decimals
+    with np.errstate(invalid="ignore"):
+        near = np.abs(scaled - np.floor(scaled) - 0.5) <= np.maximum(scaled, 1.0) * _NEAR  # false for null
+    text = pc.cast(pc.cast(pc.round(column, decimals), pa.decimal128(38, decimals)), pa.string())
+    if not near.any():
+        return text
+    exact = pa.array([f"{v:.{decimals}f}" for v in column.filter(pa.array(near)).to_pylist()], pa.string())
+    return pc.replace_with_mask(text, pa.array(near), exact)
 
 
 def _one_chunk(column: Any) -> Any:

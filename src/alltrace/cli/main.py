@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -22,13 +23,13 @@ _DESCRIPTION = "Every rank, one trace: merges the profiler reports of a distribu
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (see the table in docs/cli.md)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _take_closed_places()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks is shown escaped
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
-        if sys.stdout is not None:  # a closed output is None
-            sys.stdout.flush()  # here, where a reader that is gone is no error
+        sys.stdout.flush()  # here, where a reader that is gone is no error
         return code
     except AlltraceError as error:
         print(f"alltrace: {printable(str(error))}", file=sys.stderr)  # noqa: T201
@@ -41,19 +42,50 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_DONE
     except OSError as error:
         _drop_output()
+        if error.errno == errno.EBADF and not error.filename:
+            print("alltrace: standard output is closed; write the answer to a file with -o, or open it", file=sys.stderr)  # noqa: T201
+            return EXIT_INPUT
         what = printable(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
         print(f"alltrace: {what}; check the disk, the permissions and the limits, then run it again", file=sys.stderr)  # noqa: T201
         return EXIT_INPUT
-    except MemoryError:
-        print("alltrace: memory ran out; ask fewer ranks with --ranks, or use fewer processes with --jobs", file=sys.stderr)  # noqa: T201
-        return EXIT_INPUT
     except Exception as error:  # noqa: BLE001  none of the above is a defect of alltrace, and not a breached gate, which is 1
+        limit = _limit_met(error)
+        if limit is not None:
+            print(f"alltrace: {limit}", file=sys.stderr)  # noqa: T201
+            return EXIT_INPUT
         import traceback
 
         what = f"alltrace {__version__} has a defect ({type(error).__name__}); report it with the lines above and the command"
         for line in (*traceback.format_exc().splitlines(), f"alltrace: {what}"):
             print(printable(line), file=sys.stderr)  # noqa: T201
         return EXIT_DEFECT
+
+
+def _take_closed_places() -> None:
+    """Give outputs that are closed a place, so that no file takes it and is written to as if it were the output."""
+    for place in range(3):
+        try:
+            os.fstat(place)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if place == 2 else os.O_RDONLY)  # the lowest one that is free: this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  cannot be written to, which is told
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _limit_met(error: Exception) -> str | None:
+    """What to do where a limit of the machine was met; None for other errors."""
+    text = printable(str(error).partition("\n")[0])
+    if isinstance(error, ImportError) and "failed to map segment" in text:
+        if "permitted" in text or "denied" in text:
+            return (
+                f"{text}; this place may hold no programs (noexec, or a policy against new code): install alltrace in another one"
+            )
+        return f"{text}; there is too little memory (`ulimit -v`) or, where there is enough, a policy against new code"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryException" or "can't start new thread" in text:
+        return "memory ran out; ask fewer ranks with --ranks, use fewer processes with --jobs, or raise the limit (`ulimit -v`)"
+    return None
 
 
 def command() -> NoReturn:

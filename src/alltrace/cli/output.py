@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.cli.cells import cells, is_number, is_sparse, json_text
-from alltrace.cli.csv_text import csv_header, csv_rows
+from alltrace.cli.csv_text import csv_header, csv_rows, without_formulas
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -41,10 +41,21 @@ def check_output(args: argparse.Namespace) -> None:
     Raises:
         UsageError: Parquet without a file to write to, or an output that is no file.
     """
+    check_csv_safe(args, [args.format])
     if args.format == "parquet" and args.output is None:
         raise UsageError("--format parquet is not text; expected -o FILE with it")
     if args.output is not None and (not args.output.name or args.output.is_dir()):
         raise UsageError(f"-o is {printable(str(args.output))!r}; expected the name of a file")
+
+
+def check_csv_safe(args: argparse.Namespace, kinds: Sequence[str]) -> None:
+    """Whether `--csv-safe` has a meaning for answers of these forms.
+
+    Raises:
+        UsageError: It was given, and none is CSV.
+    """
+    if args.csv_safe and "csv" not in kinds:
+        raise UsageError(f"--csv-safe is for CSV, and the format is {args.format}; add --format csv")
 
 
 def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> None:
@@ -102,7 +113,7 @@ def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.
     """The text of the first `args.limit` rows of an answer."""
     if args.format != "table":
         schema, tables = _main_rows(answer, args.limit)
-        return _whole(_form(args.format, verb, answer, facts, schema), tables)
+        return _whole(_form(args.format, verb, answer, facts, schema, safe=args.csv_safe), tables)
     width = None if args.output is None and sys.stdout.isatty() else 0
     if answer.stream is None:
         table = answer.table if args.limit is None else answer.table.slice(0, args.limit)
@@ -135,10 +146,10 @@ class _Form(Protocol):
         ...
 
 
-def _form(kind: str, verb: str, answer: Answer, facts: Mapping[str, int], schema: Any) -> _Form:
-    """The form `csv`, `json` or `md` of an answer whose main table has this schema."""
+def _form(kind: str, verb: str, answer: Answer, facts: Mapping[str, int], schema: Any, *, safe: bool) -> _Form:
+    """The form `csv`, `json` or `md` of an answer whose main table has this schema; `safe` CSV has no formulas."""
     if kind == "csv":
-        return _Csv(schema)
+        return _Csv(schema, safe=safe)
     return _Json(verb, answer, facts) if kind == "json" else _Markdown(answer, schema)
 
 
@@ -151,14 +162,14 @@ def _whole(form: _Form, tables: Iterable[Any]) -> Iterator[str]:
 
 
 class _Csv:
-    def __init__(self, schema: Any) -> None:
-        self._schema = schema
+    def __init__(self, schema: Any, *, safe: bool) -> None:
+        self._schema, self._safe = schema, safe
 
     def head(self) -> Iterator[str]:
-        yield csv_header(self._schema)
+        yield csv_header(without_formulas(self._schema.empty_table()).schema if self._safe else self._schema)
 
     def rows(self, table: Any) -> Iterator[str]:
-        return csv_rows(table)
+        return csv_rows(without_formulas(table) if self._safe else table)
 
     def tail(self) -> Iterator[str]:
         return iter(())
@@ -396,7 +407,15 @@ def markdown_text(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(printable(text), quote=False))
 
 
-def save_tables(verb: str, answer: Answer, facts: Mapping[str, int], files: Mapping[str, Path], limit: int | None = None) -> int:
+def save_tables(
+    verb: str,
+    answer: Answer,
+    facts: Mapping[str, int],
+    files: Mapping[str, Path],
+    limit: int | None = None,
+    *,
+    csv_safe: bool = False,
+) -> int:
     """Write the main table of `answer` to files of several forms at once, each whole or not at all; returns its rows.
 
     Args:
@@ -405,6 +424,7 @@ def save_tables(verb: str, answer: Answer, facts: Mapping[str, int], files: Mapp
         facts: What the run is.
         files: A file for each of some forms: `csv`, `json`, `md`, `parquet`.
         limit: Only so many rows are written; None for all.
+        csv_safe: CSV has no cells that a spreadsheet takes for formulas.
 
     Raises:
         InputError: A file cannot be written.
@@ -416,7 +436,7 @@ def save_tables(verb: str, answer: Answer, facts: Mapping[str, int], files: Mapp
         writers = []
         for kind, path in files.items():
             place = places.enter_context(_replaced(path))
-            form = None if kind == "parquet" else _form(kind, verb, answer, facts, schema)
+            form = None if kind == "parquet" else _form(kind, verb, answer, facts, schema, safe=csv_safe)
             written = _parquet_file(schema, place) if form is None else _text_file(form, place)
             writers.append(places.enter_context(_of_file(path, written)))
         for table in tables:

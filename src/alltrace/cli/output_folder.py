@@ -29,13 +29,14 @@ class Folder:
     Args:
         place: A path or a URL.
         kinds: The forms of each table: `csv`, `json`, `md`, `parquet`.
+        csv_safe: CSV has no cells that a spreadsheet takes for formulas.
 
     Raises:
         UsageError: Nothing can be written there.
     """
 
-    def __init__(self, place: str, kinds: tuple[str, ...]) -> None:
-        self.kinds = kinds
+    def __init__(self, place: str, kinds: tuple[str, ...], *, csv_safe: bool = False) -> None:
+        self.kinds, self._csv_safe = kinds, csv_safe
         self.place = place
         self._system: Any = None
         self._local = Path(place)
@@ -74,7 +75,7 @@ class Folder:
             with ExitStack() as places:
                 # all forms at once: the rows may be there once only
                 paths = {kind: places.enter_context(self._place(file)) for kind, file in files.items()}
-                rows = save_tables(verb, answer.only(name), facts, paths)
+                rows = save_tables(verb, answer.only(name), facts, paths, csv_safe=self._csv_safe)
             columns = [{"name": c.name, "unit": c.unit} for c in table.columns]
             written += [{"table": name, "file": file, "rows": rows, "columns": columns} for file in files.values()]
         return written

@@ -146,6 +146,9 @@ def _folder(args: argparse.Namespace) -> Folder | None:
         if args.limit is not None:
             raise UsageError("--limit was given, but a folder holds whole tables; expected one of them")
         kinds = ["parquet" if args.format == "table" else args.format, *(["csv"] if args.csv else [])]
-        return Folder(args.output, tuple(dict.fromkeys(kinds)))
+        from alltrace.cli.output import check_csv_safe
+
+        check_csv_safe(args, kinds)
+        return Folder(args.output, tuple(dict.fromkeys(kinds)), csv_safe=args.csv_safe)
     args.output = Path(args.output)
     return None

@@ -112,6 +112,8 @@ def _exists(path: Path) -> bool:
 def _reports_at(path: Path) -> list[Path]:
     if is_run(path):
         raise UsageError(f"{printable(str(path))} is a run directory already; expected reports, or one run directory alone")
+    if not path.is_file() and not path.is_dir():  # a pipe is never read: whoever writes it may never end
+        raise InputError(path, found="it is no regular file", expected=KNOWN, advice="save it to a file first")
     if path.is_file() or is_report(path):
         return [path]
     try:
@@ -123,7 +125,7 @@ def _reports_at(path: Path) -> list[Path]:
 def _walk(folder: Path) -> list[Path]:
     found: list[Path] = []
     for entry in sorted(folder.iterdir(), key=lambda p: natural_key(p.name)):
-        if entry.name.startswith(".") or is_run(entry):
+        if entry.name.startswith(".") or is_run(entry) or not (entry.is_file() or entry.is_dir()):
             continue
         if is_report(entry):
             found.append(entry)

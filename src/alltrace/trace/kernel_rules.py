@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 COMPUTE = "compute"
 UNCLASSIFIED = "unclassified"
 COMMUNICATION = frozenset({COLLECTIVE, P2P})
+LONGEST_NAME = 1 << 15
+"""Looking through the rest of a longer name, as a damaged report may have one, would take minutes."""
 
 _COMPUTE_WORDS = """
     gemm gemv gemvx cutlass cublas cublasLt cudnn cask xmma nvjet splitK conv wgrad dgrad fprop winograd
@@ -60,10 +62,14 @@ class KernelRules:
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
     def kind(self, name: str | None) -> str | None:
-        """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None for no name."""
+        """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None for no name.
+
+        Of a name the first `LONGEST_NAME` characters are looked at.
+        """
         if name is None:
             return None
-        return next((kind for pattern, kind in self._compiled if pattern.search(name)), UNCLASSIFIED)
+        looked_at = name[:LONGEST_NAME]
+        return next((kind for pattern, kind in self._compiled if pattern.search(looked_at)), UNCLASSIFIED)
 
 
 @lru_cache(maxsize=1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,12 +69,22 @@ def serve(
         if browser:
             import webbrowser
 
-            webbrowser.open(address)
+            # a browser's arguments can be read by all users of the machine
+            webbrowser.open(redirect_page(address, Path(scratch)).as_uri())
         config = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=1)
         try:
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             stop()
+
+
+def redirect_page(address: str, folder: Path) -> Path:
+    """A page for this user alone that goes on to an address with a token; in a folder of this user."""
+    page = folder / "open.html"
+    with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        goes_on = f'<meta http-equiv="refresh" content="0;url={escape(address)}">'
+        file.write(f'<!doctype html><meta charset="utf-8"><title>alltrace</title>{goes_on}')
+    return page
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -55,6 +55,33 @@ def test_calls_in_every_format(alltrace, log, tmp_path):
     assert [row["rank"] for row in rows] == [1] * 20
 
 
+def test_logs_without_lines_of_steps_are_told_of_and_lines_without_calls_are_refused(alltrace, log, tmp_path):
+    steps = b"".join(b"iteration %d/ 9 | elapsed time per iteration (ms): 3 |\n" % n for n in range(1, 4))
+    (tmp_path / "steps.log").write_bytes(steps)
+    done = alltrace("logs", "nccl", log, tmp_path / "steps.log", "--steps", "2:3")
+    assert done.code == 2
+    assert "the files with a step's line have no call of NCCL" in done.err
+    (tmp_path / "both.log").write_bytes(log.read_bytes() + steps)
+    done = alltrace("logs", "nccl", log, tmp_path / "both.log", "--steps", "1:3", "--format", "json")
+    assert done.code == 0
+    assert (
+        "1 of 2 logs with calls have no step's line, so none of their calls is counted with --steps"
+        in json.loads(done.out)["notes"]
+    )
+
+
+def test_a_pattern_of_the_users_own(alltrace, tmp_path):
+    (tmp_path / "a.log").write_text("at 1 took 7 ms\nat 2 took 9 ms\n")
+    pattern = r"at (?P<step>\d+) took (?P<step_time_ms>\d+)"
+    done = alltrace("logs", "training", tmp_path / "a.log", "--view", "steps", "--pattern", pattern, "--format", "json")
+    assert [(r["step"], r["step_time_s"]) for r in json.loads(done.out)["rows"]] == [
+        (1, pytest.approx(0.007)),
+        (2, pytest.approx(0.009)),
+    ]
+    done = alltrace("logs", "training", tmp_path / "a.log")
+    assert (done.code, "give the form of its lines with --pattern" in done.err) == (3, True)
+
+
 def test_options_of_a_view(alltrace, log):
     for options in (["calls", "--time-format", "%H:%M"], ["histogram", "--edges", "1K"], ["histogram", "--preset", "four"]):
         assert alltrace("logs", "nccl", log, "--view", *options).code == 0

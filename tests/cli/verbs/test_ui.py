@@ -72,3 +72,13 @@ def test_without_its_libraries_it_says_what_to_install(run, monkeypatch, capsys)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["ui", run, "--no-browser"]) == 3
     assert "install alltrace[ui]" in capsys.readouterr().err
+
+
+def test_a_browser_is_given_a_file_of_the_user_alone_and_no_token(tmp_path):
+    from alltrace.ui.serve import redirect_page
+
+    address = "http://127.0.0.1:7/?token=secret&x"
+    page = redirect_page(address, tmp_path)
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert "secret" not in page.as_uri()
+    assert 'content="0;url=http://127.0.0.1:7/?token=secret&amp;x"' in page.read_text()

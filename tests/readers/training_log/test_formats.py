@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from alltrace.readers.training_log.formats import parse
+from alltrace.readers.training_log.formats import own_pattern, parse
 from alltrace.readers.training_log.read import read_training
+from alltrace.trace.errors import UsageError
 
 LINES = {
     "Megatron": (
@@ -90,6 +93,45 @@ LINES = {
         {"loss": 1.25, "step_time_s": 0.5},
     ),
     "Hugging Face": (" 10%|#  | 10/100 [00:12<01:50,  1.25s/it]", 10, {"step_time_s": 1.25}),
+    "Megatron NeoX": (
+        " samples/sec: 40.911 | iteration       10/  320000 | elapsed time per iteration (ms): 782.2 | learning rate: 2.812E-07 | "
+        "approx flops per GPU: 51.2TFLOPS | lm_loss: 1.09E+01 | loss scale: 4294967296.0 | number of skipped iterations:  10 |",
+        10,
+        {
+            "step_time_s": 0.7822,
+            "learning_rate": 2.812e-7,
+            "tflops_per_gpu": 51.2,
+            "loss": 10.9,
+            "loss_scale": 2**32,
+            "skipped": 10,
+        },
+    ),
+    "TorchTitan nan": (
+        "step:  7  loss: nan  memory:  2.00GiB(2.28%)  tps: 3,166",
+        7,
+        {"memory_bytes": 2**31, "tokens_per_s_per_gpu": 3166},
+    ),
+    "nanoGPT": (
+        "iter 10: loss 3.2345, time 123.45ms, mfu 12.34%",
+        10,
+        {"loss": 3.2345, "step_time_s": 0.12345, "mfu_percent": 12.34},
+    ),
+    "nanoGPT first": ("iter 0: loss 10.9, time 9000.00ms, mfu -100.00%", 0, {"loss": 10.9, "step_time_s": 9}),
+    "verl": (
+        "(TaskRunner pid=87031) step:83 - global_seqlen/min:340538.000 - actor/pg_loss:-0.002 - actor/grad_norm:0.006 - "
+        "perf/mfu/actor:0.298 - perf/max_memory_allocated_gb:2.000 - actor/lr:np.float64(1e-06) - timing_s/step:55.5 - "
+        "perf/time_per_step:55.5 - perf/throughput:1599.2",
+        83,
+        {
+            "loss": -0.002,
+            "grad_norm": 0.006,
+            "mfu_percent": 29.8,
+            "memory_bytes": 2**31,
+            "learning_rate": 1e-6,
+            "step_time_s": 55.5,
+            "tokens_per_s_per_gpu": 1599.2,
+        },
+    ),
     "FSDP": (
         "0: 2025-06-17 16:24:55 I [train.py:103] Batch 1 Loss: 11.5, Speed: 10.90 samples/sec, lr: 0.0001",
         1,
@@ -103,7 +145,7 @@ def test_a_line_of_each_framework(name):
     text, number, values = LINES[name]
     step = parse(text)
     assert step.step == number
-    assert step.framework == name.replace("NeMo 1", "NeMo").replace(" steps", "")
+    assert step.framework == re.sub(" (1|steps|NeoX|nan|first)$", "", name)
     assert step.values == pytest.approx(values)
 
 
@@ -201,3 +243,49 @@ def test_real_logs(corpus):
         assert log.frameworks["Megatron"] + log.frameworks["nanotron"] == text.count("elapsed time per") + text.count(
             "elapsed_time_per"
         )
+
+
+COMPOSER = """[batch=1/3]:
+> Train time/batch: 0
+> Train memory/allocated_mem: 6.8051
+> Train loss/train/total: 12.0570
+> Train throughput/batches_per_sec: 0.0500
+> Train throughput/device/tokens_per_sec: 412.3778
+> Train throughput/device/flops_per_sec: 77651661724520.1406
+> Train throughput/device/mfu: 0.2489
+> Train lr-DecoupledAdamW/group0: 0.0002
+Train loss: 9.0
+[batch=2/3]:
+> Train loss/train/total: 11.5
+[epoch=2][batch=3/3]:
+> Train loss/train/total: 11.0
+""".replace("> ", "\t ")
+
+
+def test_values_of_composer_are_of_the_batch_before_them(tmp_path):
+    path = tmp_path / "log"
+    path.write_text(COMPOSER)
+    first = {"loss": 12.057, "step_time_s": 20, "tokens_per_s_per_gpu": 412.3778, "tflops_per_gpu": 77.65166172452014,
+             "mfu_percent": 24.89, "learning_rate": 0.0002}  # fmt: skip
+    steps = read_training(str(path)).steps
+    assert [s[0] for s in steps] == [1, 2, 6]
+    assert steps[0][1] == pytest.approx(first)
+    assert [s[1]["loss"] for s in steps[1:]] == [11.5, 11.0]
+    path.write_text(COMPOSER.split("\n", 1)[1].split("[")[0])  # of no batch
+    assert read_training(str(path)).steps == []
+
+
+def test_a_pattern_of_the_users_own(tmp_path):
+    path = tmp_path / "log"
+    path.write_text(
+        "at 3 took 1,500.0 ms, loss = 2.5\niteration 9/ 10 | lm loss: 1.0 |\nat 4 took nan ms, loss = 2.0\nat x took 1 ms\n"
+    )
+    own = [r"at (?P<step>\S+) took (?P<step_time_ms>\S+) ms(, loss = (?P<loss>\S+))?"]
+    assert [s[:2] for s in read_training(str(path), patterns=own).steps] == [
+        (3, {"step_time_s": 1.5, "loss": 2.5}),
+        (4, {"loss": 2.0}),
+    ]
+    for text, wrong in (("(", "no regular expression"), ("(?P<loss>.)", "no group 'step'"), ("(?P<step>.)", "no group beside"),
+                        ("(?P<step>.)(?P<lost>.)", "a group 'lost'; expected .*step_time_ms, step_time_s")):  # fmt: skip
+        with pytest.raises(UsageError, match=wrong):
+            own_pattern(text)

@@ -86,3 +86,63 @@ def test_times_and_entries(tmp_path):
         (1_700_000_000_000_000_002, 3000.0, "Float"),
     ]
     assert [(e["sequence"], e["rank"]) for e in entries] == [(1, 0), (1, 1), (2, 0)]
+
+
+def kinds(tmp_path, ranks, members="[0, 1, 2]"):
+    rows = answer(recordings(tmp_path, ranks, members), "hangs").table.to_pylist()
+    return [(r["kind"], r["missing_ranks"]) for r in rows], rows
+
+
+WAITING = {"state": "started"}
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [
+        ({"input_dtypes": ["BFloat16"]}, "type mismatch"),
+        ({"output_dtypes": ["BFloat16"]}, "type mismatch"),
+        ({"input_sizes": [[2, 4]], "output_sizes": [[2, 4]]}, "size mismatch"),
+        ({"output_sizes": [[2, 4]]}, "size mismatch"),
+        ({"op": "nccl:broadcast"}, "mismatch"),
+    ],
+)
+def test_each_class_of_mismatch_is_named(tmp_path, odd, kind):
+    usual = [entry(1), entry(2, **WAITING)]
+    found, rows = kinds(tmp_path, {0: usual, 1: [entry(1), entry(2, **WAITING, **odd)], 2: usual})
+    assert found == [(kind, [1])]
+    assert rows[0]["found"].startswith("rank 1: ")
+
+
+def test_sizes_that_differ_where_they_may_and_the_root_of_a_broadcast_are_no_mismatch(tmp_path):
+    found, _ = kinds(
+        tmp_path,
+        {r: [entry(1, op="nccl:all_to_all", input_sizes=[[r + 1]]), entry(2, op="nccl:broadcast", **root)]
+         for r, root in enumerate(({}, {"input_sizes": []}, {"input_sizes": []}))},
+    )  # fmt: skip
+    assert found == []
+
+
+@pytest.mark.parametrize(("elements", "found"), [(6, []), (5, [("size mismatch", [0, 1, 2])])])
+def test_an_output_must_have_room_for_the_inputs_of_all_ranks(tmp_path, elements, found):
+    gathered = entry(1, op="nccl:_all_gather_base", input_sizes=[[2]], output_sizes=[[elements]])
+    assert kinds(tmp_path, {rank: [gathered] for rank in range(3)})[0] == found
+
+
+def message(number, op, state="completed", **more):
+    return entry(0, op=f"nccl:{op}", state=state, is_p2p=True, p2p_seq_id=number, record_id=number, **more)
+
+
+def test_messages_without_their_other_end(tmp_path):
+    one = [message(0, "send 0->1"), message(1, "send 0->1", **WAITING)]
+    found, rows = kinds(tmp_path, {0: one, 1: [message(0, "recv 1<-0")]}, "[0, 1]")
+    assert found == [("unmatched send", [1])]
+    assert (rows[0]["sequence"], rows[0]["waiting_ranks"]) == (1, [0])
+    found, _ = kinds(
+        tmp_path, {0: [message(0, "send 0->1")], 1: [message(0, "recv 1<-0"), message(1, "recv 1<-0", **WAITING)]}, "[0, 1]"
+    )
+    assert found == [("unmatched receive", [0])]
+    found, _ = kinds(tmp_path, {0: [message(0, "send 0->1")], 1: [message(0, "recv 1<-0", output_sizes=[[9]])]}, "[0, 1]")
+    assert found == [("size mismatch", [1])]
+    late = [message(7, "send 0->1"), message(8, "send 0->1", **WAITING)]  # what was before is lost
+    found, _ = kinds(tmp_path, {0: late, 1: [message(9, "recv 1<-0", **WAITING)]}, "[0, 1]")
+    assert found == []

@@ -11,25 +11,51 @@ from alltrace.trace.errors import EXIT_DONE, printable
 if TYPE_CHECKING:
     import argparse
 
+    from alltrace.capture.scrub import Scrubbed
+
 EXAMPLE = "alltrace capture scrub rank0.sqlite -o shared/rank0.sqlite"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """What to read and where to write."""
-    parser.add_argument("export", type=Path, metavar="EXPORT", help="a SQLite export of nsys; it is not changed")
-    parser.add_argument("-o", "--output", type=place, required=True, metavar="FILE", help="the new file")
+    parser.add_argument(
+        "export",
+        type=Path,
+        metavar="EXPORT",
+        help="a SQLite export of nsys, a .nsys-rep, which is exported first, or a folder of them; nothing in it is changed",
+    )
+    parser.add_argument("-o", "--output", type=place, required=True, metavar="PATH", help="the new file, or the new folder")
+    parser.add_argument(
+        "--drop-texts",
+        action="store_true",
+        help="put `range 1` and so on in place of the texts of NVTX ranges and marks, equal ones alike; those of NCCL stay",
+    )
+    parser.add_argument("--nsys", metavar="PATH", help="the nsys that exports reports; default: as for capture exec")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the new file and list what was removed, by name."""
-    from alltrace.capture.scrub import scrub
+    from alltrace.capture.profilers.tool import locate
+    from alltrace.capture.scrub import scrub, scrub_folder
 
-    found = scrub(args.export, args.output)
+    def nsys() -> Path:
+        return locate("nsys", args.nsys)
+
+    if args.export.is_dir():
+        for place, found in scrub_folder(args.export, args.output, drop_texts=args.drop_texts, nsys=nsys):
+            _tell(found, f"{printable(str(place))}: ")
+    else:
+        _tell(scrub(args.export, args.output, drop_texts=args.drop_texts, nsys=nsys))
+    print("a .nsys-rep of the same run still holds all of it and cannot be scrubbed; do not share it")  # noqa: T201
+    return EXIT_DONE
+
+
+def _tell(found: Scrubbed, of: str = "") -> None:
+    texts = f", {found.texts} texts of ranges" if found.texts else ""
     print(  # noqa: T201
-        f"removed {len(found.variables)} variables, {found.command_words} words of command lines, {found.streams} outputs, "
-        f"{found.environments} environments of processes of the host"
+        f"{of}removed {len(found.variables)} variables, {found.command_words} words of command lines, {found.streams} outputs, "
+        f"{found.environments} environments of processes of the host, names of {found.processes} other processes, "
+        f"{found.strings} strings that nothing refers to{texts}"
     )
     if found.variables:
         print(printable(" ".join(found.variables)))  # noqa: T201
-    print("a .nsys-rep of the same run still holds all of it and cannot be scrubbed; do not share it")  # noqa: T201
-    return EXIT_DONE

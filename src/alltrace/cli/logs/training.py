@@ -21,24 +21,40 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--view", choices=("summary", "steps"), default="summary", help="each metric over the steps, or each step; default: summary"
     )
     add_steps_option(group, "only these steps")
+    group.add_argument(
+        "--pattern",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help="a regular expression of your own for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; groups are "
+        "called step and as the metrics, or step_time_ms; other forms are not looked for then",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Read the logs and answer."""
+    from functools import partial
+
     from alltrace.cli.output import write_answer
+    from alltrace.readers.training_log.formats import own_pattern
     from alltrace.readers.training_log.read import read_training
     from alltrace.recipes.logs.training import answer
     from alltrace.run.log_files import read_files
     from alltrace.run.nccl_logs import expand
 
     span = parse_steps(args.steps)
-    logs = read_files(read_training, expand(args.files))
+    for text in args.pattern:
+        own_pattern(text)
+    logs = read_files(partial(read_training, patterns=tuple(args.pattern)), expand(args.files))
     steps = [s[0] for log in logs for s in log.steps]
     if not steps:
         raise InputError(
             logs[0].path if len(logs) == 1 else f"{logs[0].path} and {len(logs) - 1} more",
             found=f"no step's line in {sum(log.lines for log in logs)} lines",
-            expected="the log of Megatron-LM, NeMo, TorchTitan, DeepSpeed, Lightning or Hugging Face",
+            expected="lines of a training framework that is known (`logs training --help`)"
+            if not args.pattern
+            else "lines that --pattern finds something in",
+            advice=None if args.pattern else "give the form of its lines with --pattern",
         )
     if span is not None and not any(map(span.holds, steps)):
         raise UsageError(f"--steps is {span}; the logs have steps {min(steps)} to {max(steps)}")

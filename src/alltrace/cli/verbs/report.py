@@ -27,13 +27,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=file_or_output, metavar="FILE", help="the file to write; needed for html, else standard output"
     )
     group.add_argument("--format", choices=("html", "md"), default="html", help="default: html")
-    group.add_argument("--title", metavar="TEXT", help="what the run is called; default: RUN as given")
+    group.add_argument(
+        "--title", metavar="TEXT", help="what the run is called; default: its job, when it was and where, as far as it tells"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask all recipes of the report and write it."""
     from alltrace.recipes.execution.window import select
     from alltrace.report import gather
+    from alltrace.report.naming import run_title
 
     write = _writer(args)
     ranks = parse_ranks(args.ranks)
@@ -41,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     opened = open_from(args)
     report = gather(
         opened,
-        args.title or ", ".join(args.run),
+        args.title or run_title(opened.manifest, args.run),
         ranks=ranks,
         steps=args.steps,
         skip_warmup=args.skip_warmup,

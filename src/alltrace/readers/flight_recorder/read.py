@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +50,13 @@ class Entry:
         op: `all_reduce`, `send`, ...
         state: `scheduled`, `started` or `completed`.
         bytes: The input's bytes, or the message's (Inspector); None where the type is not known.
-        sizes, datatypes: As recorded.
+        sizes, datatypes: Of its inputs, as recorded.
+        output_sizes, output_datatypes: Of its outputs.
+        elements: Elements of its first input and output, where they are known.
         p2p: Whether it is point to point.
+        ends: The sender and the receiver in the group, then.
         peer: Its peer, then.
+        number: Its number among all that its rank recorded, from 0.
         created_ns: When it was issued, since 1970.
         duration_us: How long it took, where that was measured.
         busbw: Its bus bandwidth in 1e9 bytes a second (Inspector).
@@ -67,6 +72,11 @@ class Entry:
     bytes: int | None = None
     sizes: str = ""
     datatypes: str = ""
+    output_sizes: str = ""
+    output_datatypes: str = ""
+    elements: tuple[int, int] | None = None
+    ends: tuple[int, int] | None = None
+    number: int | None = None
     p2p: bool = False
     peer: int | None = None
     created_ns: int | None = None
@@ -191,6 +201,8 @@ def _entry(raw: dict[str, Any], rank: int) -> Entry:
     top = next((f for f in frames if isinstance(f, dict) and "/torch/" not in _text(f.get("filename", ""))), None)
     milliseconds = raw.get("duration_ms")
     sizes, types = raw.get("input_sizes") or [], raw.get("input_dtypes") or []
+    outputs, output_types = raw.get("output_sizes") or [], raw.get("output_dtypes") or []
+    number = raw.get("record_id")
     return Entry(
         rank=rank,
         group=_text(group[0] if isinstance(group, (list, tuple)) and group else raw.get("pg_id", "")),
@@ -199,7 +211,12 @@ def _entry(raw: dict[str, Any], rank: int) -> Entry:
         state=_text(raw.get("state", "")),
         bytes=_bytes(sizes, types),
         sizes=json.dumps(_shapes(sizes))[:500],
-        datatypes=", ".join(map(_text, types[:_SHOWN]))[:200] if isinstance(types, (list, tuple)) else _text(types)[:200],
+        datatypes=_types(types),
+        output_sizes=json.dumps(_shapes(outputs))[:500],
+        output_datatypes=_types(output_types),
+        elements=_elements(sizes, outputs),
+        ends=None if sent is None else _ends(int(sent["me"]), int(sent["peer"]), sends=sent["arrow"] == "->"),
+        number=number if _is_rank(number) else None,
         p2p=p2p,
         peer=_whole(sent["peer"]) if sent else None,
         created_ns=_time(raw.get("time_created_ns")),
@@ -234,6 +251,25 @@ def _shapes(sizes: Any) -> Any:
         [n for n in shape[:_SHOWN] if isinstance(n, int)] if isinstance(shape, (list, tuple)) else _text(shape)
         for shape in sizes[:_SHOWN]
     ]
+
+
+def _types(types: Any) -> str:
+    return ", ".join(map(_text, types[:_SHOWN]))[:200] if isinstance(types, (list, tuple)) else _text(types)[:200]
+
+
+def _ends(own: int, peer: int, *, sends: bool) -> tuple[int, int]:
+    return (own, peer) if sends else (peer, own)
+
+
+def _elements(inputs: Any, outputs: Any) -> tuple[int, int] | None:
+    """The elements of the first input and of the first output."""
+    found = []
+    for shapes in (inputs, outputs):
+        shape = shapes[0] if isinstance(shapes, (list, tuple)) and shapes else None
+        if not isinstance(shape, (list, tuple)) or not all(_is_rank(n) for n in shape):
+            return None
+        found.append(prod(shape))
+    return found[0], found[1]
 
 
 def _bytes(sizes: Any, types: Any) -> int | None:

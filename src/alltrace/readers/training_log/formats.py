@@ -1,9 +1,11 @@
 """A step's line in the form of each framework.
 
-Megatron-LM and its relatives, nanotron, NeMo 1 and 2, TorchTitan, DeepSpeed, Lightning, Hugging Face, and plain FSDP scripts.
+Megatron-LM and its relatives (GPT-NeoX), nanotron, NeMo 1 and 2, TorchTitan, DeepSpeed, Lightning, Hugging Face, Composer, verl,
+nanoGPT, and plain FSDP scripts; and lines of a user's own pattern.
 
 Sources: megatron/training/training.py, nemo/lightning/pytorch/callbacks/progress_printer.py, torchtitan/components/metrics.py,
-deepspeed/runtime/engine.py and utils/timer.py, lightning's TQDMProgressBar, transformers/trainer_callback.py.
+deepspeed/runtime/engine.py and utils/timer.py, lightning's TQDMProgressBar, transformers/trainer_callback.py, gpt-neox'
+megatron/logging.py, composer/loggers/console_logger.py, verl/utils/logger/aggregate_logger.py, nanoGPT's train.py.
 """
 
 from __future__ import annotations
@@ -13,17 +15,29 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from alltrace.trace.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _LONGEST = 20_000
 _NUMBER = r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _VALUE = re.compile(rf"\s*({_NUMBER})\s*([KMGT]i?B?\b|%)?")
+_FLOPS = re.compile(rf"\s*({_NUMBER})\s*([KMGTP]?)FLOPS", re.IGNORECASE)
 _ITERATION = re.compile(
     r"(?:\bTraining epoch (?P<epoch>[0-9]+),"
     r" )?\biteration:?\s+(?P<step>[0-9]{1,15})\s*/\s*(?P<total>[0-9]{1,15}|infinity)\s*\|"
 )
-_TITAN = re.compile(rf"\bstep:\s*(?P<step>[0-9]{{1,15}})\s+loss:\s*(?P<loss>{_NUMBER})(?P<words>.*)")
+_TITAN = re.compile(rf"\bstep:\s*(?P<step>[0-9]{{1,15}})\s+loss:\s*(?P<loss>{_NUMBER}|nan|inf)(?P<words>.*)")
+_NANO_GPT = re.compile(
+    rf"\biter (?P<step>[0-9]{{1,15}}): loss (?P<loss>{_NUMBER}|nan|inf), time (?P<ms>{_NUMBER})ms(?:, mfu (?P<mfu>{_NUMBER})%)?"
+)
+_COMPOSER = re.compile(
+    r"(?:\[epoch=(?P<epoch>[0-9]{1,9})(?:/[0-9]{1,9})?\])?\[batch=(?P<batch>[0-9]{1,15})(?:/(?P<total>[0-9]{1,15}))?\]:\s*$"
+)
+_COMPOSER_VALUE = re.compile(rf"^\s+Train (?P<key>\S+/\S+): (?P<value>{_NUMBER})\s*$")
+_VERL = re.compile(r"\bstep:(?P<step>[0-9]{1,15}) - (?P<pairs>\S+:.*)")
+_NUMPY = re.compile(r"np\.\w+\((.*)\)")
 _DEEPSPEED_TIMER = re.compile(r"\bglobal_step=(?P<step>[0-9]{1,15}), RunningAvgSamplesPerSec=(?P<pairs>.*)")
 _DEEPSPEED_STEPS = re.compile(
     rf"\bsteps: (?P<step>[0-9]{{1,15}}) loss: (?P<loss>{_NUMBER}) iter time \(s\): (?P<step_time_s>{_NUMBER})(?:"
@@ -49,7 +63,7 @@ _PREFIX_RANK = re.compile(
 _STAMP = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?")
 _FRACTION = re.compile(r"[.,](\d+)$")
 _MOST_STEPS, _LARGEST = 1 << 53, 1e100
-_SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
@@ -73,7 +87,11 @@ _KEYS: tuple[tuple[str, re.Pattern[str], float], ...] = tuple(
         ("step_time_s", r"elapsed time per iteration \(s\)", 1.0),
         ("step_time_s", r"elapsed_time_per_iteration_ms", 1e-3),
         ("step_time_s", r"train_step_timing in s|iter time \(s\)|iteration time", 1.0),
-        ("tflops_per_gpu", r"throughput per GPU \(TFLOP/s/GPU\)|TFLOPS_per_GPU|TFLOPs|model_tflops_per_gpu|tflops", 1.0),
+        (
+            "tflops_per_gpu",
+            r"approx flops per GPU|throughput per GPU \(TFLOP/s/GPU\)|TFLOPS_per_GPU|TFLOPs|model_tflops_per_gpu|tflops",
+            1.0,
+        ),
         ("tokens_per_s_per_gpu", r"tokens per GPU \(tokens/s/GPU\)|tokens_per_sec_per_gpu|tokens-per-second-per-gpu|tps", 1.0),
         ("tokens_per_s", r"tokens_per_sec|tokens per second|tokens/sec", 1.0),
         ("samples_per_s", r"samples/sec|samples per second|samples_per_sec|CurrSamplesPerSec", 1.0),
@@ -89,18 +107,19 @@ _KEYS: tuple[tuple[str, re.Pattern[str], float], ...] = tuple(
 )
 
 
-def parse(text: str) -> Step | None:
+def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step | None:
     """The step that a line tells of, or None.
 
     Args:
         text: One line, without its end.
+        own: A user's own patterns, by `own_pattern`; where there are any, other forms are not looked for.
     """
     if len(text) > _LONGEST:
         text = text[:_LONGEST]
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    for words, read in _FORMATS:
-        if any(word in text for word in words):
+    for words, read in [((), read) for read in own] or _FORMATS:
+        if not words or any(word in text for word in words):
             step = read(text)
             if step is not None and (step.step or 0) < _MOST_STEPS:
                 # beyond that a value is none of a training, and its square no number
@@ -162,6 +181,10 @@ def _pairs(step: Step, text: str, separator: str) -> Step:
 def _put(step: Step, key: str, text: str) -> None:
     for metric, pattern, scale in _KEYS:
         if metric not in step.values and pattern.fullmatch(key):
+            flops = _FLOPS.match(text) if metric == "tflops_per_gpu" else None
+            if flops is not None:
+                step.values[metric] = float(flops[1].replace(",", "")) * _SCALE.get(flops[2].upper(), 1.0) / 1e12
+                return
             value = number(text)
             if value is not None:
                 step.values[metric] = value[0] * (2**30 if metric == "memory_bytes" and not value[1] and value[0] < 1e5 else scale)
@@ -233,9 +256,119 @@ def _hugging_face(text: str) -> Step | None:
     return step
 
 
+_COMPOSER_KEYS: tuple[tuple[str, str, float], ...] = (
+    ("loss/train/total", "loss", 1.0),
+    ("throughput/samples_per_sec", "samples_per_s", 1.0),
+    ("throughput/tokens_per_sec", "tokens_per_s", 1.0),
+    ("throughput/device/tokens_per_sec", "tokens_per_s_per_gpu", 1.0),
+    ("throughput/device/flops_per_sec", "tflops_per_gpu", 1e-12),
+    ("throughput/device/mfu", "mfu_percent", 100.0),
+)
+_VERL_KEYS: tuple[tuple[str, str, float], ...] = (
+    ("perf/time_per_step", "step_time_s", 1.0),
+    ("timing_s/step", "step_time_s", 1.0),
+    ("perf/throughput", "tokens_per_s_per_gpu", 1.0),
+    ("perf/mfu/actor", "mfu_percent", 100.0),
+    ("mfu/actor", "mfu_percent", 100.0),
+    ("perf/max_memory_allocated_gb", "memory_bytes", float(1 << 30)),
+    ("actor/grad_norm", "grad_norm", 1.0),
+    ("actor/lr", "learning_rate", 1.0),
+    ("actor/pg_loss", "loss", 1.0),
+    ("train/loss", "loss", 1.0),
+)
+
+
+def _nano_gpt(text: str) -> Step | None:
+    found = _NANO_GPT.search(text)
+    if found is None:
+        return None
+    step = Step("nanoGPT", int(found["step"]))
+    for metric, group, scale in (("step_time_s", "ms", 1e-3), ("loss", "loss", 1.0), ("mfu_percent", "mfu", 1.0)):
+        value = number(found[group] or "")
+        if value is not None and not (metric == "mfu_percent" and value[0] < 0):  # as long as it is not known
+            step.values[metric] = value[0] * scale
+    return step
+
+
+def _composer(text: str) -> Step | None:
+    """The line that begins a batch, or one of the lines of values behind it, which have no step."""
+    begun = _COMPOSER.search(text)
+    if begun is not None:
+        total = None if begun["total"] is None else int(begun["total"])
+        before = (max(int(begun["epoch"]), 1) - 1) * total if begun["epoch"] and total else 0
+        return Step("Composer", before + int(begun["batch"]), total=total)
+    found = _COMPOSER_VALUE.match(text)
+    if found is None:
+        return None
+    step, key, value = Step("Composer", None), found["key"], float(found["value"].replace(",", ""))
+    if key == "throughput/batches_per_sec" and value > 0:
+        step.values["step_time_s"] = 1 / value
+    if key.startswith("lr-"):
+        step.values["learning_rate"] = value
+    step.values.update({metric: value * scale for name, metric, scale in _COMPOSER_KEYS if name == key})
+    return step if step.values else None
+
+
+def _verl(text: str) -> Step | None:
+    found = _VERL.search(text)
+    if found is None:
+        return None
+    step = Step("verl", int(found["step"]))
+    pairs = dict(part.rpartition(":")[::2] for part in found["pairs"].split(" - "))
+    for key, metric, scale in _VERL_KEYS:
+        value = number(_NUMPY.sub(r"\1", pairs.get(key, "")))
+        if value is not None:
+            step.values.setdefault(metric, value[0] * scale)
+    return step if step.values else None  # a step that only validates has none
+
+
+OWN_METRICS = ("step_time_ms", *dict.fromkeys(metric for metric, _, _ in _KEYS))
+"""What the groups of a user's pattern may be called, beside `step`."""
+
+
+def own_pattern(text: str) -> Callable[[str], Step | None]:
+    """Reads lines that a user's regular expression finds something in; its groups are called as their metrics.
+
+    Args:
+        text: The expression, with a group `step` and others of `OWN_METRICS`.
+
+    Raises:
+        UsageError: It is none, or its groups have other names.
+    """
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise UsageError(f"--pattern is {text!r}, which is no regular expression: {error}") from error
+    groups = set(pattern.groupindex)
+    odd = sorted(groups - {"step", *OWN_METRICS})
+    if odd or "step" not in groups or len(groups) < 2:
+        found = (
+            f"has a group {odd[0]!r}" if odd else "has no group 'step'" if "step" not in groups else "has no group beside 'step'"
+        )
+        raise UsageError(f"--pattern {found}; expected (?P<step>...) and groups called as metrics: {', '.join(OWN_METRICS)}")
+
+    def read(line: str) -> Step | None:
+        found = pattern.search(line)
+        number_ = None if found is None else number(found["step"] or "")
+        if found is None or number_ is None or number_[0] != int(number_[0]) or number_[0] < 0:
+            return None
+        step = Step("own pattern", int(number_[0]))
+        for metric in sorted(groups - {"step"}):
+            value = number(found[metric] or "")
+            if value is not None:
+                name, scale = ("step_time_s", 1e-3) if metric == "step_time_ms" else (metric, 1.0)
+                step.values[name] = value[0] * scale
+        return step if step.values else None
+
+    return read
+
+
 _FORMATS = (
     (("iteration",), _iteration),
     (("step:",), _line("TorchTitan", _TITAN)),
+    (("step:",), _verl),
+    (("iter ",), _nano_gpt),
+    (("batch=", "Train "), _composer),
     (("global_step=",), _line("DeepSpeed", _DEEPSPEED_TIMER)),
     (("iter time (s):",), _line("DeepSpeed", _DEEPSPEED_STEPS)),
     (("skipped=",), _line("DeepSpeed", _DEEPSPEED_STEP)),

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.readers.text import TextLog
-from alltrace.readers.training_log.formats import Step, parse, parse_list, stamp_ns
+from alltrace.readers.training_log.formats import Step, own_pattern, parse, parse_list, stamp_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-_HINTS = (b"iteration", b"step", b"%|", b"{'", b"samples/sec")
+_HINTS = (b"iteration", b"step", b"%|", b"{'", b"samples/sec", b"iter ", b"batch=", b"Train ")
 _MOST_STEPS = 20_000_000
 _MOST_SAMPLES = 50
 _FEW_LOSSES = 10  # a bar that has so many times fewer losses behind it than another is not the training's
@@ -46,13 +46,19 @@ class TrainingLog:
     damage: str | None = None
 
 
-def read_training(path: str, advance: Callable[[int], None] = lambda _n: None) -> TrainingLog:
+def read_training(path: str, advance: Callable[[int], None] = lambda _n: None, *, patterns: Sequence[str] = ()) -> TrainingLog:
     """Read a training log.
+
+    Args:
+        path: The file.
+        advance: Told the bytes that were read.
+        patterns: Regular expressions of a user, which alone are looked for then (`own_pattern`).
 
     Raises:
         InputError: The file cannot be read.
+        UsageError: A pattern cannot be used.
     """
-    reading = _Reading(path)
+    reading = _Reading(path, [own_pattern(p) for p in patterns])
     with TextLog(Path(path)) as log:
         for block, whole in log.blocks():
             lines = block.splitlines()
@@ -65,8 +71,10 @@ def read_training(path: str, advance: Callable[[int], None] = lambda _n: None) -
 
 
 class _Reading:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, own: Sequence[Callable[[str], Step | None]] = ()) -> None:
         self.log = TrainingLog(path)
+        self._own = own
+        self._in_batch = False  # the lines of values behind Composer's line of a batch
         self._by_step: dict[int, dict[int | None, tuple[Step, int]]] = {}
         self._last: dict[int | None, int] = {}
         self._bar: int | None = None
@@ -76,14 +84,14 @@ class _Reading:
     def line(self, raw: bytes, *, cut: bool) -> None:
         number = self.log.lines
         self.log.lines += 1
-        if not any(hint in raw for hint in _HINTS):
+        if not self._own and not any(hint in raw for hint in _HINTS):
             return
         text = raw.decode("utf-8", "replace")
-        listed = parse_list(text)
+        listed = None if self._own else parse_list(text)
         if listed:
             self._listed.append(listed)
             return
-        step = parse(text)
+        step = parse(text, self._own)
         if step is None:
             if b"iteration" in raw and b"|" in raw and b"/" in raw:
                 self.log.not_understood += 1
@@ -92,6 +100,10 @@ class _Reading:
             return
         if cut and step.values:
             step.values.pop(next(reversed(step.values)))
+        if step.framework == "Composer":
+            self._in_batch |= step.step is not None
+            if not self._in_batch:
+                return
         if step.framework == "Hugging Face":
             self._held.append((step, number))
         else:
@@ -130,7 +142,7 @@ class _Reading:
         log.smoothed |= step.smoothed
         if step.step is None:  # a line of values, of the step that the progress bar shows
             step.step = self._bar if self._bar is not None else (max(self._by_step, default=-1) + 1)
-        elif step.smoothed or step.framework in ("Hugging Face", "Lightning"):
+        elif step.smoothed or step.framework in ("Hugging Face", "Lightning", "Composer"):
             self._bar = step.step
         last = self._last.get(step.rank)
         if last is not None and step.step < last and step.framework != "Lightning":

@@ -29,8 +29,9 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn(
             "kind",
             None,
-            "`missing`: ranks never issued it; `mismatch`: they issued another operation or size; `not completed`: "
-            "all issued it and it did not end; `no dump`: ranks of the group have no file",
+            "`missing`: ranks never issued it; `mismatch`: they issued another operation; `size mismatch`, `type mismatch`: with "
+            "other sizes or data types; `not completed`: all issued it and it did not end; `unmatched send`, `unmatched receive`: "
+            "the peer never issued the other end; `no dump`: ranks of the group have no file",
         ),
         AnswerColumn("op", None, "The operation of most ranks"),
         AnswerColumn("sizes", None, "Its input sizes on most ranks"),
@@ -91,7 +92,7 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
         )
     notes += [f"{path_text(r.path)}: {r.damage}" for r in recordings if r.damage]
     if view == "hangs" and not rows:
-        notes.append("every collective that all ranks still have in their records was issued by all of them, and completed")
+        notes.append("every operation that all ranks still have in their records was issued by all of them, alike, and completed")
     for row in rows:  # JSON can write half of a character, which is no text
         row.update({k: v.encode("utf-8", "replace").decode() for k, v in row.items() if isinstance(v, str) and not v.isascii()})
     return Answer(pa.Table.from_pylist(rows, schema), COLUMNS[view], tuple(notes), chart=CHARTS.get(view))
@@ -136,13 +137,17 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
     sizes: dict[str, int] = {}
     descriptions: dict[str, str] = {}
     entries: dict[str, dict[int, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
+    messages: dict[str, list[Any]] = defaultdict(list)
     for r in recordings:
         for name, its in r.groups.items():
             members[name] |= set(its)
         sizes.update(r.sizes)
         descriptions.update(r.descriptions)
         for e in r.entries:
-            if not e.p2p:
+            messages[e.group].append(e)
+            if e.p2p:
+                entries[e.group]  # of a group with messages alone
+            else:
                 members[e.group].add(e.rank)
                 # a group of coalesced operations has one number; its first entry stands for it
                 entries[e.group][e.rank].setdefault(e.sequence, e)
@@ -150,6 +155,7 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
     for group, by_rank in sorted(entries.items()):
         base = {"group": group, "description": descriptions.get(group, "")}
         rows += [{**base, **row} for row in _of_group(by_rank, members[group], present)]
+        rows += [{**base, **row} for row in _of_messages(messages[group], sorted(members[group]))]
         unseen = sorted(members[group] - present)
         if 0 < sizes.get(group, 0) <= _MOST_RANKS:  # Inspector tells the number of a communicator's ranks, not who they are
             unseen = sorted(set(range(sizes[group])) - set(by_rank))
@@ -168,24 +174,26 @@ def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: se
     for number in numbers:
         here = {r: by_rank[r][number] for r in its if number in by_rank.get(r, {})}
         missing = [r for r in its if r not in here]
-        kinds = Counter((e.op, e.sizes) for e in here.values())
-        (op, sizes), _count = kinds.most_common(1)[0]
-        other = {r: e for r, e in here.items() if (e.op, e.sizes) != (op, sizes) and (e.op != op or op in _SAME_SIZES)}
+        kinds = Counter((e.op, e.sizes, e.datatypes, e.output_sizes, e.output_datatypes) for e in here.values())
+        most = kinds.most_common(1)[0][0]
+        op, sizes = most[:2]
+        usual = next(e for e in here.values() if (e.op, e.sizes, e.datatypes, e.output_sizes, e.output_datatypes) == most)
+        other = {r: kind for r, e in here.items() if (kind := _difference(e, usual, len(members)))}
         same = {r: e for r, e in here.items() if r not in other}
         completed = sorted(r for r, e in same.items() if e.state == "completed" or e.retired)
         waiting = sorted(r for r in same if r not in completed)
-        first = next(iter(same.values()))
         row = {
             "sequence": number,
             "op": op,
             "sizes": sizes,
             "waiting_ranks": waiting,
             "completed_ranks": completed,
-            "frame": first.frame,
+            "frame": usual.frame,
         }
-        if other:
-            found = "; ".join(f"rank {r}: {e.op} {e.sizes}" for r, e in list(other.items())[:4])
-            rows.append({**row, "kind": "mismatch", "missing_ranks": sorted(other), "found": found})
+        for kind in dict.fromkeys(other.values()):
+            odd = [r for r, its_kind in other.items() if its_kind == kind]
+            found = "; ".join(f"rank {r}: {_shown(here[r])}" for r in odd[:4])
+            rows.append({**row, "kind": kind, "missing_ranks": sorted(odd), "found": found})
         new = [r for r in missing if r not in gone]
         if new:
             gone |= set(new)
@@ -197,9 +205,97 @@ def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: se
     return rows
 
 
-_SAME_SIZES = frozenset(
-    {"all_reduce", "allreduce", "broadcast", "reduce", "all_gather_into_tensor", "_all_gather_base", "all_gather"}
-)
+_UNEVEN = ("all_to_all", "alltoall", "scatter", "gather")
+"""What may have other sizes on each rank; `reduce_scatter` and `all_gather` are none of these."""
+
+
+def _uneven(op: str) -> bool:
+    return (op.startswith(_UNEVEN) and not op.startswith("gather_into")) or op.startswith("ALLTOALL")
+
+
+def _difference(entry: Any, usual: Any, members: int) -> str | None:
+    """How a rank's part of a collective differs from that of most ranks, or is not possible; the classes of PyTorch's analyser."""
+    if entry.op != usual.op:
+        return "mismatch"
+    if not _uneven(entry.op):
+        rooted = entry.op in ("reduce", "broadcast")  # who is not the root may give no input
+        if entry.sizes != usual.sizes and not (rooted and "[]" in (entry.sizes, usual.sizes)):
+            return "size mismatch"
+        if entry.output_sizes != usual.output_sizes and not (rooted and "[]" in (entry.output_sizes, usual.output_sizes)):
+            return "size mismatch"
+        if not _possible(entry, members):
+            return "size mismatch"
+    for own, most in ((entry.datatypes, usual.datatypes), (entry.output_datatypes, usual.output_datatypes)):
+        if own != most and own and most and set(own.split(", ")) != set(most.split(", ")):
+            return "type mismatch"
+    return None
+
+
+def _possible(entry: Any, members: int) -> bool:
+    """Whether a rank's output has as many elements as its input needs."""
+    if entry.elements is None or not all(entry.elements):
+        return True
+    given, made = entry.elements
+    op = entry.op.strip("_")
+    if op.startswith(("all_reduce", "allreduce")):
+        return bool(given == made)
+    if op in ("all_gather_base", "all_gather_into_tensor"):
+        return bool(made == given * members)
+    if op in ("reduce_scatter_base", "reduce_scatter_tensor"):
+        return bool(given == made * members)
+    return True
+
+
+def _shown(entry: Any) -> str:
+    return f"{entry.op} {entry.sizes} {entry.datatypes} to {entry.output_sizes} {entry.output_datatypes}"
+
+
+def _of_messages(entries: list[Any], members: Sequence[int]) -> list[dict[str, Any]]:
+    """Sends and receives of a group that have no other end, or one of another size or type.
+
+    The k-th send from one rank to another belongs to its k-th receive. Where records do not reach back to a rank's first operation,
+    those that have not ended are held against each other alone.
+    """
+    whole = {r: min((e.number for e in entries if e.rank == r and e.number is not None), default=1) <= 1 for r in members}
+    ends: dict[tuple[int, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
+    for e in entries:
+        if e.p2p and e.ends is not None:
+            ends[e.ends][0 if e.op.lower().startswith("send") else 1].append(e)
+    ranks = dict(enumerate(members))
+    rows: list[dict[str, Any]] = []
+    for (source, target), sides in sorted(ends.items()):
+        there = [r for r in (ranks.get(source), ranks.get(target)) if r is not None and r in whole]
+        if len(there) < 2:
+            continue
+        if not all(whole[r] for r in there):
+            sides = tuple([e for e in side if e.state != "completed" and not e.retired] for side in sides)  # type: ignore[assignment]
+        sends, receives = (sorted(side, key=lambda e: (e.number or 0, e.sequence)) for side in sides)
+        for one, other in zip(sends, receives, strict=False):
+            kind = "size mismatch" if one.sizes != other.output_sizes else "type mismatch"
+            if kind == "size mismatch" or (one.datatypes and other.output_datatypes and one.datatypes != other.output_datatypes):
+                found = f"rank {there[1]}: {_shown(other)}"
+                rows.append(_message(one, kind, [there[1]], [there[0]], found))
+        for side, rest, kind in (
+            (there[1], sends[len(receives) :], "unmatched send"),
+            (there[0], receives[len(sends) :], "unmatched receive"),
+        ):
+            rows += [_message(e, kind, [side], [e.rank], "") for e in rest[:_MOST_ROWS_A_GROUP]]
+    return rows[:_MOST_ROWS_A_GROUP]
+
+
+def _message(entry: Any, kind: str, missing: list[int], waiting: list[int], found: str) -> dict[str, Any]:
+    done = entry.state == "completed" or entry.retired
+    return {
+        "sequence": entry.sequence,
+        "kind": kind,
+        "op": entry.op,
+        "sizes": entry.sizes if kind.endswith("send") or "mismatch" in kind else entry.output_sizes,
+        "missing_ranks": missing,
+        "waiting_ranks": [] if done else waiting,
+        "completed_ranks": waiting if done else [],
+        "found": found,
+        "frame": entry.frame,
+    }
 
 
 def _last(by_rank: dict[int, dict[int, Any]], rank: int) -> str:

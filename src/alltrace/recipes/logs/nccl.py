@@ -204,6 +204,25 @@ class StepFinder:
         return (steps >= 0) & self._span.holds(steps)
 
 
+def without_steps(logs: NcclLogs) -> str | None:
+    """What a reader must know of logs whose calls are of no step, as their files have no step's line; None where there are none.
+
+    Raises:
+        UsageError: The logs with steps' lines have no call.
+    """
+    calls = [part.records.counts["COLL"] + part.records.counts["CALL"] for part in logs.parts]
+    marked = [bool(part.records.steps) for part in logs.parts]
+    there = sum(c > 0 for c in calls)
+    lost = sum(c > 0 and not m for c, m in zip(calls, marked, strict=True))
+    if lost and lost == there:
+        raise UsageError(
+            "--steps needs a log in which a step's lines stand between NCCL's; the files with a step's line have no call of NCCL"
+        )
+    if not lost:
+        return None
+    return f"{lost} of {there} logs with calls have no step's line, so none of their calls is counted with --steps"
+
+
 def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:
     """The bytes that nccl-tests calls the size of a call: `size`, times the ranks where the count is one rank's share.
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 VIEWS = ("sizes", "summary", "compare", "hosts")
 KNEE_SHARE = 0.8
 OUTLIER_SHARE = 0.8
+_NAMED = 3
 _ROUNDING = 0.02
 _ALL_REDUCE, _SHARED, _PLAIN = "all_reduce", "share", "plain"
 _FAMILY = {
@@ -301,7 +302,10 @@ def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
     unread = sum(f.not_understood for f in files)
     read = f"{counted(runs, 'run')}, {counted(lines, 'line')}: {counted(rows, 'row')} of tables"
     notes = [f"{read}; {counted(unread, 'record')} not understood"]
-    notes += [f"{path_text(f.path)}: no table of nccl-tests in it" for f in files if not any(r.rows for r in f.runs)]
+    without = [path_text(f.path) for f in files if not any(r.rows for r in f.runs)]
+    if without:
+        more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+        notes.append(f"no table of nccl-tests in {', '.join(without[:_NAMED])}{more}")
     notes += [f"{path_text(f.path)}: {f.damage}" for f in files if f.damage]
     for s in series:
         want = factor(s.run.program, _ranks(s.run) or 0)

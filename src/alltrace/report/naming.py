@@ -1,0 +1,40 @@
+"""What a run is called where nobody named it: its job, when it was, and where."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import path_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.run.manifest import Manifest
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LEAST_UTC_NS = 10**18  # 2001: before it a stamp is none
+
+
+def run_title(manifest: Manifest, given: Sequence[str]) -> str:
+    """A title for a run, such as `pretrain, job 4711 · 2026-03-01 12:30 UTC · node01 and 3 more`.
+
+    Args:
+        manifest: The run's.
+        given: The reports or the run directory as a user named them, whose names stand for the job where no report tells it.
+    """
+    environments = [r.environment for r in manifest.reports]
+    told = []
+    for word, variable in (("", "SLURM_JOB_NAME"), ("job ", "SLURM_JOB_ID")):
+        values = {e[variable] for e in environments if e.get(variable)}
+        told += [word + value for value in values if len(values) == 1]  # reports of several jobs have no name
+    job = ", ".join(told)
+    hosts = list(dict.fromkeys(r.host for r in manifest.ranks))
+    parts = [job or ", ".join(path_text(PurePath(text).name or text) for text in given)]
+    if manifest.zero_utc_ns is not None and manifest.zero_utc_ns > _LEAST_UTC_NS:
+        when = _EPOCH + timedelta(microseconds=manifest.zero_utc_ns // 1000)
+        parts.append(f"{when:%Y-%m-%d %H:%M} UTC")
+    if hosts:
+        parts.append(hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {len(hosts) - 1} more")
+    return " · ".join(parts)
