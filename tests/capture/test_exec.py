@@ -183,6 +183,14 @@ def test_a_program_that_is_not_there(capture, fake_nsys, tmp_path):
     assert capture("exec", "--nsys", fake_nsys, **WORLD).returncode == 2
 
 
+def test_nccl_tests_have_no_steps(capture, fake_nsys, tmp_path):
+    (tmp_path / "all_reduce_perf").write_text("#!/bin/sh\necho ran\n")
+    (tmp_path / "all_reduce_perf").chmod(0o755)
+    done = capture("exec", "--steps", "5:9", "--nsys", fake_nsys, "--", "./all_reduce_perf", **WORLD)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "give --delay and --duration" in done.stderr
+
+
 def test_rank_0_says_which_source_won(capture, fake_nsys):
     both = {"PMI_RANK": 0, "PMI_SIZE": 4, "SLURM_PROCID": 0, "SLURM_NTASKS": 1}
     done = capture("exec", "--nsys", fake_nsys, "--", "true", **both)

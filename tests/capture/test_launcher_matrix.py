@@ -74,6 +74,7 @@ NOTES_CODE = 'trap : TERM USR1; "$0" "$@"; c=$?; echo $c >"ended.$SLURM_PROCID";
 ALONE = "rank 0: no launcher's variables are set, so this is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
 OUTSIDE = "--ranks names only 8-9, but the world has the ranks 0-1; nothing would be profiled"
 NEVER = "the recording never began, because step 70 of `alltrace.instrument.steps` did not come"
+NEVER += "; programs without steps are recorded by --delay and --duration"
 ABSENT = "./no-such-program: there is no such program; nothing was run"
 PLAIN = "./plain: it cannot be executed; nothing was run"
 EMPTY = "capture exec needs a program after a lone --, such as `alltrace capture exec -- python train.py`"

@@ -79,7 +79,8 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
     if not found.whole:
         began = request.nsys.range_began_by if request.profiler == "nsys" else None
         if began and not found.faults and not problems:
-            problems.append(f"the recording never began, because {began} did not come")
+            advice = "; programs without steps are recorded by --delay and --duration" if request.nsys.steps else ""
+            problems.append(f"the recording never began, because {began} did not come{advice}")
         problems += [why for folder in (report.parent, private) if (why := full(folder)) is not None]
         for path in left:
             problems.append(f"a raw capture is left at {path}; `alltrace capture recover {private}` may save it")

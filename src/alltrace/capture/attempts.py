@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from alltrace.capture.aftermath import LOG, account, full, prepare, remove_older, tidy, write_side_file
 from alltrace.capture.check import find_reports
-from alltrace.capture.plan import Plan, Request, plan_rank, records_node, say_notes, window_variable
+from alltrace.capture.plan import Plan, Request, plan_rank, records_node, say_notes, window_variables
 from alltrace.capture.profilers.nsys import MARK, LeftOut, may_be_left_out
 from alltrace.capture.said import first_to_say
 from alltrace.capture.supervise import MANNERS, Outcome, Patience, supervise
@@ -58,7 +58,7 @@ def profile(
         remove_older(report)
     say_notes(request, plan, say)
     _say_left_out(plan, (), guard, say)
-    own = {**variables, "TMPDIR": str(private), MARK: request.profiler, **window_variable(request)}
+    own = {**variables, "TMPDIR": str(private), MARK: request.profiler, **window_variables(request)}
     me = f"rank {plan.who.rank}"
     try:
         plan, outcome = _attempted(request, plan, program, own, private, guard, say)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from alltrace.capture.check import ENDINGS, find_reports
 from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
-from alltrace.capture.profilers.nsys import STEPS, LeftOut, NsysOptions, ask_nsys, nsys_command
+from alltrace.capture.profilers.nsys import STEPS, STEPS_BY, LeftOut, NsysOptions, ask_nsys, nsys_command
 from alltrace.capture.profilers.tool import locate
 from alltrace.capture.selection import NAME, Selection, expand
 from alltrace.trace.errors import InputError
@@ -149,7 +149,10 @@ def say_notes(request: Request, plan: Plan, say: Callable[[str], None]) -> None:
             say(f"{me}: {note}")
 
 
-def window_variable(request: Request) -> dict[str, str]:
-    """The variable that `alltrace.instrument.steps` finds; none where no steps are named."""
+def window_variables(request: Request) -> dict[str, str]:
+    """The variables that `alltrace.instrument.steps` finds; none where no steps are named."""
     steps = request.nsys.steps
-    return {} if steps is None else {STEPS: f"{steps[0]}:{steps[1]}"}
+    if steps is None:
+        return {}
+    by = {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" else {}
+    return {STEPS: f"{steps[0]}:{steps[1]}", **by}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,8 @@ MARK = "ALLTRACE_CAPTURE"
 """The variable that tells the program which profiler it runs under; `alltrace.instrument` does nothing without one."""
 STEPS = "ALLTRACE_STEPS"
 """The variable with the window of steps, as `first:end`."""
+STEPS_BY = "ALLTRACE_STEPS_BY"
+"""The variable with what the profiler begins the window of steps by: `cuda` or `nvtx`."""
 TRACES = "ALLTRACE_TRACES"
 """The variable with the folder in which `alltrace.instrument.torch_profile` writes."""
 JOB = "ALLTRACE_JOB"
@@ -43,7 +46,8 @@ class NsysOptions(NamedTuple):
         delay_s: Seconds before it begins; None for at once.
         duration_s: Seconds that it lasts; None for to the end.
         steps: First step and the one after the last, called by `alltrace.instrument.steps`; None for no such window.
-        steps_by: What begins and ends the window of steps: `cuda` for cudaProfilerStart and Stop, `nvtx` for a range.
+        steps_by: What begins and ends the window of steps: `cuda` for cudaProfilerStart and Stop, `nvtx` for a range, `auto` for
+            the first where the node has a driver of NVIDIA.
         capture_range: `cuda`, or `nvtx:NAME@DOMAIN`; None for no range.
         repeat: How many ranges are recorded, each in a report of its own; None for the first one.
         extra: Further switches, as given.
@@ -58,10 +62,17 @@ class NsysOptions(NamedTuple):
     delay_s: float | None = None
     duration_s: float | None = None
     steps: tuple[int, int] | None = None
-    steps_by: str = "cuda"
+    steps_by: str = "auto"
     capture_range: str | None = None
     repeat: int | None = None
     extra: tuple[str, ...] = ()
+
+    @property
+    def begun_by(self) -> str:
+        """`steps_by`, as it is on this node."""
+        if self.steps_by != "auto":
+            return self.steps_by
+        return "cuda" if os.path.exists("/proc/driver/nvidia/version") else "nvtx"  # noqa: PTH110  pathlib would be a further import
 
     @property
     def range_began_by(self) -> str | None:
@@ -188,7 +199,7 @@ def window_switches(options: NsysOptions) -> list[str]:
         found += [f"--duration={options.duration_s:g}", LEAVES]
     wanted = options.capture_range
     if options.steps is not None:
-        wanted = "cuda" if options.steps_by == "cuda" else f"nvtx:{STEPS_RANGE}@{DOMAIN}"
+        wanted = "cuda" if options.begun_by == "cuda" else f"nvtx:{STEPS_RANGE}@{DOMAIN}"
     if wanted is None:
         return found
     # by default the end of the range ends the program

@@ -26,6 +26,8 @@ def exec_script(request: Request) -> str:
         UsageError: It asks for what only the Python form does.
     """
     nsys, selection = request.nsys, request.selection
+    if nsys.steps_by == "auto":  # whatever this machine has
+        nsys = nsys._replace(steps_by="cuda")
     only_python = {
         "--lockstep": request.ncu.lockstep is not None,
         "--name": request.name != NAME,
@@ -70,6 +72,6 @@ def exec_script(request: Request) -> str:
     }
     lines = [f"{name}={shlex.quote(str(value))}" for name, value in settings.items()]
     if nsys.steps is not None:
-        lines.append(f"export ALLTRACE_STEPS={nsys.steps[0]}:{nsys.steps[1]}")
+        lines.append(f"export ALLTRACE_STEPS={nsys.steps[0]}:{nsys.steps[1]} ALLTRACE_STEPS_BY={nsys.begun_by}")
     text = files("alltrace.capture.scripts").joinpath("exec.sh").read_text(encoding="utf-8")
     return text.replace("@SETTINGS@", "\n".join(lines))

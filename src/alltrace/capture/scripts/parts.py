@@ -73,6 +73,7 @@ def request_of(job: Job, output: str) -> Request:
             delay_s=float(delay) if delay else None,
             duration_s=float(duration) if duration else None,
             steps=window,
+            steps_by="cuda",  # the job's nodes have GPUs, whatever this one has
             capture_range=capture_range if kind != "torch" else None,
             extra=extra,
         ),

@@ -101,6 +101,8 @@ def escaped(text: str) -> str:
 
 
 def _nccl_tests(job: Job, further: list[str]) -> list[Program]:
+    if job.steps is not None:
+        raise UsageError("nccl-tests have no steps that open a window; give profiler.delay and profiler.duration instead")
     if job.text("profiler.kind") == "torch":
         raise UsageError("nccl-tests are no Python, so torch cannot profile them; set profiler.kind to nsys")
     if job.text("profiler.kind") == "ncu":

@@ -33,7 +33,7 @@ _ONLY = {
 # and those that have a default: profiler, argument, option, default
 _WITH_DEFAULT = (
     ("nsys", "trace", "--trace", "cuda,nvtx"),
-    ("nsys", "steps_by", "--steps-by", "cuda"),
+    ("nsys", "steps_by", "--steps-by", "auto"),
     ("ncu", "metric_set", "--set", "detailed"),
     ("ncu", "launch_skip", "--launch-skip", 0),
     ("ncu", "launch_count", "--launch-count", 10),
@@ -95,9 +95,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     when.add_argument(
         "--steps-by",
-        choices=("cuda", "nvtx"),
-        default="cuda",
-        help="begin it by cudaProfilerStart or an NVTX range; default: cuda",
+        choices=("auto", "cuda", "nvtx"),
+        default="auto",
+        help="begin it by cudaProfilerStart or an NVTX range; default: cuda where the node has a driver of NVIDIA, else nvtx",
     )
     when.add_argument(
         "--capture-range",
