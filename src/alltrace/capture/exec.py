@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from alltrace.capture.identity import find_identity
-from alltrace.capture.plan import Plan, Request, plan_rank, say_notes, window_variables
+from alltrace.capture.plan import Plan, Request, arm, plan_rank, say_notes, window_variables
 from alltrace.capture.profilers.ncu import patience
 from alltrace.capture.profilers.nsys import JOB, TRACES
 from alltrace.trace.errors import AlltraceError, UsageError
@@ -96,16 +96,17 @@ def _unprofiled(request: Request, program: Sequence[str], variables: dict[str, s
         _become(program, variables)
     say_notes(request, plan, say)
     if plan.traces is not None:
-        variables.update(_for_torch(request, plan))
+        variables.update(_for_torch(request, plan, variables))
     _become(program, variables)
 
 
-def _for_torch(request: Request, plan: Plan) -> dict[str, str]:
+def _for_torch(request: Request, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that `alltrace.instrument.torch_profile` finds."""
-    found = {TRACES: str(plan.traces)}
+    found = {TRACES: str(plan.traces), **window_variables(request, plan, environment)}
+    arm(found)
     if request.job is not None:
         found[JOB] = request.job
-    return {**found, **window_variables(request)}
+    return found
 
 
 def _become(program: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from alltrace.capture.armed import ARMED, LEADS, RULE
 from alltrace.capture.check import ENDINGS, find_reports
+from alltrace.capture.control import ARMED_FOLDER, REQUEST, WINDOW
 from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
 from alltrace.capture.profilers.nsys import STEPS, STEPS_BY, LeftOut, NsysOptions, ask_nsys, nsys_command
@@ -37,6 +39,7 @@ class Request(NamedTuple):
         strict: Whether a missing report is an exit code of its own, where the program succeeded.
         verbose: Whether every rank says what it did.
         grace_s: Seconds that a profiler of which a part was killed is given to finish a report.
+        rule: With `nsys.armed`, when a window is recorded without being asked for, as `alltrace.capture.armed` has it; or empty.
         end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
     """
 
@@ -56,6 +59,7 @@ class Request(NamedTuple):
     verbose: bool = False
     grace_s: float = 60.0
     end_after_s: float = 10.0
+    rule: str = ""
 
 
 class Plan(NamedTuple):
@@ -149,10 +153,36 @@ def say_notes(request: Request, plan: Plan, say: Callable[[str], None]) -> None:
             say(f"{me}: {note}")
 
 
-def window_variables(request: Request) -> dict[str, str]:
-    """The variables that `alltrace.instrument.steps` finds; none where no steps are named."""
-    steps = request.nsys.steps
-    if steps is None:
-        return {}
-    by = {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" else {}
-    return {STEPS: f"{steps[0]}:{steps[1]}", **by}
+def window_variables(request: Request, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that `alltrace.instrument.steps` finds; none where no steps are named, and the rank is not armed."""
+    steps, who = request.nsys.steps, plan.who
+    found = {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" and (steps or request.nsys.armed) else {}
+    if steps is not None:
+        found[STEPS] = f"{steps[0]}:{steps[1]}"
+    if request.nsys.armed:
+        folder = Path(expand(request.output, "--output", who, environment, request.job, folder=True)).absolute()
+        job = expand("{job}", "--job", who, environment, request.job)
+        found[ARMED] = str(folder / ARMED_FOLDER / job)
+        size = who.local_size or 1
+        if not any(request.selection.takes(rank, rank % size) for rank in range(who.rank)):
+            found.update({LEADS: "1", RULE: request.rule})
+    return found
+
+
+def arm(variables: Mapping[str, str]) -> None:
+    """Make the files by which an armed rank is asked, where it is one.
+
+    Raises:
+        InputError: They cannot be made.
+    """
+    folder = Path(variables.get(ARMED, ""))
+    if ARMED not in variables:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (REQUEST, WINDOW):
+            # what was asked of a job of the same name before is no news
+            with (folder / name).open("w" if LEADS in variables else "a"):
+                pass
+    except OSError as error:
+        raise InputError(folder, found=f"it cannot be made ({error.strerror})", advice="give another --output") from error

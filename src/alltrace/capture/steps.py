@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from alltrace.capture import cuda_profiler, instrument
+from alltrace.capture.armed import armed_watch, note_window
 from alltrace.capture.profilers.nsys import MARK, STEPS_BY, STEPS_RANGE, TRACES
 from alltrace.capture.window import window_given
 from alltrace.trace.errors import UsageError
@@ -14,6 +15,8 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
+
+    from alltrace.capture.armed import Watch, Window
 
 _NEVER = -1
 
@@ -36,7 +39,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         UsageError: One of `first` and `end` is missing, or the window holds no step.
     """
 
-    __slots__ = ("_at", "_end", "_first", "_names", "_next", "_range", "_running", "_step", "_torch")
+    __slots__ = ("_at", "_end", "_first", "_names", "_next", "_range", "_running", "_step", "_torch", "_watch", "_window")
 
     def __init__(self, first: int | None = None, end: int | None = None, *, at: int = 0) -> None:
         if (first is None) != (end is None):
@@ -49,6 +52,8 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         self._step: Any = None
         self._torch: Any = None
         self._names = False
+        self._watch: Watch | None = None
+        self._window: Window | None = None
         self._next = _NEVER
         self._first, self._end = _NEVER, _NEVER
         if instrument.profiled() or os.environ.get(TRACES):
@@ -60,6 +65,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
 
     def __enter__(self) -> Self:
         self._names = bool(instrument.makers)
+        self._watch = armed_watch()
         if self._first != _NEVER and self._at < self._end:
             self._next = max(self._first, self._at)
             if self._next == self._at:
@@ -85,10 +91,19 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         self._at += 1
         if self._names:
             self._finish()
+        if self._watch is not None and not self._running:
+            self._look(self._watch)
         if self._at == self._next:
             self._turn()
         if self._names:
             self._begin()
+
+    def _look(self, watch: Watch) -> None:
+        """Hear of a window that was asked for while the job runs."""
+        window = watch.step(self._at)
+        if window is not None:
+            self._window = window
+            self._next, self._first, self._end = window.first, window.first, window.end
 
     def _begin(self) -> None:
         self._step = instrument.annotate(f"step {self._at}")
@@ -112,6 +127,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             self._names = bool(instrument.makers)
             return
         cuda_profiler.synchronise()
+        if self._window is not None:
+            note_window(self._window)
+            self._window = None
         self._warn(has_cuda=cuda_profiler.switch("Start"))
         if instrument.makers:
             self._range = instrument.annotate(STEPS_RANGE)
@@ -119,6 +137,8 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
 
     def _stop(self) -> None:
         self._running = False
+        if self._watch is not None:
+            self._watch.forget_time()
         cuda_profiler.synchronise()  # what was launched in the window belongs to it
         if self._torch is not None:
             self._torch.stop()
@@ -139,4 +159,4 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             lacking = "no NVTX was found; pip install nvtx"
         else:
             return
-        print(f"alltrace: the window of steps cannot be opened: {lacking}", file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"alltrace: the window of steps cannot be opened: {lacking}\n")

@@ -24,7 +24,7 @@ import signal
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from alltrace.capture.guard import PASSED_ON
 from alltrace.capture.processes import become_subreaper, children, descendants, end_children, reap, send, started_at, words
@@ -76,6 +76,26 @@ class Patience(NamedTuple):
 
     grace_s: float
     end_after_s: float
+
+
+class Output(NamedTuple):
+    """Where the profiler prints, and where the program finds its own output.
+
+    Attributes:
+        log: The file that gets what the profiler prints.
+        out: The descriptor with the program's standard output.
+        err: The descriptor with its standard error.
+    """
+
+    log: Path
+    out: int
+    err: int
+
+    def file_actions(self) -> list[tuple[Any, ...]]:
+        """For `os.posix_spawn`."""
+        opened = (os.POSIX_SPAWN_OPEN, 1, str(self.log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        dup = os.POSIX_SPAWN_DUP2
+        return [(dup, 1, self.out), (dup, 2, self.err), opened, (dup, 1, 2)]
 
 
 class Outcome(NamedTuple):
@@ -253,7 +273,7 @@ def supervise(
     finished: Callable[[], bool],
     patience: Patience,
     manners: Manners,
-    log: Path | None = None,
+    output: Output | None = None,
 ) -> Outcome:
     """Run `command`, wait for it and for the program in it.
 
@@ -265,12 +285,10 @@ def supervise(
         finished: Whether the report is whole; asked when the profiler's front end was killed and its agent may still write.
         patience: How long is waited.
         manners: How the profiler is treated with signals.
-        log: The file that gets what the profiler prints; None for where the program prints.
+        output: Where the profiler prints; None for where the program prints.
     """
     become_subreaper()
-    files = [] if log is None else [
-        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600), (os.POSIX_SPAWN_DUP2, 1, 2)
-    ]  # fmt: skip
+    files = [] if output is None else output.file_actions()
     held = {*guard.mask, *manners.held}
     with _Ends() as ends:
         profiler = os.posix_spawn(

@@ -50,6 +50,7 @@ class NsysOptions(NamedTuple):
             the first where the node has a driver of NVIDIA.
         capture_range: `cuda`, or `nvtx:NAME@DOMAIN`; None for no range.
         repeat: How many ranges are recorded, each in a report of its own; None for the first one.
+        armed: Whether `alltrace.instrument.steps` opens windows as it is asked to while the program runs.
         extra: Further switches, as given.
     """
 
@@ -65,6 +66,7 @@ class NsysOptions(NamedTuple):
     steps_by: str = "auto"
     capture_range: str | None = None
     repeat: int | None = None
+    armed: bool = False
     extra: tuple[str, ...] = ()
 
     @property
@@ -198,12 +200,13 @@ def window_switches(options: NsysOptions) -> list[str]:
         # by default nsys ends the program with the recording, and the other ranks wait for it in a collective
         found += [f"--duration={options.duration_s:g}", LEAVES]
     wanted = options.capture_range
-    if options.steps is not None:
+    if options.steps is not None or options.armed:
         wanted = "cuda" if options.begun_by == "cuda" else f"nvtx:{STEPS_RANGE}@{DOMAIN}"
     if wanted is None:
         return found
     # by default the end of the range ends the program
-    found.append(f"--capture-range-end={'stop' if options.repeat is None else f'repeat:{options.repeat}'}")
+    repeats = "repeat" if options.armed else "stop" if options.repeat is None else f"repeat:{options.repeat}"
+    found.append(f"--capture-range-end={repeats}")
     if wanted == "cuda":
         return [*found, "--capture-range=cudaProfilerApi"]
     # ranges that are named by plain strings count only with this variable
