@@ -14,8 +14,9 @@ import pytest
 
 from alltrace.capture import armed
 from alltrace.capture.armed import Watch, Window, parse_rule
-from alltrace.capture.control import ARMED_FOLDER, REQUEST, WINDOW, read_control, write_control
+from alltrace.capture.control import read_control, write_control
 from alltrace.capture.now import ask, find_armed
+from alltrace.capture.variables import ARMED_FOLDER, REQUEST, WINDOW
 from alltrace.trace.errors import InputError, UsageError
 
 SOURCE = Path(armed.__file__).parents[2]

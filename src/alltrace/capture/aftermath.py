@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.capture.armed import WINDOWS_FILE
 from alltrace.capture.check import find_reports
+from alltrace.capture.variables import WINDOWS_FILE
 from alltrace.capture.witness import REVOKED
 from alltrace.trace.errors import InputError, printable
 

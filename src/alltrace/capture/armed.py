@@ -6,22 +6,17 @@ import os
 import re
 import sys
 from collections import deque
-from statistics import median
 from time import monotonic
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from alltrace.capture.control import REQUEST, WINDOW, holds, read_control, write_control
+from alltrace.capture.control import holds, read_control, write_control
 from alltrace.capture.identity import find_identity
+from alltrace.capture.variables import ARMED, LEADS, REQUEST, RULE, WINDOW, WINDOWS_FILE
 from alltrace.trace.errors import UsageError
 
-ARMED = "ALLTRACE_ARMED"
-"""The variable with the folder of `control`."""
-LEADS = "ALLTRACE_ARMED_LEADS"
-"""The variable that only the first of the recorded ranks has: it says when a window begins."""
-RULE = "ALLTRACE_ARMED_WHEN"
-"""The variable with the rule by which a window is asked for, as `STEPS MOST RULE`."""
-WINDOWS_FILE = "windows"
-"""The file, in the rank's temporary folder, with a line `ID FIRST END` for each window that was recorded."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _LOOK_EVERY_S = 1.0
 _LEAD_S = 3.0
 _LEAD_STEPS = 2
@@ -125,7 +120,7 @@ class Watch:
     def _is_slow(self, took: float) -> bool:
         if self._rule is None or len(self._times) < _LEAST_KNOWN:
             return False
-        return took > self._rule.bound * (median(self._times) if self._rule.relative else 1.0)
+        return took > self._rule.bound * (_median(self._times) if self._rule.relative else 1.0)
 
     def _answer(self, at: int, *, slow: bool) -> None:
         """Say when the window begins that was asked for, or that the rule asks for."""
@@ -143,7 +138,7 @@ class Watch:
         if not isinstance(steps, int) or steps < 1:
             return
         lead = lead_s if isinstance(lead_s, (int, float)) and 0 < lead_s < 1e6 else _LEAD_S
-        step_s = median(self._times) if self._times else 0.1
+        step_s = _median(self._times) if self._times else 0.1
         first = at + max(_LEAD_STEPS, int(lead / max(step_s, 1e-6)) + 1)
         self._asked = told["id"]
         try:
@@ -164,3 +159,9 @@ def note_window(window: Window) -> None:
     if folder:
         with open(os.path.join(folder, WINDOWS_FILE), "a", encoding="ascii") as file:  # noqa: PTH118, PTH123
             file.write(f"{window.id} {window.first} {window.end}\n")
+
+
+def _median(times: Iterable[float]) -> float:
+    """The upper median; `statistics` would be a further import of every program."""
+    ordered = sorted(times)
+    return ordered[len(ordered) // 2]

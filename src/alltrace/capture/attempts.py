@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from alltrace.capture.aftermath import LOG, account, full, name_windows, prepare, remove_older, tidy, write_side_file
 from alltrace.capture.check import find_reports
 from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, window_variables
-from alltrace.capture.profilers.nsys import MARK, LeftOut, may_be_left_out
+from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
 from alltrace.capture.said import first_to_say
 from alltrace.capture.supervise import MANNERS, Outcome, Output, Patience, supervise
+from alltrace.capture.variables import MARK
 from alltrace.capture.witness import Witness
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError, printable
 

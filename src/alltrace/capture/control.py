@@ -9,13 +9,9 @@ shared file system, sooner than looking for a new one does.
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
-ARMED_FOLDER = ".armed"
-"""The folder in the folder of reports."""
-REQUEST, WINDOW = "request.json", "window.json"
 _MOST_BYTES = 1 << 16
 
 
@@ -25,6 +21,8 @@ def read_control(path: str) -> dict[str, Any] | None:
         number = os.open(path, os.O_RDONLY)
     except OSError:
         return None
+    import json  # a rank that is not armed does without
+
     try:
         found = json.loads(os.read(number, _MOST_BYTES) or b"null")
     except (OSError, ValueError):
@@ -40,6 +38,8 @@ def write_control(path: str, told: dict[str, Any]) -> None:
     Raises:
         OSError: It cannot be written.
     """
+    import json
+
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         os.write(number, json.dumps(told).encode())

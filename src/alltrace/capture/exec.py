@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from alltrace.capture.identity import find_identity
 from alltrace.capture.plan import Plan, Request, arm, plan_rank, say_notes, window_variables
 from alltrace.capture.profilers.ncu import patience
-from alltrace.capture.profilers.nsys import JOB, TRACES
+from alltrace.capture.variables import JOB, TRACES
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from alltrace.capture.identity import find_identity
-from alltrace.capture.profilers.nsys import DOMAIN, JOB, MARK, TRACES
+from alltrace.capture.variables import DOMAIN, JOB, MARK, TRACES
 from alltrace.capture.window import window_given
 from alltrace.trace.errors import UsageError
 

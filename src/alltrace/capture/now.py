@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from alltrace.capture.armed import Window
-from alltrace.capture.control import ARMED_FOLDER, REQUEST, WINDOW, read_control, write_control
+from alltrace.capture.control import read_control, write_control
+from alltrace.capture.variables import ARMED_FOLDER, REQUEST, WINDOW
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:

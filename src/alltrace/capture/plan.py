@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from alltrace.capture.armed import ARMED, LEADS, RULE
 from alltrace.capture.check import ENDINGS, find_reports
-from alltrace.capture.control import ARMED_FOLDER, REQUEST, WINDOW
 from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
-from alltrace.capture.profilers.nsys import STEPS, STEPS_BY, LeftOut, NsysOptions, ask_nsys, nsys_command
+from alltrace.capture.profilers.nsys import LeftOut, NsysOptions, ask_nsys, nsys_command
 from alltrace.capture.profilers.tool import locate
 from alltrace.capture.selection import NAME, Selection, expand
+from alltrace.capture.variables import ARMED, ARMED_FOLDER, LEADS, REQUEST, RULE, STEPS, STEPS_BY, WINDOW
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.capture import cuda_profiler, instrument
 from alltrace.capture.armed import armed_watch, note_window
-from alltrace.capture.profilers.nsys import MARK, STEPS_BY, STEPS_RANGE, TRACES
+from alltrace.capture.variables import MARK, STEPS_BY, STEPS_RANGE, TRACES
 from alltrace.capture.window import window_given
 from alltrace.trace.errors import UsageError
 
@@ -24,10 +24,10 @@ _NEVER = -1
 class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     """The steps of a training, and a window of them that is recorded on every profiled rank.
 
-    Around each step lies a range `step N`. The steps `first` to `end - 1` are recorded: the device is synchronised and
-    cudaProfilerStart called before the first, and the device is synchronised and cudaProfilerStop called after the last, or when
-    the block ends before. Under `capture exec --profiler torch` PyTorch's profiler records them, unless the script has a
-    `torch_profile`. Steps are counted over the whole training: give `at` when it is resumed. A range `steps` in the NVTX domain
+    Around each step that can be recorded lies a range `step N`. The steps `first` to `end - 1` are recorded: the device is
+    synchronised and cudaProfilerStart called before the first, and the device is synchronised and cudaProfilerStop called after the
+    last, or when the block ends before. Under `capture exec --profiler torch` PyTorch records them, unless the script has
+    a `torch_profile`. Steps are counted over the whole training: give `at` when it is resumed. A range `steps` in the NVTX domain
     `alltrace` lies around the window.
 
     Args:
@@ -39,7 +39,20 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         UsageError: One of `first` and `end` is missing, or the window holds no step.
     """
 
-    __slots__ = ("_at", "_end", "_first", "_names", "_next", "_range", "_running", "_step", "_torch", "_watch", "_window")
+    __slots__ = (
+        "_always",
+        "_at",
+        "_end",
+        "_first",
+        "_names",
+        "_next",
+        "_range",
+        "_running",
+        "_step",
+        "_torch",
+        "_watch",
+        "_window",
+    )
 
     def __init__(self, first: int | None = None, end: int | None = None, *, at: int = 0) -> None:
         if (first is None) != (end is None):
@@ -51,7 +64,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         self._range: Any = None
         self._step: Any = None
         self._torch: Any = None
-        self._names = False
+        self._names = self._always = False
         self._watch: Watch | None = None
         self._window: Window | None = None
         self._next = _NEVER
@@ -64,8 +77,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
                 self._first, self._end = first, end
 
     def __enter__(self) -> Self:
-        self._names = bool(instrument.makers)
         self._watch = armed_watch()
+        # where the profiler records nothing outside the window, a range would only cost
+        self._names = self._always = bool(instrument.makers) and self._watch is None and window_given() is None
         if self._first != _NEVER and self._at < self._end:
             self._next = max(self._first, self._at)
             if self._next == self._at:
@@ -122,9 +136,11 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             return
         self._next = self._end
         self._running = True
-        if not os.environ.get(MARK) and os.environ.get(TRACES):
+        in_torch = not os.environ.get(MARK) and os.environ.get(TRACES)
+        if in_torch:
             self._torch = instrument.torch_window(self._first, self._end)
-            self._names = bool(instrument.makers)
+        self._names = bool(instrument.makers)
+        if in_torch:
             return
         cuda_profiler.synchronise()
         if self._window is not None:
@@ -137,6 +153,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
 
     def _stop(self) -> None:
         self._running = False
+        self._names = self._always
         if self._watch is not None:
             self._watch.forget_time()
         cuda_profiler.synchronise()  # what was launched in the window belongs to it

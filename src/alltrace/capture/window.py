@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from alltrace.capture.profilers.nsys import STEPS
+from alltrace.capture.variables import STEPS
 
 
 def window_given() -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.capture.profilers.tool import ask
+from alltrace.capture.variables import DOMAIN, STEPS_RANGE
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,18 +16,6 @@ if TYPE_CHECKING:
 
     from alltrace.capture.profilers.tool import Tool
 
-DOMAIN = "alltrace"
-STEPS_RANGE = "steps"
-MARK = "ALLTRACE_CAPTURE"
-"""The variable that tells the program which profiler it runs under; `alltrace.instrument` does nothing without one."""
-STEPS = "ALLTRACE_STEPS"
-"""The variable with the window of steps, as `first:end`."""
-STEPS_BY = "ALLTRACE_STEPS_BY"
-"""The variable with what the profiler begins the window of steps by: `cuda` or `nvtx`."""
-TRACES = "ALLTRACE_TRACES"
-"""The variable with the folder in which `alltrace.instrument.torch_profile` writes."""
-JOB = "ALLTRACE_JOB"
-"""The variable with the job's name, as `capture exec --job` gives it."""
 LEAVES = "--kill=none"
 """Lets the program run on where the recording ends before it."""
 _PLUGIN_NAME = re.compile(r"^\s*PluginName\s*:\s*['\"]?([A-Za-z0-9_.-]+)", re.MULTILINE)
