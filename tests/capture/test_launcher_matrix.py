@@ -63,7 +63,7 @@ class Case:
 
 
 def whole(name, launcher, **more):
-    return Case(name, launcher, ranges=6, **more)
+    return Case(name, launcher, ranges=13, **more)  # six of the program, seven of steps
 
 
 def missing(rank, *why):
@@ -121,7 +121,7 @@ CASES = [
     Case("ranks outside the world", "srun", options=("--ranks", "8-9"), ranks=2, reports=(), code=2, ran=(), said=(OUTSIDE,)),
     # when
     Case("delay and duration", "pals", ("--delay", "0.3", "--duration", "0.5"), ("wait", "2.5"), ranks=2, reports=PAIR, code=6),
-    Case("a window of steps", "mpich", ("--steps", "2:4", "--steps-by", "nvtx"), ranks=2, reports=PAIR, ranges=3),
+    Case("a window of steps", "mpich", ("--steps", "2:4", "--steps-by", "nvtx"), ranks=2, reports=PAIR, ranges=5),
     Case(
         "steps that did not come",
         "srun",

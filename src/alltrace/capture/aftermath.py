@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.capture.check import find_reports
-from alltrace.capture.variables import WINDOWS_FILE
+from alltrace.capture.variables import REPORT_FILE, WINDOWS_FILE
 from alltrace.capture.witness import REVOKED
 from alltrace.trace.errors import InputError, printable
 
@@ -48,6 +48,8 @@ def prepare(request: Request, report: Path, rank: int) -> Path:
     private = Path(base).absolute() / f"alltrace-{rank}-{os.urandom(8).hex()}"
     try:
         private.mkdir(mode=0o700)
+        with suppress(OSError):  # a full disk is told of later
+            (private / REPORT_FILE).write_text(f"{report}\n", encoding="utf-8")
         return private
     except OSError as error:
         raise InputError(
@@ -134,7 +136,8 @@ def tidy(private: Path) -> None:
     shutil.rmtree(private / _LEAVINGS, ignore_errors=True)
     with suppress(OSError):
         for path in private.iterdir():
-            if path.name.startswith(("injection_config_", "quadd_", "nsys-", LOG, WINDOWS_FILE)) or path.name.endswith(REVOKED):
+            known = path.name == REPORT_FILE or path.name.startswith(("injection_config_", "quadd_", "nsys-", LOG, WINDOWS_FILE))
+            if known or path.name.endswith(REVOKED):
                 path.unlink()
         private.rmdir()
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from alltrace.capture.aftermath import LOG, account, full, name_windows, prepare, remove_older, tidy, write_side_file
 from alltrace.capture.check import find_reports
-from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, window_variables
+from alltrace.capture.gpu_log import gpu_log_path, recording
+from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, torch_variables, window_variables
 from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
 from alltrace.capture.said import first_to_say
+from alltrace.capture.selection import expand
 from alltrace.capture.supervise import MANNERS, Outcome, Output, Patience, supervise
 from alltrace.capture.variables import MARK
 from alltrace.capture.witness import Witness
@@ -61,10 +63,18 @@ def profile(
         remove_older(report)
     say_notes(request, plan, say)
     _say_left_out(plan, (), guard, say)
-    own = {**variables, "TMPDIR": str(private), MARK: request.profiler, **window}
+    own = {
+        **variables,
+        **torch_variables(request, plan, report.parent, variables),
+        "TMPDIR": str(private),
+        MARK: request.profiler,
+        **window,
+    }
     me = f"rank {plan.who.rank}"
     try:
-        plan, outcome = _attempted(request, plan, program, own, private, guard, say)
+        job = expand("{job}", "--job", plan.who, variables, request.job)
+        with recording(list(plan.gpu_log) if plan.gpu_log else None, gpu_log_path(report.parent, job, plan.who.host)):
+            plan, outcome = _attempted(request, plan, program, own, private, guard, say)
     except OSError as error:
         say(f"{error.filename or me}: {error.strerror}; nothing was run")
         return EXIT_INPUT

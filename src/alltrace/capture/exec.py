@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from alltrace.capture.identity import find_identity
-from alltrace.capture.plan import Plan, Request, arm, plan_rank, say_notes, window_variables
+from alltrace.capture.plan import Plan, Request, arm, plan_rank, say_notes, torch_variables, window_variables
 from alltrace.capture.profilers.ncu import patience
 from alltrace.capture.variables import JOB, TRACES
 from alltrace.trace.errors import AlltraceError, UsageError
@@ -104,6 +104,7 @@ def _for_torch(request: Request, plan: Plan, environment: Mapping[str, str]) -> 
     """The variables that `alltrace.instrument.torch_profile` finds."""
     found = {TRACES: str(plan.traces), **window_variables(request, plan, environment)}
     arm(found)
+    found.update(torch_variables(request, plan, plan.traces, environment) if plan.traces else {})
     if request.job is not None:
         found[JOB] = request.job
     return found

@@ -16,7 +16,7 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from alltrace.capture.plan import Request
 
-_WORD = re.compile(r"[A-Za-z0-9_.,:=@/+-]+")
+_WORD = re.compile(r"([A-Za-z0-9_.,:=@/+-]|%q\{[A-Za-z0-9_]+\})+")
 
 
 def exec_script(request: Request) -> str:
@@ -33,6 +33,8 @@ def exec_script(request: Request) -> str:
         "--name": request.name != NAME,
         "--on-error run": request.on_error == "run",
         "--verbose": request.verbose,
+        "--gpu-log": request.gpu_log,
+        "--flight-recorder": request.flight_recorder,
         "fields in --output": bool(re.search(r"[{%]", request.output)),
     }
     met = [option for option, asked in only_python.items() if asked]
@@ -51,7 +53,7 @@ def exec_script(request: Request) -> str:
         switches += [*([] if LEAVES in window else [LEAVES]), *window, *nsys.extra]
     odd = next((s for s in switches if not _WORD.fullmatch(s)), None)
     if odd is not None:
-        raise UsageError(f"--emit-sh cannot write the switch {odd!r}: it takes letters, digits and _.,:=@/+- only")
+        raise UsageError(f"--emit-sh cannot write the switch {odd!r}: it takes letters, digits, %q{{VARIABLE}} and _.,:=@/+- only")
     settings = {
         "profiler": request.profiler,
         "kernels": kernels,

@@ -28,7 +28,7 @@ _RANGE = re.compile(r"cuda|nvtx:.+", re.DOTALL)
 _ONLY = {
     "nsys": "delay duration repeat mpi_impl sample gpu_metrics nic_metrics efa",
     "ncu": "kernels top lockstep",
-    "nsys ncu": "capture_range profiler_arg",
+    "nsys ncu": "capture_range profiler_arg gpu_log",
 }
 # and those that have a default: profiler, argument, option, default
 _WITH_DEFAULT = (
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     where.add_argument(
         "--name",
         metavar="NAME",
-        help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host} and %%q{VARIABLE} are filled in; "
+        help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host}, %%q{VARIABLE}, %%h and %%p are filled in; "
         "default: {job}_rank{rank}_on_{host}",
     )
     where.add_argument("--job", metavar="NAME", help="the job's name; default: the scheduler's or launcher's number of the job")
@@ -77,6 +77,12 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     what.add_argument("--gpu-metrics", action="store_true", help="the GPUs' counters, once per node")
     what.add_argument("--nic-metrics", action="store_true", help="network adapters' counters, once per node")
     what.add_argument("--efa", action="store_true", help="EFA adapters' counters, once per node")
+    what.add_argument(
+        "--gpu-log", action="store_true", help="clocks, power and temperature of the GPUs, by nvidia-smi once per node"
+    )
+    what.add_argument(
+        "--flight-recorder", action="store_true", help="PyTorch keeps a record of its collectives, and writes it on a timeout"
+    )
     what.add_argument(
         "--profiler-arg",
         action="append",
@@ -244,6 +250,8 @@ def request_from(args: argparse.Namespace) -> Request:
         kernels=kernels,
         tmp=args.tmp,
         force=args.force,
+        gpu_log=args.gpu_log,
+        flight_recorder=args.flight_recorder,
         on_error=args.on_error,
         strict=args.strict,
         verbose=args.verbose,
