@@ -118,7 +118,9 @@ CASES = [
         lost="ranks 1, 3: no report",
     ),
     whole("ranks below a number", "pals", options=("--cutoff", "1"), reports=(0,), lost="ranks 1, 2, 3: no report"),
-    Case("ranks outside the world", "srun", options=("--ranks", "8-9"), ranks=2, reports=(), code=2, ran=(), said=(OUTSIDE, OUTSIDE)),
+    Case(
+        "ranks outside the world", "srun", options=("--ranks", "8-9"), ranks=2, reports=(), code=2, ran=(), said=(OUTSIDE, OUTSIDE)
+    ),
     # when
     Case("delay and duration", "pals", ("--delay", "0.3", "--duration", "0.5"), ("wait", "2.5"), ranks=2, reports=PAIR, code=6),
     Case("a window of steps", "mpich", ("--steps", "2:4", "--steps-by", "nvtx"), ranks=2, reports=PAIR, ranges=5),
@@ -250,7 +252,9 @@ CASES = [
     Case(
         "a read-only folder, run all the same", "pals", ("--on-error", "run"), STEPS, 2, (), 0, said=(RUNS, RUNS), harm="read-only"
     ),
-    Case("a file in the folder's place", "srun", ("-o", "job/x"), STEPS, 2, (), 3, ran=(), said=(NO_FOLDER, NO_FOLDER), harm="file"),
+    Case(
+        "a file in the folder's place", "srun", ("-o", "job/x"), STEPS, 2, (), 3, ran=(), said=(NO_FOLDER, NO_FOLDER), harm="file"
+    ),
     Case("a report of that name exists", "pals", (), STEPS, 2, (0,), 3, ran=(0,), said=(EXISTS,), older=True),
     Case("a report of that name is replaced", "pals", ("--force",), STEPS, 2, PAIR, 0, older=True),
     Case("no nsys", "mpich", ("--nsys", "no/nsys"), STEPS, 2, (), 2, ran=(), said=(NO_NSYS, NO_NSYS)),

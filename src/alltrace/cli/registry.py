@@ -95,6 +95,7 @@ CAPTURE_VERBS: tuple[Verb, ...] = (
     ),
     Verb("arm", "capturing.arm", "run a program as one rank that records when `capture now` asks for it, or by a rule"),
     Verb("now", "capturing.now", "have an armed job record its next steps, the same on all ranks"),
+    Verb("plan", "capturing.plan", "which ranks to record, what it costs, how large reports get, and what to type"),
     Verb("recover", "capturing.recover", "make reports of raw captures that were left, and name those that are cut"),
     Verb("scrub", "capturing.scrub", "remove environment, command lines and output from an export before it is shared"),
     Verb("script", "capturing.script", "write a job script or manifest that profiles every rank"),
