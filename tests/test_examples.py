@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from alltrace.capture import instrument
+from alltrace.capture import cuda_profiler, instrument
 from alltrace.capture.scripts.registry import render
 from alltrace.capture.scripts.settings import Job, read_job
 from tests.capture.launching import find_torch
@@ -54,9 +54,9 @@ def calls(monkeypatch):
     monkeypatch.setenv("ALLTRACE_CAPTURE", "nsys")
     monkeypatch.setenv("ALLTRACE_STEPS", "3:5")
     monkeypatch.delenv("ALLTRACE_TRACES", raising=False)
-    monkeypatch.setattr(instrument, "_synchronise", lambda: None)
-    monkeypatch.setattr(instrument, "_profiler", found.append)
-    monkeypatch.setattr(instrument, "_makers", [])
+    monkeypatch.setattr(cuda_profiler, "synchronise", lambda: None)
+    monkeypatch.setattr(cuda_profiler, "switch", lambda what: found.append(what) or True)
+    monkeypatch.setattr(instrument, "makers", [])
     return found
 
 
@@ -83,7 +83,7 @@ def test_the_callback_of_lightning(calls, monkeypatch, fails):
     monkeypatch.setitem(sys.modules, "lightning", types.SimpleNamespace(pytorch=pytorch))
     monkeypatch.setitem(sys.modules, "lightning.pytorch", pytorch)
     ranges = []
-    monkeypatch.setattr(instrument, "_makers", [lambda name: _Range(name, ranges)])
+    monkeypatch.setattr(instrument, "makers", [lambda name: _Range(name, ranges)])
     callback = load("lightning_callback").AlltraceCallback()
     trainer = types.SimpleNamespace(fit_loop=types.SimpleNamespace(total_batch_idx=-1))
     callback.on_train_start(trainer, None)
@@ -98,7 +98,7 @@ def test_the_callback_of_lightning(calls, monkeypatch, fails):
     else:
         callback.on_train_end(trainer, None)
     assert calls == ["Start", "Stop"]
-    assert ranges[:4] == ["+step", "+backward", "-backward", "-step"]
+    assert ranges[:6] == ["+step 0", "+step", "+backward", "-backward", "-step", "-step 0"]
     assert sorted(r[1:] for r in ranges if r[0] == "+") == sorted(r[1:] for r in ranges if r[0] == "-")
 
 

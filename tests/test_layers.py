@@ -31,7 +31,7 @@ MOST_LINES = 700
 RUNS_CODE = {"code", "cffi", "cloudpickle", "ctypes", "dill", "imp", "joblib", "marshal", "pickle", "runpy", "shelve"}
 MAY_RUN_CODE = {
     "capture/doctor.py": "ctypes",  # the C library's adjtimex
-    "capture/instrument.py": "ctypes",  # the CUDA runtime that the program has loaded
+    "capture/cuda_profiler.py": "ctypes",  # the CUDA runtime that the program has loaded
     "capture/processes.py": "ctypes",  # the C library's prctl
     "recipes/execution/part_store.py": "pickle",  # reads what the same process wrote to a temporary folder of its own
 }

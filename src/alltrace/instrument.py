@@ -13,6 +13,7 @@ Everything here does nothing, in nanoseconds, where the process is not profiled.
 
 from __future__ import annotations
 
-from alltrace.capture.instrument import annotate, profiled, steps, torch_profile, trace_func
+from alltrace.capture.instrument import annotate, profiled, torch_profile, trace_func
+from alltrace.capture.steps import steps
 
 __all__ = ["annotate", "profiled", "steps", "torch_profile", "trace_func"]

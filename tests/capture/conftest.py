@@ -15,6 +15,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 FAKE_NSYS = r"""#!/bin/sh
 case "$1" in
   --version) echo "NVIDIA Nsight Systems version 2023.4.4.54-0"; exit 0 ;;
+  stop) kill -QUIT "${2#--session=profile-}"; exit 0 ;;
 esac
 if [ "$2" = --help ]; then
   echo "--trace= --output= --force-overwrite= --sample= --cpuctxsw= --kill= --duration= --delay= --mpi-impl=
@@ -40,7 +41,8 @@ case "${FAKE-}" in
   once) [ -e "$TMPDIR/../../once" ] || { : > "$TMPDIR/../../once"; exit 1; } ;;
   late) [ -e "$TMPDIR/../../once" ] || { : > "$TMPDIR/../../once"; (sleep 1.5; "$@") & exit 1; } ;;
   quits) "$@" & child=$!; trap 'kill -KILL $child' QUIT; wait $child; wait $child ;;
-  recorded) "$@" & child=$!; trap 'printf "NVIDIA Tegra Profiler Report 2023 body [END]" > "$out"; exit 131' QUIT; wait $child ;;
+  recorded) "$@" & child=$!; trap 'printf "NVIDIA Tegra Profiler Report 2023 body [END]" > "$out"' QUIT
+    wait $child; wait $child; exit ;;
   slow) "$@"; code=$?; trap 'exit 99' QUIT; echo writing > "$TMPDIR/../../writing"; sleep 1.5 ;;
   session) setsid -w "$@"; printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "$out"; exit 0 ;;
 esac
@@ -49,6 +51,12 @@ esac
 case "${FAKE:-whole}" in
   whole | once | late | slow | picky | mute) printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "$out" ;;
   cut) printf 'NVIDIA Tegra Profiler Report 2023 bo' > "$out" ;;
+  windows)
+    n=0
+    for x in $(sed 's/x/x /g' "$TMPDIR/opened"); do
+      n=$((n + 1))
+      printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "${out%.nsys-rep}.$n.nsys-rep"
+    done ;;
   raw) echo raw > "$TMPDIR/nsys-report-1.qdstrm" ;;
   lies) exit 0 ;;
 esac

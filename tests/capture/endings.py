@@ -87,7 +87,8 @@ class Ending:
     Attributes:
         name: What happens.
         launchers: Under which it is tried.
-        home: The reports that must come home, of four; for a launcher of its own where it differs.
+        home: The reports that must come home, of four.
+        lost: The launchers under which none can: they kill everything at once.
         program: What the program does.
         harm: What is done while it runs.
         aborts: Whether srun is told to end the job where a rank fails, as the launchers of MPI do.
@@ -99,6 +100,7 @@ class Ending:
     program: tuple[str, ...] = ("waits",)
     harm: str = ""
     aborts: bool = False
+    lost: tuple[str, ...] = ()
 
 
 EVERY = tuple(LAUNCHERS)
@@ -116,7 +118,7 @@ ENDINGS = (
     Ending("a rank exits with 3, the others are in a barrier", ("openmpi", "mpich"), program=("blocked",)),
     Ending("a rank crashes (SIGSEGV), the launcher ends the others", ("torchrun",), program=("crashes",)),
     Ending("the reports' disk is full", EVERY, home=0, program=("ends",), harm="small disk"),
-    Ending("Ctrl-C, twice within a second", ("srun", "openmpi", "mpich"), harm="control c"),
+    Ending("Ctrl-C, twice within a second", ("srun", "openmpi", "mpich"), harm="control c", lost=("srun",)),
 )
 
 
@@ -324,7 +326,8 @@ def main() -> int:
                 folder.mkdir()
                 got = play(ending, launcher, folder, arguments.nsys)
                 results[ending.name, launcher] = got
-                fault = "" if got.home >= ending.home and not got.left and got.seconds < 30 else "  <-- "
+                least = 0 if launcher in ending.lost else ending.home
+                fault = "" if got.home >= least and not got.left and got.seconds < 30 else "  <-- "
                 told = f"{got.home} home, {got.seconds:.1f} s, {len(got.left)} left, code {got.code}{fault}"
                 more = [got.said, *got.left] if arguments.say or fault else []
                 print(f"{ending.name}, {launcher}: {told}", *more, sep="\n", flush=True)  # noqa: T201

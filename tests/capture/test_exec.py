@@ -183,6 +183,35 @@ def test_a_program_that_is_not_there(capture, fake_nsys, tmp_path):
     assert capture("exec", "--nsys", fake_nsys, **WORLD).returncode == 2
 
 
+def test_names_and_switches_are_filled_in(capture, fake_nsys, tmp_path):
+    words = ["--name", "r%q{OMPI_COMM_WORLD_RANK}_%h_%p", "--profiler-arg=--x=%q{OMPI_COMM_WORLD_SIZE}-%d"]
+    done = capture("exec", *words, "--nsys", fake_nsys, "--dry-run", "--", "true", **WORLD)
+    assert " --x=2-%d true\n" in done.stdout
+    done = capture("exec", *words, "--nsys", fake_nsys, "--", "true", **WORLD)
+    (report,) = (tmp_path / "reports").glob("r1_*.nsys-rep")
+    assert report.stem.rsplit("_", 1)[1].isdecimal()
+    done = capture("exec", "--profiler-arg=--x=%q{NO_SUCH}", "--nsys", fake_nsys, "--", "true", **WORLD)
+    assert done.returncode == 2
+    assert "--profiler-arg '--x=%q{NO_SUCH}' uses %q{NO_SUCH}, and NO_SUCH is not set for rank 1" in done.stderr
+
+
+def test_the_flight_recorder_of_pytorch_writes_beside_the_reports(capture, fake_nsys, tmp_path):
+    shows = 'echo "$TORCH_FR_BUFFER_SIZE $TORCH_NCCL_DUMP_ON_TIMEOUT $TORCH_FR_DUMP_TEMP_FILE"'
+    options = ["exec", "--flight-recorder", "--job", "j", "--nsys", fake_nsys]
+    done = capture(*options, "--", "sh", "-c", shows, TORCH_FR_BUFFER_SIZE=9, **WORLD)
+    assert done.stdout == f"9 1 {tmp_path}/reports/j_flight_rank\n"
+    torch = capture(*options[:4], "--profiler", "torch", "--", "sh", "-c", shows, **WORLD)
+    assert torch.stdout == f"2000 1 {tmp_path}/reports/j_flight_rank\n"
+
+
+def test_nccl_tests_have_no_steps(capture, fake_nsys, tmp_path):
+    (tmp_path / "all_reduce_perf").write_text("#!/bin/sh\necho ran\n")
+    (tmp_path / "all_reduce_perf").chmod(0o755)
+    done = capture("exec", "--steps", "5:9", "--nsys", fake_nsys, "--", "./all_reduce_perf", **WORLD)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "give --delay and --duration" in done.stderr
+
+
 def test_rank_0_says_which_source_won(capture, fake_nsys):
     both = {"PMI_RANK": 0, "PMI_SIZE": 4, "SLURM_PROCID": 0, "SLURM_NTASKS": 1}
     done = capture("exec", "--nsys", fake_nsys, "--", "true", **both)

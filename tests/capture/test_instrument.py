@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
-from alltrace.capture import instrument
+from alltrace.capture import cuda_profiler, instrument
 from alltrace.instrument import annotate, profiled, steps, torch_profile, trace_func
 from alltrace.trace.errors import UsageError
 
@@ -21,9 +21,9 @@ def calls(monkeypatch):
     found = []
     monkeypatch.setenv("ALLTRACE_CAPTURE", "nsys")
     monkeypatch.delenv("ALLTRACE_STEPS", raising=False)
-    monkeypatch.setattr(instrument, "_synchronise", lambda: found.append("synchronise"))
-    monkeypatch.setattr(instrument, "_profiler", found.append)
-    monkeypatch.setattr(instrument, "_makers", [])
+    monkeypatch.setattr(cuda_profiler, "synchronise", lambda: found.append("synchronise"))
+    monkeypatch.setattr(cuda_profiler, "switch", lambda what: found.append(what) or True)
+    monkeypatch.setattr(instrument, "makers", [])
     return found
 
 
@@ -112,7 +112,7 @@ class Recorded:
 
 
 def test_ranges_nest_and_decorate(calls, monkeypatch):
-    monkeypatch.setattr(instrument, "_makers", [lambda name: Recorded(name, calls)])
+    monkeypatch.setattr(instrument, "makers", [lambda name: Recorded(name, calls)])
 
     @trace_func(name="inner")
     def inner():
@@ -129,7 +129,26 @@ def test_ranges_nest_and_decorate(calls, monkeypatch):
     assert calls == ["+outer", "+block", "+inner", "-inner", "-block", "-outer"]
     calls.clear()
     assert train(steps(1, 2), 3) == [1]
-    assert calls == ["synchronise", "Start", "+steps", "synchronise", "-steps", "Stop"]
+    around = ["+step 0", "-step 0", "synchronise", "Start", "+steps", "+step 1", "-step 1", "synchronise", "-steps", "Stop"]
+    assert calls == [*around, "+step 2", "-step 2", "+step 3", "-step 3"]
+
+
+def test_a_range_lies_around_each_step_also_without_a_window(calls, monkeypatch):
+    monkeypatch.setattr(instrument, "makers", [lambda name: Recorded(name, calls)])
+    assert train(steps(at=7), 2) == []
+    assert calls == ["+step 7", "-step 7", "+step 8", "-step 8", "+step 9", "-step 9"]
+    calls.clear()
+    with pytest.raises(RuntimeError), steps():
+        raise RuntimeError
+    assert calls == ["+step 0", "-step 0"]
+
+
+@pytest.mark.parametrize(("by", "said"), [("cuda", "no CUDA runtime was found"), ("nvtx", "pip install nvtx"), ("", "")])
+def test_a_window_that_nothing_can_open_is_named(calls, monkeypatch, capsys, by, said):
+    monkeypatch.setattr(cuda_profiler, "switch", lambda what: False)
+    monkeypatch.setenv("ALLTRACE_STEPS_BY", by)
+    assert train(steps(1, 2), 3) == [1]
+    assert said in capsys.readouterr().err
 
 
 def test_torch_profile_refuses_to_run_under_another_profiler(calls):
@@ -149,7 +168,7 @@ def test_without_a_folder_it_records_only_where_capture_exec_says_so(monkeypatch
 class Scheduled:
     """A stand-in for torch.profiler: calls the handler at the end of each cycle of the schedule."""
 
-    def __init__(self, schedule, on_trace_ready, **options):
+    def __init__(self, on_trace_ready, schedule=None, **options):
         self.schedule, self.ready, self.options, self.steps, self.exports = schedule, on_trace_ready, options, 0, []
 
     def step(self):
@@ -158,6 +177,12 @@ class Scheduled:
         cycle, at = divmod(self.steps, wait + warmup + active)
         if not at and (not repeat or cycle <= repeat):
             self.ready(self)
+
+    def start(self):
+        self.steps = -1
+
+    def stop(self):
+        self.ready(self)
 
     def export_chrome_trace(self, path):
         self.exports.append(path)
@@ -168,7 +193,7 @@ class Scheduled:
 def torch_stub(monkeypatch):
     profiler = types.SimpleNamespace(profile=Scheduled, schedule=lambda **given: given, record_function=lambda name: None)
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(profiler=profiler))
-    monkeypatch.setattr(instrument, "_makers", [])
+    monkeypatch.setattr(instrument, "makers", [])
     for name in ("ALLTRACE_CAPTURE", "ALLTRACE_STEPS", "ALLTRACE_TRACES", "ALLTRACE_JOB", *instrument._UNDER_NSYS):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "77"}.items():
@@ -185,7 +210,21 @@ def test_one_trace_a_rank_and_cycle_named_by_rank_and_world_size(torch_stub, tmp
     assert [Path(p).name for p in profile.exports] == names
     assert [json.loads((tmp_path / "traces" / n).read_text()) for n in names] == [4, 8, 12]
     assert profile.options == {"record_shapes": True}
-    assert instrument._makers == [torch_stub.record_function]
+    assert instrument.makers == [torch_stub.record_function]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_steps_alone_are_traced_by_torch_unless_the_script_has_a_profile_of_its_own(torch_stub, monkeypatch, tmp_path, own):
+    monkeypatch.setenv("ALLTRACE_TRACES", str(tmp_path))
+    monkeypatch.setenv("ALLTRACE_STEPS", "2:4")
+    monkeypatch.setattr(instrument, "_taken", [])
+    monkeypatch.setattr(cuda_profiler, "synchronise", lambda: None)
+    torch_stub.record_function = lambda name: nullcontext()
+    if own:
+        torch_profile()
+    assert train(steps(), 9) == [2, 3]
+    traces = [p.name for p in tmp_path.iterdir()]
+    assert traces == ([] if own else ["77_rank3-of-8_steps2-3.pt.trace.json.gz"])
 
 
 @pytest.mark.parametrize(("steps", "schedule"), [("70:75", (69, 1, 5)), ("1:2", (0, 1, 1)), ("0:2", (0, 0, 2))])
@@ -224,7 +263,7 @@ def test_ranges_by_pytorch_have_any_name_and_none_are_made_where_it_has_no_cuda(
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(version=version))
     monkeypatch.setitem(sys.modules, "torch.cuda", types.SimpleNamespace(nvtx=nvtx))
     make = instrument._nvtx()
-    monkeypatch.setattr(instrument, "_makers", [make] if make else [])
+    monkeypatch.setattr(instrument, "makers", [make] if make else [])
     with annotate("loss {x} {"):
         pass
     assert opened == (["loss {x} {"] if cuda else [])

@@ -63,7 +63,7 @@ class Case:
 
 
 def whole(name, launcher, **more):
-    return Case(name, launcher, ranges=6, **more)
+    return Case(name, launcher, ranges=13, **more)  # six of the program, seven of steps
 
 
 def missing(rank, *why):
@@ -74,6 +74,7 @@ NOTES_CODE = 'trap : TERM USR1; "$0" "$@"; c=$?; echo $c >"ended.$SLURM_PROCID";
 ALONE = "rank 0: no launcher's variables are set, so this is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
 OUTSIDE = "--ranks names only 8-9, but the world has the ranks 0-1; nothing would be profiled"
 NEVER = "the recording never began, because step 70 of `alltrace.instrument.steps` did not come"
+NEVER += "; programs without steps are recorded by --delay and --duration"
 ABSENT = "./no-such-program: there is no such program; nothing was run"
 PLAIN = "./plain: it cannot be executed; nothing was run"
 EMPTY = "capture exec needs a program after a lone --, such as `alltrace capture exec -- python train.py`"
@@ -81,7 +82,7 @@ KILLED = "rank 1: the profiler was ended by SIGKILL"
 RAW = "a raw capture is left at tmp/alltrace-{0}-.../nsys-report-....qdstrm; "
 RAW += "`alltrace capture recover tmp/alltrace-{0}-...` may save it"
 FULL, FULL_TMP = "only N bytes are free in reports", "only N bytes are free in tmp/alltrace-0-..."
-UNSTARTED = "the profiler ended with 1 before the program started"
+UNSTARTED = "the profiler ended with 1 before the program started (Failed to probe the process (sync))"
 READ_ONLY = "reports: no report can be written there (Read-only file system); give another --output"
 RUNS = f"{READ_ONLY}; the program runs unprofiled"
 NO_FOLDER = "job/x: no report can be written there (Not a directory); give another --output"
@@ -117,10 +118,12 @@ CASES = [
         lost="ranks 1, 3: no report",
     ),
     whole("ranks below a number", "pals", options=("--cutoff", "1"), reports=(0,), lost="ranks 1, 2, 3: no report"),
-    Case("ranks outside the world", "srun", options=("--ranks", "8-9"), ranks=2, reports=(), code=2, ran=(), said=(OUTSIDE,)),
+    Case(
+        "ranks outside the world", "srun", options=("--ranks", "8-9"), ranks=2, reports=(), code=2, ran=(), said=(OUTSIDE, OUTSIDE)
+    ),
     # when
     Case("delay and duration", "pals", ("--delay", "0.3", "--duration", "0.5"), ("wait", "2.5"), ranks=2, reports=PAIR, code=6),
-    Case("a window of steps", "mpich", ("--steps", "2:4", "--steps-by", "nvtx"), ranks=2, reports=PAIR, ranges=3),
+    Case("a window of steps", "mpich", ("--steps", "2:4", "--steps-by", "nvtx"), ranks=2, reports=PAIR, ranges=5),
     Case(
         "steps that did not come",
         "srun",
@@ -245,14 +248,16 @@ CASES = [
         said=(ALONE, missing(0, UNSTARTED, FULL_TMP)),
         harm="small tmp",
     ),
-    Case("a read-only folder", "pals", (), STEPS, 2, (), 3, ran=(), said=(READ_ONLY,), harm="read-only"),
+    Case("a read-only folder", "pals", (), STEPS, 2, (), 3, ran=(), said=(READ_ONLY, READ_ONLY), harm="read-only"),
     Case(
         "a read-only folder, run all the same", "pals", ("--on-error", "run"), STEPS, 2, (), 0, said=(RUNS, RUNS), harm="read-only"
     ),
-    Case("a file in the folder's place", "srun", ("-o", "job/x"), STEPS, 2, (), 3, ran=(), said=(NO_FOLDER,), harm="file"),
+    Case(
+        "a file in the folder's place", "srun", ("-o", "job/x"), STEPS, 2, (), 3, ran=(), said=(NO_FOLDER, NO_FOLDER), harm="file"
+    ),
     Case("a report of that name exists", "pals", (), STEPS, 2, (0,), 3, ran=(0,), said=(EXISTS,), older=True),
     Case("a report of that name is replaced", "pals", ("--force",), STEPS, 2, PAIR, 0, older=True),
-    Case("no nsys", "mpich", ("--nsys", "no/nsys"), STEPS, 2, (), 2, ran=(), said=(NO_NSYS,)),
+    Case("no nsys", "mpich", ("--nsys", "no/nsys"), STEPS, 2, (), 2, ran=(), said=(NO_NSYS, NO_NSYS)),
 ]
 
 

@@ -67,3 +67,21 @@ def test_real_ones(nsys, corpus, capture, tmp_path):
     done = capture("recover", tmp_path, "--nsys", nsys)
     assert done.stdout.count("\n") == min(3, len(samples))
     assert done.returncode == (3 if "incomplete" in done.stdout else 0)
+
+
+def test_what_capture_exec_has_left_becomes_the_report_that_it_would_have_been(tools, tmp_path):
+    (tmp_path / "reports").mkdir()
+    raw = tmp_path / "alltrace-7-x"
+    raw.mkdir()
+    (raw / "nsys-report-1.qdstrm").write_text("good")
+    (raw / "report").write_text(f"{tmp_path}/reports/j_rank7_on_n1.nsys-rep\n")
+    (found,) = recover(raw, tools)
+    assert found.report == tmp_path / "reports" / "j_rank7_on_n1.nsys-rep"
+    (elsewhere,) = recover(raw, tools, tmp_path / "else" / "where")
+    assert elsewhere.report == tmp_path / "else" / "where" / "j_rank7_on_n1.nsys-rep"
+    (raw / "nsys-report-2.qdstrm").write_text("good")
+    names = {one.report.name for one in recover(raw, tools, tmp_path / "several")}
+    assert names == {"j_rank7_on_n1_nsys-report-1.nsys-rep", "j_rank7_on_n1_nsys-report-2.nsys-rep"}
+    (raw / "report").write_text("/no/such/folder/j.nsys-rep\n")
+    (raw / "nsys-report-2.qdstrm").unlink()
+    assert recover(raw, tools)[0].report == raw / "nsys-report-1.nsys-rep"

@@ -92,7 +92,7 @@ def test_names_are_filled_in():
     [
         ("x%q{HOSTNAME}", "HOSTNAME is not set for rank 9"),
         ("{user}", "there is no field in --name 'user'"),
-        ("%p", "uses %p"),
+        ("%x", "uses %x"),
         ("a/b", "cannot be the name of a report"),
         ("..", "cannot be the name of a report"),
         (" ", "cannot be the name of a report"),

@@ -8,10 +8,10 @@ from tools.make_docs import verb_options
 from alltrace.cli.registry import CAPTURE_VERBS, VERBS
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, WINDOW_WORDS
 
-COUNTS = ("synth", "demo")  # how many steps and ranks are simulated
+COUNTS = ("synth", "demo", "capture now", "capture plan")  # how many steps and ranks there shall be
 SETTINGS = ("capture script",)  # refers to the settings
 ASKED = [v.name for v in VERBS if v.name not in ("logs", "capture", *COUNTS)] + ["logs nccl", "logs training"]
-EVERY = ASKED + [name for v in CAPTURE_VERBS if (name := f"capture {v.name}") not in SETTINGS]
+EVERY = ASKED + [name for v in CAPTURE_VERBS if (name := f"capture {v.name}") not in (*SETTINGS, *COUNTS)]
 WORDS = {"--steps STEPS": STEPS_WORDS, "--ranks LIST": RANKS_WORDS, "--window WINDOW": WINDOW_WORDS}
 
 

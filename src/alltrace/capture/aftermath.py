@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.capture.check import find_reports
+from alltrace.capture.variables import REPORT_FILE, WINDOWS_FILE
 from alltrace.capture.witness import REVOKED
 from alltrace.trace.errors import InputError, printable
 
@@ -47,6 +48,8 @@ def prepare(request: Request, report: Path, rank: int) -> Path:
     private = Path(base).absolute() / f"alltrace-{rank}-{os.urandom(8).hex()}"
     try:
         private.mkdir(mode=0o700)
+        with suppress(OSError):  # a full disk is told of later
+            (private / REPORT_FILE).write_text(f"{report}\n", encoding="utf-8")
         return private
     except OSError as error:
         raise InputError(
@@ -70,16 +73,38 @@ def remove_older(report: Path) -> None:
             ) from error
 
 
+def name_windows(report: Path, private: Path) -> None:
+    """Name the reports of an armed rank, which nsys has numbered, by the windows that it has recorded."""
+    try:
+        lines = (private / WINDOWS_FILE).read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return
+    ending = report.suffix
+    stem = report.name[: -len(ending)]
+    for number, line in enumerate(lines, 1):
+        window, first, end = map(int, line.split())
+        name = f"{stem}_window{window}_steps{first}-{end - 1}{ending}"
+        for numbered in (f"{stem}.{number}{ending}", *([report.name] if len(lines) == 1 else [])):
+            with suppress(OSError):
+                report.with_name(numbered).rename(report.with_name(name))
+
+
 def account(request: Request, report: Path, private: Path, me: str, problems: list[str], say: Callable[[str], None]) -> bool:
     """Say what there is and what is missing, tidy up; whether the report is missing."""
     found = find_reports(report)
     problems += [f"{path.name}: {fault}" for path, fault in found.faults]
     # not rglob, which fails where the profiler removes a folder meanwhile
     left = sorted(Path(at, n) for at, _, names in os.walk(private) for n in names if n.endswith(_RAW))
+    if request.nsys.armed and not (found.whole or found.faults or problems or (private / WINDOWS_FILE).exists()):
+        if request.verbose:
+            say(f"{me}: no window was asked for, so there is no report")
+        tidy(private)
+        return False
     if not found.whole:
         began = request.nsys.range_began_by if request.profiler == "nsys" else None
         if began and not found.faults and not problems:
-            problems.append(f"the recording never began, because {began} did not come")
+            advice = "; programs without steps are recorded by --delay and --duration" if request.nsys.steps else ""
+            problems.append(f"the recording never began, because {began} did not come{advice}")
         problems += [why for folder in (report.parent, private) if (why := full(folder)) is not None]
         for path in left:
             problems.append(f"a raw capture is left at {path}; `alltrace capture recover {private}` may save it")
@@ -111,7 +136,8 @@ def tidy(private: Path) -> None:
     shutil.rmtree(private / _LEAVINGS, ignore_errors=True)
     with suppress(OSError):
         for path in private.iterdir():
-            if path.name.startswith(("injection_config_", "quadd_", "nsys-", LOG)) or path.name.endswith(REVOKED):
+            known = path.name == REPORT_FILE or path.name.startswith(("injection_config_", "quadd_", "nsys-", LOG, WINDOWS_FILE))
+            if known or path.name.endswith(REVOKED):
                 path.unlink()
         private.rmdir()
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from alltrace.capture.aftermath import LOG, account, full, prepare, remove_older, tidy, write_side_file
+from alltrace.capture.aftermath import LOG, account, full, name_windows, prepare, remove_older, tidy, write_side_file
 from alltrace.capture.check import find_reports
-from alltrace.capture.plan import Plan, Request, plan_rank, records_node, say_notes, window_variable
-from alltrace.capture.profilers.nsys import MARK, LeftOut, may_be_left_out
+from alltrace.capture.gpu_log import gpu_log_path, recording
+from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, torch_variables, window_variables
+from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
 from alltrace.capture.said import first_to_say
-from alltrace.capture.supervise import MANNERS, Outcome, Patience, supervise
+from alltrace.capture.selection import expand
+from alltrace.capture.supervise import MANNERS, Outcome, Output, Patience, supervise
+from alltrace.capture.variables import MARK
 from alltrace.capture.witness import Witness
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from alltrace.capture.guard import Guard
@@ -48,6 +51,8 @@ def profile(
         report = plan.report
         if report is None:
             return None
+        window = window_variables(request, plan, variables)
+        arm(window)
         private = prepare(request, report, plan.who.rank)
     except (AlltraceError, OSError) as error:
         if request.on_error != "run":
@@ -58,10 +63,18 @@ def profile(
         remove_older(report)
     say_notes(request, plan, say)
     _say_left_out(plan, (), guard, say)
-    own = {**variables, "TMPDIR": str(private), MARK: request.profiler, **window_variable(request)}
+    own = {
+        **variables,
+        **torch_variables(request, plan, report.parent, variables),
+        "TMPDIR": str(private),
+        MARK: request.profiler,
+        **window,
+    }
     me = f"rank {plan.who.rank}"
     try:
-        plan, outcome = _attempted(request, plan, program, own, private, guard, say)
+        job = expand("{job}", "--job", plan.who, variables, request.job)
+        with recording(list(plan.gpu_log) if plan.gpu_log else None, gpu_log_path(report.parent, job, plan.who.host)):
+            plan, outcome = _attempted(request, plan, program, own, private, guard, say)
     except OSError as error:
         say(f"{error.filename or me}: {error.strerror}; nothing was run")
         return EXIT_INPUT
@@ -69,6 +82,8 @@ def profile(
         say(f"{me}: {_unstarted(outcome, private)}, which now runs unprofiled")
         tidy(private)
         return None
+    if request.nsys.armed:
+        name_windows(report, private)
     problems = list(outcome.notes) if outcome.started else [_unstarted(outcome, private)]
     lost = account(request, report, private, me, problems, say)
     if not lost:
@@ -96,17 +111,17 @@ def _attempted(
         turn += 1
         witness = Witness(private, f"turn{turn}-" if turn else "")
         # a profiler that has failed once shows what it says
-        with _own_output(hidden=not (request.verbose or again)) as output:
-            outcome = supervise(
-                [*(plan.command or ()), *witness.around(program, guard.mask, output)],
-                variables,
-                witness,
-                guard=guard,
-                finished=partial(_is_whole, plan.report),
-                patience=Patience(request.grace_s, request.end_after_s),
-                manners=MANNERS[request.profiler],
-                log=private / LOG if output else None,
-            )
+        kept = None if request.verbose or again else _descriptors()
+        outcome = supervise(
+            [*(plan.command or ()), *witness.around(program, guard.mask, kept)],
+            variables,
+            witness,
+            guard=guard,
+            finished=partial(_is_whole, plan.report),
+            patience=Patience(request.grace_s, request.end_after_s),
+            manners=MANNERS[request.profiler],
+            output=Output(private / LOG, *kept) if kept else None,
+        )
         witness.forget()
         if not outcome.failed_to_start or full(private) is not None:
             return plan, outcome
@@ -160,24 +175,16 @@ def _say_left_out(plan: Plan, before: Sequence[LeftOut], guard: Guard, say: Call
             say(text)
 
 
-@contextmanager
-def _own_output(*, hidden: bool) -> Iterator[tuple[int, int] | None]:
-    """Two descriptors of one digit, which is what a shell knows, on which the program prints; the profiler prints into a file."""
-    import fcntl
-
-    made: list[int] = []
-    try:
-        if hidden:
-            made = [fcntl.fcntl(stream, fcntl.F_DUPFD, 3) for stream in (1, 2)]
-        if not made or max(made) > _LAST_DIGIT:
-            yield None
-        else:
-            for number in made:
-                os.set_inheritable(number, True)
-            yield made[0], made[1]
-    finally:
-        for number in made:
-            os.close(number)
+def _descriptors() -> tuple[int, int] | None:
+    """Two descriptors of one digit, which is what a shell knows, that the program does not inherit anyway; None without two."""
+    free = []
+    for number in range(_LAST_DIGIT, 2, -1):
+        try:
+            inherited = os.get_inheritable(number)
+        except OSError:
+            inherited = False
+        free += [] if inherited else [number]
+    return (free[0], free[1]) if len(free) > 1 else None
 
 
 def _unstarted(outcome: Outcome, private: Path) -> str:

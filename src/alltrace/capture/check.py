@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _HEAD = b"NVIDIA Tegra Profiler Report"
 _TAIL = b"[END]"
-_NUMBERED = re.compile(r"\.[0-9]+$")
+_NUMBERED = re.compile(r"(_window[0-9]+_steps[0-9]+-[0-9]+|\.[0-9]+)$")
 ENDINGS = {"nsys": ".nsys-rep", "ncu": ".ncu-rep"}
 
 
@@ -53,7 +53,7 @@ def report_fault(path: Path) -> str | None:
 
 
 def find_reports(report: Path) -> Found:
-    """The reports of one rank: `report` itself, and `NAME.1.nsys-rep` and so on, which nsys writes for repeated ranges."""
+    """The reports of one rank: `report` itself, those that nsys has numbered (`NAME.1.nsys-rep`), and those of windows."""
     ending = report.suffix
     stem = report.name[: -len(ending)]
     try:

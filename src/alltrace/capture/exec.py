@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -10,15 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from alltrace.capture.identity import find_identity
-from alltrace.capture.plan import Plan, Request, plan_rank, say_notes, window_variable
+from alltrace.capture.plan import Plan, Request, arm, plan_rank, say_notes, torch_variables, window_variables
 from alltrace.capture.profilers.ncu import patience
-from alltrace.capture.profilers.nsys import JOB, TRACES
-from alltrace.trace.errors import AlltraceError
+from alltrace.capture.variables import JOB, TRACES
+from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+_NCCL_TEST = re.compile(
+    "(all_gather|all_reduce|alltoallv?|broadcast|gather|hypercube|reduce|reduce_scatter|scatter|sendrecv)_perf.*"
+)
 _FATAL = {
     int(signal.Signals[f"SIG{name}"])
     for name in "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL SEGV PIPE ALRM TERM USR1 USR2 XCPU XFSZ SYS".split()
@@ -43,6 +47,8 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
         exists = Path(program[0]).exists()
         say(f"{program[0]}: {'it cannot be executed' if exists else 'there is no such program'}; nothing was run")
         return _NOT_EXECUTABLE if exists else _NOT_FOUND
+    if request.nsys.steps is not None and _NCCL_TEST.fullmatch(Path(program[0]).name):
+        raise UsageError(f"{program[0]} of nccl-tests has no steps that open a window; give --delay and --duration, not --steps")
     variables = dict(environment)
     if request.profiler == "ncu":
         variables = {**patience(), **variables}
@@ -90,16 +96,18 @@ def _unprofiled(request: Request, program: Sequence[str], variables: dict[str, s
         _become(program, variables)
     say_notes(request, plan, say)
     if plan.traces is not None:
-        variables.update(_for_torch(request, plan))
+        variables.update(_for_torch(request, plan, variables))
     _become(program, variables)
 
 
-def _for_torch(request: Request, plan: Plan) -> dict[str, str]:
+def _for_torch(request: Request, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that `alltrace.instrument.torch_profile` finds."""
-    found = {TRACES: str(plan.traces)}
+    found = {TRACES: str(plan.traces), **window_variables(request, plan, environment)}
+    arm(found)
+    found.update(torch_variables(request, plan, plan.traces, environment) if plan.traces else {})
     if request.job is not None:
         found[JOB] = request.job
-    return {**found, **window_variable(request)}
+    return found
 
 
 def _become(program: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

@@ -1,17 +1,16 @@
-"""The window of steps that is recorded, and named ranges; see `alltrace.instrument`, which is what scripts import."""
+"""Named ranges, and PyTorch's profiler; see `alltrace.instrument`, which is what scripts import."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
-import re
-import sys
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from alltrace.capture.identity import find_identity
-from alltrace.capture.profilers.nsys import DOMAIN, JOB, MARK, STEPS, STEPS_RANGE, TRACES
+from alltrace.capture.variables import DOMAIN, JOB, MARK, TRACES
+from alltrace.capture.window import window_given
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
-_NEVER = -1
 _UNDER_NSYS = ("NSYS_PROFILING_SESSION_ID", "QUADD_INJECTION_PROXY")
-_CUDART = ("libcudart.so", "libcudart.so.12", "libcudart.so.13", "libcudart.so.11.0")
 
 
 def profiled() -> bool:
@@ -54,7 +51,7 @@ class _Range:
         self._open: list[Any] = []
 
     def __enter__(self) -> Self:
-        for make in _makers:
+        for make in makers:
             made = make(self._name)
             made.__enter__()
             self._open.append(made)
@@ -69,7 +66,8 @@ class _Range:
 
 
 _NOTHING = _Nothing()
-_makers: list[Callable[[str], Any]] = []
+_taken: list[bool] = []
+makers: list[Callable[[str], Any]] = []
 
 
 def annotate(name: str) -> _Range | _Nothing:
@@ -78,7 +76,7 @@ def annotate(name: str) -> _Range | _Nothing:
     It is an NVTX range under nsys and ncu, and a `record_function` under `torch_profile`. A decorator that is applied where the
     process is not profiled leaves the function as it is; `trace_func` looks at each call.
     """
-    return _Range(name) if _makers else _NOTHING
+    return _Range(name) if makers else _NOTHING
 
 
 def trace_func(function: Function | None = None, *, name: str | None = None) -> Any:
@@ -91,97 +89,12 @@ def trace_func(function: Function | None = None, *, name: str | None = None) -> 
 def _decorated(function: Function, name: str) -> Function:
     @functools.wraps(function)
     def around(*arguments: Any, **options: Any) -> Any:
-        if not _makers:
+        if not makers:
             return function(*arguments, **options)
         with _Range(name):
             return function(*arguments, **options)
 
     return around  # type: ignore[return-value]
-
-
-class steps:  # noqa: N801  used as `with steps(70, 75) as window`
-    """A window of steps, recorded on every profiled rank.
-
-    The steps `first` to `end - 1` are recorded: the device is synchronised and cudaProfilerStart called before the first, and the
-    device is synchronised and cudaProfilerStop called after the last, or when the block ends before. Steps are counted over the
-    whole training: give `at` when it is resumed. A range `steps` in the NVTX domain `alltrace` lies around the window.
-
-    Args:
-        first: The first step that is recorded; None for what `capture exec --steps` says.
-        end: The step after the last one that is recorded; None for what `capture exec --steps` says.
-        at: The number of the step that comes first in this process.
-
-    Raises:
-        UsageError: One of `first` and `end` is missing, or the window holds no step.
-    """
-
-    __slots__ = ("_at", "_end", "_first", "_next", "_range", "_running")
-
-    def __init__(self, first: int | None = None, end: int | None = None, *, at: int = 0) -> None:
-        if (first is None) != (end is None):
-            raise UsageError("steps needs both its first step and the one after its last, or neither")
-        if first is not None and end is not None and end <= first:
-            raise UsageError(f"steps({first}, {end}) holds no step; the second number is the step after the last")
-        self._at = at
-        self._running = False
-        self._range: Any = None
-        self._next = _NEVER
-        self._first, self._end = _NEVER, _NEVER
-        given = _window_given()
-        if profiled():
-            if given is not None:  # the command line knows better than the script
-                self._first, self._end = given
-            elif first is not None and end is not None:
-                self._first, self._end = first, end
-
-    def __enter__(self) -> Self:
-        if self._first != _NEVER and self._at < self._end:
-            self._next = max(self._first, self._at)
-            if self._next == self._at:
-                self._turn()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._running:
-            self._stop()
-        self._next = _NEVER
-
-    @property
-    def recording(self) -> bool:
-        """Whether the window has begun and not ended."""
-        return self._running
-
-    def step(self) -> None:
-        """A step has ended and the next one begins."""
-        self._at += 1
-        if self._at == self._next:
-            self._turn()
-
-    def _turn(self) -> None:
-        if self._running:
-            self._next = _NEVER
-            self._stop()
-            return
-        self._next = self._end
-        self._running = True
-        _synchronise()
-        _profiler("Start")
-        if _makers:
-            self._range = annotate(STEPS_RANGE)
-            self._range.__enter__()
-
-    def _stop(self) -> None:
-        self._running = False
-        _synchronise()  # what was launched in the window belongs to it
-        if self._range is not None:
-            self._range.__exit__(None, None, None)
-            self._range = None
-        _profiler("Stop")
-
-
-def _window_given() -> tuple[int, int] | None:
-    found = re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", os.environ.get(STEPS, ""))
-    return (int(found[1]), int(found[2])) if found else None
 
 
 class _NoProfile:
@@ -199,6 +112,18 @@ class _NoProfile:
         """Record nothing."""
 
     stop = step = start
+
+
+def torch_window(first: int, end: int) -> Any:
+    """PyTorch's profiler, which records until its `stop()`, and writes the trace of the steps `first` to `end - 1`.
+
+    Where the script has a `torch_profile`, that one records, and this one nothing.
+    """
+    if _taken:
+        return _NoProfile()
+    profile = _torch_profiler(os.environ[TRACES], None, {}, lambda: f"steps{first}-{end - 1}")
+    profile.start()
+    return profile
 
 
 def torch_profile(
@@ -230,6 +155,31 @@ def torch_profile(
         folder = os.environ.get(TRACES) or None
         if folder is None:
             return _NoProfile()
+    _taken.append(True)
+    given = window_given()
+    if given is not None:  # the command line knows better than the script
+        first, end = given
+        warmup = min(first, 1)
+        wait, active, repeat = first - warmup, end - first, 1
+    waited, warm, kept = (d if n is None else n for n, d in ((wait, 1), (warmup, 1), (active, 3)))
+    cycles = count()
+    return _torch_profiler(folder, (waited, warm, kept, repeat), options, lambda: f"cycle{next(cycles)}")
+
+
+def _torch_profiler(
+    folder: str, cycle: tuple[int, int, int, int] | None, options: dict[str, Any], window: Callable[[], str]
+) -> Any:
+    """A profile of PyTorch whose traces are named by rank and `window`.
+
+    Args:
+        folder: Where the traces go, made where it is missing.
+        cycle: Steps that are passed over, thrown away and kept, and how many such cycles; None for all from start to stop.
+        options: Passed on to `torch.profiler.profile`.
+        window: Names each trace.
+
+    Raises:
+        UsageError: The process runs under nsys or ncu, which need what torch.profiler needs (CUPTI), or there is no torch.
+    """
     if profiled():
         raise UsageError(
             "torch_profile cannot run under nsys or ncu: both need CUPTI; use one of them, or `alltrace.instrument.steps`"
@@ -242,56 +192,17 @@ def torch_profile(
     named = os.environ.get(JOB, "").replace("/", "-")
     job = f"{named}{who.restart}" if named else who.job or "job"
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103  pathlib would be a further import
-    target = folder
-    cycles = 0
 
     def export(profile: Any) -> None:
-        nonlocal cycles
-        name = f"{job}_rank{who.rank}-of-{who.world_size or 1}_cycle{cycles}.pt.trace.json.gz"
-        profile.export_chrome_trace(os.path.join(target, name))  # noqa: PTH118
-        cycles += 1
+        name = f"{job}_rank{who.rank}-of-{who.world_size or 1}_{window()}.pt.trace.json.gz"
+        profile.export_chrome_trace(os.path.join(folder, name))  # noqa: PTH118
 
-    if profiler.record_function not in _makers:
-        _makers.append(profiler.record_function)
-    given = _window_given()
-    if given is not None:  # the command line knows better than the script
-        first, end = given
-        warmup = min(first, 1)
-        wait, active, repeat = first - warmup, end - first, 1
-    waited, warm, kept = (d if n is None else n for n, d in ((wait, 1), (warmup, 1), (active, 3)))
-    schedule = profiler.schedule(wait=waited, warmup=warm, active=kept, repeat=repeat)
-    return profiler.profile(schedule=schedule, on_trace_ready=export, **options)
-
-
-def _synchronise() -> None:
-    """Wait for the device, where the process uses one."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        return
-    runtime = _runtime()
-    if runtime is not None:
-        runtime.cudaDeviceSynchronize()
-
-
-def _profiler(what: str) -> None:
-    """Call cudaProfilerStart or cudaProfilerStop, where there is CUDA."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        getattr(torch.cuda.cudart(), f"cudaProfiler{what}")()
-        return
-    runtime = _runtime()
-    if runtime is not None:
-        getattr(runtime, f"cudaProfiler{what}")()
-
-
-@functools.cache
-def _runtime() -> ctypes.CDLL | None:
-    for name in _CUDART:
-        with suppress(OSError):
-            return ctypes.CDLL(name)
-    return None
+    if profiler.record_function not in makers:
+        makers.append(profiler.record_function)
+    if cycle is not None:
+        waited, warm, kept, repeat = cycle
+        options["schedule"] = profiler.schedule(wait=waited, warmup=warm, active=kept, repeat=repeat)
+    return profiler.profile(on_trace_ready=export, **options)
 
 
 def _nvtx() -> Callable[[str], Any] | None:
@@ -312,4 +223,4 @@ def _nvtx() -> Callable[[str], Any] | None:
 if profiled():
     _found = _nvtx()
     if _found is not None:
-        _makers.append(_found)
+        makers.append(_found)

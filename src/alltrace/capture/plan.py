@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.capture.check import ENDINGS, find_reports
+from alltrace.capture.gpu_log import gpu_log_command
 from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
-from alltrace.capture.profilers.nsys import STEPS, LeftOut, NsysOptions, ask_nsys, nsys_command
+from alltrace.capture.profilers.nsys import LeftOut, NsysOptions, ask_nsys, nsys_command
 from alltrace.capture.profilers.tool import locate
-from alltrace.capture.selection import NAME, Selection, expand
-from alltrace.trace.errors import InputError
+from alltrace.capture.selection import NAME, Selection, expand, fill_in
+from alltrace.capture.variables import ARMED, ARMED_FOLDER, LEADS, REQUEST, RULE, STEPS, STEPS_BY, WINDOW
+from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +39,9 @@ class Request(NamedTuple):
         strict: Whether a missing report is an exit code of its own, where the program succeeded.
         verbose: Whether every rank says what it did.
         grace_s: Seconds that a profiler of which a part was killed is given to finish a report.
+        rule: With `nsys.armed`, when a window is recorded without being asked for, as `alltrace.capture.armed` has it; or empty.
+        gpu_log: Whether the first profiled rank of each node records the clocks of its GPUs.
+        flight_recorder: Whether PyTorch keeps a record of its collectives, and writes it where one of them times out.
         end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
     """
 
@@ -56,6 +61,9 @@ class Request(NamedTuple):
     verbose: bool = False
     grace_s: float = 60.0
     end_after_s: float = 10.0
+    rule: str = ""
+    gpu_log: bool = False
+    flight_recorder: bool = False
 
 
 class Plan(NamedTuple):
@@ -68,6 +76,7 @@ class Plan(NamedTuple):
         notes: What a reader must know.
         traces: The folder in which `torch_profile` writes; None where it records nothing.
         left_out: Each option that this node cannot have, with the reason.
+        gpu_log: The command that records the GPUs' clocks; None where this rank does not.
     """
 
     who: Identity
@@ -76,6 +85,7 @@ class Plan(NamedTuple):
     notes: tuple[str, ...]
     traces: Path | None = None
     left_out: tuple[LeftOut, ...] = ()
+    gpu_log: tuple[str, ...] | None = None
 
 
 def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_out: Sequence[LeftOut] = ()) -> Plan:
@@ -113,9 +123,10 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
             advice="give another --output or --job, or --force to replace it",
         )
     node_wide = records_node(request.selection, who)
+    extra = tuple(fill_in(switch, who, environment) for switch in request.nsys.extra)
     path = locate(request.profiler, request.tool)
     if request.profiler == "ncu":
-        options = request.ncu
+        options = request.ncu._replace(extra=extra)
         if request.kernels is not None:
             options = options._replace(kernels=request.kernels())
         peers = request.selection.chosen(who)
@@ -125,10 +136,24 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
     else:
         drops = request.on_error == "drop"
         command, unknown = nsys_command(
-            ask_nsys(path), report, request.nsys, node_wide=node_wide, force=request.force, left_out=left_out, drops=drops
+            ask_nsys(path),
+            report,
+            request.nsys._replace(extra=extra),
+            node_wide=node_wide,
+            force=request.force,
+            left_out=left_out,
+            drops=drops,
         )
         left_out = (*left_out, *unknown)
-    return Plan(who, tuple(command), report, tuple(notes), left_out=tuple(left_out))
+    log = None
+    if request.gpu_log and node_wide:
+        try:
+            log = tuple(gpu_log_command())
+        except UsageError as error:
+            if request.on_error != "drop":
+                raise
+            left_out = (*(one for one in left_out if one.option != "--gpu-log"), LeftOut("--gpu-log", str(error)))
+    return Plan(who, tuple(command), report, tuple(notes), left_out=tuple(left_out), gpu_log=log)
 
 
 def records_node(selection: Selection, who: Identity) -> bool:
@@ -149,7 +174,54 @@ def say_notes(request: Request, plan: Plan, say: Callable[[str], None]) -> None:
             say(f"{me}: {note}")
 
 
-def window_variable(request: Request) -> dict[str, str]:
-    """The variable that `alltrace.instrument.steps` finds; none where no steps are named."""
-    steps = request.nsys.steps
-    return {} if steps is None else {STEPS: f"{steps[0]}:{steps[1]}"}
+def window_variables(request: Request, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that `alltrace.instrument.steps` finds; none where no steps are named, and the rank is not armed."""
+    steps, who = request.nsys.steps, plan.who
+    found = {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" and (steps or request.nsys.armed) else {}
+    if steps is not None:
+        found[STEPS] = f"{steps[0]}:{steps[1]}"
+    if request.nsys.armed:
+        folder = Path(expand(request.output, "--output", who, environment, request.job, folder=True)).absolute()
+        job = expand("{job}", "--job", who, environment, request.job)
+        found[ARMED] = str(folder / ARMED_FOLDER / job)
+        size = who.local_size or 1
+        if not any(request.selection.takes(rank, rank % size) for rank in range(who.rank)):
+            found.update({LEADS: "1", RULE: request.rule})
+    return found
+
+
+def torch_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which PyTorch's flight recorder is on; those that are set already stay.
+
+    Source: PyTorch's documentation, "Flight Recorder for Debugging Stuck Jobs"; PyTorch adds the rank to the name of the file.
+    """
+    if not request.flight_recorder:
+        return {}
+    job = expand("{job}", "--job", plan.who, environment, request.job)
+    found = {
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # as it was called before PyTorch 2.9
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": str(folder / f"{job}_flight_rank"),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(folder / f"{job}_flight_rank"),
+    }
+    return {name: value for name, value in found.items() if name not in environment}
+
+
+def arm(variables: Mapping[str, str]) -> None:
+    """Make the files by which an armed rank is asked, where it is one.
+
+    Raises:
+        InputError: They cannot be made.
+    """
+    folder = Path(variables.get(ARMED, ""))
+    if ARMED not in variables:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (REQUEST, WINDOW):
+            # what was asked of a job of the same name before is no news
+            with (folder / name).open("w" if LEADS in variables else "a"):
+                pass
+    except OSError as error:
+        raise InputError(folder, found=f"it cannot be made ({error.strerror})", advice="give another --output") from error

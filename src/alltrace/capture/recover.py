@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.capture.check import report_fault
+from alltrace.capture.variables import REPORT_FILE
 from alltrace.trace.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LIMIT_S = 3600
 _PLACES = ("../host-linux-*/QdstrmImporter", "../Host-*/QdstrmImporter", "../../host-linux-*/QdstrmImporter", "QdstrmImporter")
@@ -39,25 +38,46 @@ def find_importer(nsys: Path) -> Path:
     return found
 
 
-def recover(folder: Path, nsys: Path) -> list[Recovered]:
+def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recovered]:
     """Make a report of every `.qdstrm` in `folder` and below that has none; the raw captures stay.
+
+    A raw capture that `capture exec` has left becomes the report that it would have been, where that was to be or in `output`;
+    one of nsys alone is a report beside it.
 
     Args:
         folder: Where to look.
         nsys: The nsys whose importer is used.
+        output: The folder for reports, made where it is missing; None for where they belong.
 
     Raises:
-        InputError: There is no such folder.
+        InputError: There is no such folder, or `output` cannot be made.
         UsageError: There is no importer.
     """
     if not folder.is_dir():
         raise InputError(folder, found="there is no such folder", expected="one with .qdstrm files")
     importer = find_importer(nsys)
-    return [_recover(path, importer) for path in sorted(folder.rglob("*.qdstrm")) if path.is_file()]
+    if output is not None:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(output, found=f"it cannot be made ({error.strerror})", advice="give another --output") from error
+    return [_recover(path, _target(path, output), importer) for path in sorted(folder.rglob("*.qdstrm")) if path.is_file()]
 
 
-def _recover(raw: Path, importer: Path) -> Recovered:
-    report = raw.with_suffix(".nsys-rep")
+def _target(raw: Path, output: Path | None) -> Path:
+    """The report that a raw capture becomes."""
+    beside = raw.with_suffix(".nsys-rep")
+    named = None
+    with suppress(OSError, ValueError):
+        named = Path((raw.parent / REPORT_FILE).read_text(encoding="utf-8").rstrip("\n"))
+    if named is not None and len(list(raw.parent.glob("*.qdstrm"))) > 1:  # of several windows
+        named = named.with_name(f"{named.stem}_{raw.stem}.nsys-rep")
+    if output is not None:
+        return output / (beside if named is None else named).name
+    return named if named is not None and named.parent.is_dir() else beside
+
+
+def _recover(raw: Path, report: Path, importer: Path) -> Recovered:
     if report.exists():
         fault = report_fault(report)
         if fault is None:
@@ -65,7 +85,7 @@ def _recover(raw: Path, importer: Path) -> Recovered:
         return Recovered(raw, None, f"{report.name} stands in its way, and {fault}; move it away")
     if not raw.stat().st_size:
         return Recovered(raw, None, "it is empty; nothing was recorded")
-    part = raw.with_name(f".{raw.stem}.{os.getpid()}.nsys-rep")
+    part = report.with_name(f".{report.stem}.{os.getpid()}.nsys-rep")
     try:
         done = subprocess.run(
             [str(importer), "-i", str(raw), "-o", str(part)],

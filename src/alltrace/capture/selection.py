@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 FIRST_LOCAL = "first-local"
 NAME = "{job}_rank{rank}_on_{host}"
 _FIELD = re.compile(r"%q\{([^}]*)\}|\{([^{}]*)\}|%(.?)")
+_VARIABLE = re.compile(r"%q\{([^}]*)\}")
 _ILLEGAL = re.compile(r"[\x00-\x1f\x7f/]")
 
 
@@ -90,6 +92,21 @@ class Selection(NamedTuple):
         )
 
 
+def fill_in(switch: str, who: Identity, environment: Mapping[str, str]) -> str:
+    """A switch for the profiler with `%q{VARIABLE}` filled in, which nsys does for names alone; whatever else has a percent stays.
+
+    Raises:
+        UsageError: A variable is not set.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        if not environment.get(found[1]):
+            raise UsageError(f"--profiler-arg {switch!r} uses {found[0]}, and {found[1]} is not set for rank {who.rank}; export it")
+        return environment[found[1]]
+
+    return _VARIABLE.sub(value, switch)
+
+
 def parse_selection(ranks: str | None, per_node: int | None, cutoff: int | None) -> Selection:
     """The selection that the options say.
 
@@ -114,7 +131,8 @@ def expand(
 ) -> str:
     """`template` with its fields filled in.
 
-    Fields are `{job} {rank} {local_rank} {world_size} {node} {host}`, `%q{VARIABLE}`, `%h` for the host, `%%` for a percent sign.
+    Fields are `{job} {rank} {local_rank} {world_size} {node} {host}`, `%q{VARIABLE}`, `%h` for the host, `%p` for a
+    process of the rank, `%%` for a percent sign.
 
     Args:
         template: The text with fields.
@@ -152,9 +170,9 @@ def expand(
             if fields[field] is None:
                 raise UsageError(f"{option} {template!r} uses {{{field}}}, which {who.launcher} does not tell; leave it out")
             return str(fields[field])
-        if letter in ("h", "%"):
-            return who.host if letter == "h" else "%"
-        raise UsageError(f"{option} {template!r} uses %{letter}; only %q{{VARIABLE}}, %h and %% are filled in")
+        if letter in ("h", "p", "%"):
+            return {"h": who.host, "p": str(os.getpid()), "%": "%"}[letter]
+        raise UsageError(f"{option} {template!r} uses %{letter}; only %q{{VARIABLE}}, %h, %p and %% are filled in")
 
     name = _FIELD.sub(value, template)
     if not name.strip() or "\0" in name or (not folder and (_ILLEGAL.search(name) or name in (".", ".."))):

@@ -23,13 +23,14 @@ import select
 import signal
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from alltrace.capture.guard import PASSED_ON
 from alltrace.capture.processes import become_subreaper, children, descendants, end_children, reap, send, started_at, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from alltrace.capture.guard import Guard
@@ -49,17 +50,18 @@ class Manners(NamedTuple):
     Attributes:
         held: Blocked in it.
         ends_by: Makes it finish its report and end; not one of `held`.
-        leaves: Whether the program runs on when it does.
+        stops_by: The arguments with which its program, called once more, ends the recording and not the program, `{}` being the
+            process of the first call; empty where it cannot.
     """
 
     held: frozenset[signal.Signals] = frozenset()
     ends_by: signal.Signals = signal.SIGTERM
-    leaves: bool = False
+    stops_by: tuple[str, ...] = ()
 
 
 MANNERS = {
     # its front end handles SIGQUIT as it does SIGTERM
-    "nsys": Manners(frozenset(PASSED_ON - {signal.SIGQUIT, signal.SIGCONT}), signal.SIGQUIT, True),
+    "nsys": Manners(frozenset(PASSED_ON - {signal.SIGQUIT, signal.SIGCONT}), signal.SIGQUIT, ("stop", "--session=profile-{}")),
     "ncu": Manners(),
 }
 
@@ -74,6 +76,26 @@ class Patience(NamedTuple):
 
     grace_s: float
     end_after_s: float
+
+
+class Output(NamedTuple):
+    """Where the profiler prints, and where the program finds its own output.
+
+    Attributes:
+        log: The file that gets what the profiler prints.
+        out: The descriptor with the program's standard output.
+        err: The descriptor with its standard error.
+    """
+
+    log: Path
+    out: int
+    err: int
+
+    def file_actions(self) -> list[tuple[Any, ...]]:
+        """For `os.posix_spawn`."""
+        opened = (os.POSIX_SPAWN_OPEN, 1, str(self.log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        dup = os.POSIX_SPAWN_DUP2
+        return [(dup, 1, self.out), (dup, 2, self.err), opened, (dup, 1, 2)]
 
 
 class Outcome(NamedTuple):
@@ -108,7 +130,9 @@ class _Phase(enum.Enum):
 class _Supervision:
     """The profiler, the program, and what was asked of them; see the table above."""
 
-    def __init__(self, profiler: int, witness: Witness, manners: Manners, guard: Guard, patience: Patience) -> None:
+    def __init__(
+        self, profiler: int, witness: Witness, manners: Manners, guard: Guard, patience: Patience, stop: Callable[[], None]
+    ) -> None:
         self.profiler = profiler
         self.statuses: dict[int, int] = {}
         self.asked_to_end = False
@@ -118,6 +142,7 @@ class _Supervision:
         self._manners = manners
         self._guard = guard
         self._patience = patience
+        self._stop = stop
         self._waiting: list[int] = []  # signals for a program that is about to be there
         self._recorded_until: float | None = None
         self._profiler_until: float | None = None
@@ -163,7 +188,7 @@ class _Supervision:
         elif phase is _Phase.RUNNING:
             if not (from_terminal and self._has_from_terminal(number)):
                 self._waiting.append(number)
-            if asks and (again or self._manners.leaves):
+            if asks and (again or self._manners.stops_by):
                 until = time.monotonic() + (0 if again else self._patience.end_after_s)
                 self._recorded_until = min(until, self._recorded_until or until)
         elif asks and self._profiler_until is None:
@@ -184,8 +209,11 @@ class _Supervision:
         now = time.monotonic()
         if self._witness.shell() in self.statuses and self.profiler_runs:
             self.orphaned = True  # the profiler's launcher is gone, and it would wait for that for ever
-        if self.orphaned or (self._recorded_until is not None and now >= self._recorded_until and self.program_runs()):
+        if self.orphaned:
             self._end_profiler(self._patience.grace_s)
+        if self._recorded_until is not None and now >= self._recorded_until:
+            self._recorded_until = None
+            self._end_recording()
         if self.abandoned_at is not None:
             self._end_all(now)
         if self._profiler_until is not None and now > self._profiler_until and self.profiler_runs:
@@ -195,6 +223,15 @@ class _Supervision:
         if hurried or not self.profiler_runs:
             return _POLL_S
         return 3600 if self._recorded_until is None else max(_POLL_S, self._recorded_until - now)
+
+    def _end_recording(self) -> None:
+        """Have the report written while the program runs on, where the profiler can do that."""
+        if not self.program_runs() or not self.profiler_runs:
+            return
+        if self._manners.stops_by:
+            self._stop()
+        else:
+            self._end_profiler(self._patience.grace_s)
 
     @property
     def asked_profiler(self) -> bool:
@@ -236,7 +273,7 @@ def supervise(
     finished: Callable[[], bool],
     patience: Patience,
     manners: Manners,
-    log: Path | None = None,
+    output: Output | None = None,
 ) -> Outcome:
     """Run `command`, wait for it and for the program in it.
 
@@ -248,18 +285,17 @@ def supervise(
         finished: Whether the report is whole; asked when the profiler's front end was killed and its agent may still write.
         patience: How long is waited.
         manners: How the profiler is treated with signals.
-        log: The file that gets what the profiler prints; None for where the program prints.
+        output: Where the profiler prints; None for where the program prints.
     """
     become_subreaper()
-    files = [] if log is None else [
-        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600), (os.POSIX_SPAWN_DUP2, 1, 2)
-    ]  # fmt: skip
+    files = [] if output is None else output.file_actions()
     held = {*guard.mask, *manners.held}
     with _Ends() as ends:
         profiler = os.posix_spawn(
             command[0], list(command), dict(environment), file_actions=files, setsigmask=held, setsigdef=_IGNORED_BY_PYTHON
         )
-        state = _Supervision(profiler, witness, manners, guard, patience)
+        stop = partial(_stop, [command[0], *(word.format(profiler) for word in manners.stops_by)], environment, held)
+        state = _Supervision(profiler, witness, manners, guard, patience, stop)
         while True:
             while state.profiler_runs or state.program_runs():
                 ends.wait(state, guard)
@@ -289,6 +325,15 @@ def supervise(
         if started:
             notes.append("the program's own exit code is not known")
     return Outcome(code, started, tuple(notes), state.asked_to_end, ended < 0)
+
+
+def _stop(command: Sequence[str], environment: Mapping[str, str], held: Collection[int]) -> None:
+    """Call the profiler once more, for it to end the recording of the first call."""
+    nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+    with suppress(OSError):  # else its report comes when the program has ended
+        os.posix_spawn(
+            command[0], list(command), dict(environment), file_actions=nowhere, setsigmask=held, setsigdef=_IGNORED_BY_PYTHON
+        )
 
 
 class _Ends:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.trace.errors import InputError, UsageError, path_text
+from alltrace.trace.gpu_log_words import LOG_ENDING, OFFSET_SUFFIX
 from alltrace.trace.number_text import counted
 from alltrace.trace.schema import Column, Table
 
@@ -41,7 +42,6 @@ GPU_LOG = Table(
     "time",
 )
 FILE = "gpu_log.parquet"
-OFFSET_SUFFIX = ".utc-offset"
 
 _OFFSET = re.compile(r"\s*(?P<sign>[+-])(?P<hours>[0-9]{2}):?(?P<minutes>[0-9]{2})\s*", re.ASCII)
 _QUARTER_NS = 900 * 10**9
@@ -71,6 +71,13 @@ def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:
     if found is None or int(found["minutes"]) > 59 or minutes > 14 * 60:
         raise UsageError(f"{option} is {text[:40]!r}; expected how far local time is ahead of UTC, such as +01:00 or -0730")
     return (-1 if found["sign"] == "-" else 1) * minutes * 60 * 10**9
+
+
+def logs_beside(reports: Sequence[str]) -> list[str]:
+    """The GPU logs that were recorded with the reports, in the folders that are among `reports`."""
+    return sorted(
+        str(p) for folder in reports if "://" not in folder and Path(folder).is_dir() for p in Path(folder).glob(f"*{LOG_ENDING}")
+    )
 
 
 def import_gpu_logs(

@@ -9,6 +9,10 @@ from __future__ import annotations
 QUERY = "timestamp,uuid,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
 COMMAND = f"nvidia-smi --query-gpu={QUERY} --format=csv -lms 100"
 """What records a log that has everything."""
+LOG_ENDING = ".gpu-log.csv"
+"""What the name of a log ends with that `capture exec --gpu-log` has recorded beside the reports."""
+OFFSET_SUFFIX = ".utc-offset"
+"""The file beside a log that tells how far its local times are ahead of UTC has the log's name and this."""
 
 IDLE = 0x1
 REASONS: dict[int, str] = {

@@ -16,6 +16,7 @@ NEEDED = {
     "kubernetes.image": "registry.example/team/train:1.2",
     "kubernetes.claim": "reports",
     "upload.url": "s3://bucket/profiles",
+    "nccl.log": True,
 }
 HOSTS = ("slurm", "slurm-pyxis", "pbs", "mpi", "torchrun")
 MANIFESTS = ("k8s-mpijob", "k8s-pytorchjob", "k8s-jobset", "k8s-trainjob")

@@ -41,11 +41,11 @@ def test_the_options_of_the_wrapper_and_its_shell_form_ask_for_the_same(changes)
 
 
 def test_the_log_of_nccl_has_the_ranks_and_times_that_are_read_back(tmp_path):
-    found = variables(Job({"environment": {"NCCL_DEBUG": "WARN"}}), "/reports")
+    found = variables(Job({"nccl.log": True, "environment": {"NCCL_DEBUG": "WARN"}}), "/reports")
     assert found["NCCL_DEBUG"] == "WARN"  # the user's own comes last
     assert found["NCCL_DEBUG_FILE"] == "/reports/nccl.%h.%p.log"
     assert {"INIT", "COLL"} <= set(found["NCCL_DEBUG_SUBSYS"].split(","))
-    assert variables(Job({"nccl.log": False}), "/reports") == {}
+    assert variables(Job(), "/reports") == {}  # it is much, and only written where it is asked for
     stamp = found["NCCL_DEBUG_TIMESTAMP_FORMAT"].replace("%F", "2026-05-05").replace("%T", "06:16:47").replace("%6f", "250000")
     line = f"{stamp}h:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 10 datatype 7 op 0 root 0 comm 0x5 "
     log = tmp_path / "nccl.h.1.log"

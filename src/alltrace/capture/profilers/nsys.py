@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.capture.profilers.tool import ask
+from alltrace.capture.variables import DOMAIN, STEPS_RANGE
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,16 +16,6 @@ if TYPE_CHECKING:
 
     from alltrace.capture.profilers.tool import Tool
 
-DOMAIN = "alltrace"
-STEPS_RANGE = "steps"
-MARK = "ALLTRACE_CAPTURE"
-"""The variable that tells the program which profiler it runs under; `alltrace.instrument` does nothing without one."""
-STEPS = "ALLTRACE_STEPS"
-"""The variable with the window of steps, as `first:end`."""
-TRACES = "ALLTRACE_TRACES"
-"""The variable with the folder in which `alltrace.instrument.torch_profile` writes."""
-JOB = "ALLTRACE_JOB"
-"""The variable with the job's name, as `capture exec --job` gives it."""
 LEAVES = "--kill=none"
 """Lets the program run on where the recording ends before it."""
 _PLUGIN_NAME = re.compile(r"^\s*PluginName\s*:\s*['\"]?([A-Za-z0-9_.-]+)", re.MULTILINE)
@@ -43,9 +35,11 @@ class NsysOptions(NamedTuple):
         delay_s: Seconds before it begins; None for at once.
         duration_s: Seconds that it lasts; None for to the end.
         steps: First step and the one after the last, called by `alltrace.instrument.steps`; None for no such window.
-        steps_by: What begins and ends the window of steps: `cuda` for cudaProfilerStart and Stop, `nvtx` for a range.
+        steps_by: What begins and ends the window of steps: `cuda` for cudaProfilerStart and Stop, `nvtx` for a range, `auto` for
+            the first where the node has a driver of NVIDIA.
         capture_range: `cuda`, or `nvtx:NAME@DOMAIN`; None for no range.
         repeat: How many ranges are recorded, each in a report of its own; None for the first one.
+        armed: Whether `alltrace.instrument.steps` opens windows as it is asked to while the program runs.
         extra: Further switches, as given.
     """
 
@@ -58,10 +52,18 @@ class NsysOptions(NamedTuple):
     delay_s: float | None = None
     duration_s: float | None = None
     steps: tuple[int, int] | None = None
-    steps_by: str = "cuda"
+    steps_by: str = "auto"
     capture_range: str | None = None
     repeat: int | None = None
+    armed: bool = False
     extra: tuple[str, ...] = ()
+
+    @property
+    def begun_by(self) -> str:
+        """`steps_by`, as it is on this node."""
+        if self.steps_by != "auto":
+            return self.steps_by
+        return "cuda" if os.path.exists("/proc/driver/nvidia/version") else "nvtx"  # noqa: PTH110  pathlib would be a further import
 
     @property
     def range_began_by(self) -> str | None:
@@ -187,12 +189,13 @@ def window_switches(options: NsysOptions) -> list[str]:
         # by default nsys ends the program with the recording, and the other ranks wait for it in a collective
         found += [f"--duration={options.duration_s:g}", LEAVES]
     wanted = options.capture_range
-    if options.steps is not None:
-        wanted = "cuda" if options.steps_by == "cuda" else f"nvtx:{STEPS_RANGE}@{DOMAIN}"
+    if options.steps is not None or options.armed:
+        wanted = "cuda" if options.begun_by == "cuda" else f"nvtx:{STEPS_RANGE}@{DOMAIN}"
     if wanted is None:
         return found
     # by default the end of the range ends the program
-    found.append(f"--capture-range-end={'stop' if options.repeat is None else f'repeat:{options.repeat}'}")
+    repeats = "repeat" if options.armed else "stop" if options.repeat is None else f"repeat:{options.repeat}"
+    found.append(f"--capture-range-end={repeats}")
     if wanted == "cuda":
         return [*found, "--capture-range=cudaProfilerApi"]
     # ranges that are named by plain strings count only with this variable

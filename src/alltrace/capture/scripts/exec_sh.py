@@ -16,7 +16,7 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from alltrace.capture.plan import Request
 
-_WORD = re.compile(r"[A-Za-z0-9_.,:=@/+-]+")
+_WORD = re.compile(r"([A-Za-z0-9_.,:=@/+-]|%q\{[A-Za-z0-9_]+\})+")
 
 
 def exec_script(request: Request) -> str:
@@ -26,11 +26,15 @@ def exec_script(request: Request) -> str:
         UsageError: It asks for what only the Python form does.
     """
     nsys, selection = request.nsys, request.selection
+    if nsys.steps_by == "auto":  # whatever this machine has
+        nsys = nsys._replace(steps_by="cuda")
     only_python = {
         "--lockstep": request.ncu.lockstep is not None,
         "--name": request.name != NAME,
         "--on-error run": request.on_error == "run",
         "--verbose": request.verbose,
+        "--gpu-log": request.gpu_log,
+        "--flight-recorder": request.flight_recorder,
         "fields in --output": bool(re.search(r"[{%]", request.output)),
     }
     met = [option for option, asked in only_python.items() if asked]
@@ -49,7 +53,7 @@ def exec_script(request: Request) -> str:
         switches += [*([] if LEAVES in window else [LEAVES]), *window, *nsys.extra]
     odd = next((s for s in switches if not _WORD.fullmatch(s)), None)
     if odd is not None:
-        raise UsageError(f"--emit-sh cannot write the switch {odd!r}: it takes letters, digits and _.,:=@/+- only")
+        raise UsageError(f"--emit-sh cannot write the switch {odd!r}: it takes letters, digits, %q{{VARIABLE}} and _.,:=@/+- only")
     settings = {
         "profiler": request.profiler,
         "kernels": kernels,
@@ -70,6 +74,6 @@ def exec_script(request: Request) -> str:
     }
     lines = [f"{name}={shlex.quote(str(value))}" for name, value in settings.items()]
     if nsys.steps is not None:
-        lines.append(f"export ALLTRACE_STEPS={nsys.steps[0]}:{nsys.steps[1]}")
+        lines.append(f"export ALLTRACE_STEPS={nsys.steps[0]}:{nsys.steps[1]} ALLTRACE_STEPS_BY={nsys.begun_by}")
     text = files("alltrace.capture.scripts").joinpath("exec.sh").read_text(encoding="utf-8")
     return text.replace("@SETTINGS@", "\n".join(lines))

@@ -227,7 +227,8 @@ def title(job: Job, target: str) -> str:
 
 def nsys_switches(job: Job) -> list[str]:
     """What nsys records, as its own switches, for those who start it themselves."""
-    nsys = request_of(job, "").nsys
+    # the job's nodes have GPUs, whatever this one has
+    nsys = request_of(job, "").nsys._replace(steps_by="cuda")
     found = [f"--trace={nsys.trace}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
     found += ["--gpu-metrics-devices=all"] if nsys.gpu_metrics else []
     found += ["--nic-metrics=true"] if nsys.nic_metrics else []

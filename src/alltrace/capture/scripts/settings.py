@@ -113,7 +113,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     *_section(
         "nccl",
-        ("log", "flag", True, "whether NCCL writes a log, one file a process"),
+        ("log", "flag", False, "whether NCCL writes a log, one file a process: some 170 bytes for each call of each rank"),
         ("debug", "VERSION|WARN|INFO|TRACE", "INFO", "how much it says"),
         ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS", "of what; INIT is needed to know the ranks"),
         ("timestamps", "flag", True, "with the time on every line; NCCL 2.26 and later"),

@@ -105,6 +105,8 @@ def _nccl_tests(job: Job, further: list[str]) -> list[Program]:
         raise UsageError("nccl-tests are no Python, so torch cannot profile them; set profiler.kind to nsys")
     if job.text("profiler.kind") == "ncu":
         raise UsageError("nccl-tests run kernels of NCCL alone, which ncu must not replay; set profiler.kind to nsys")
+    if job.steps is not None:
+        raise UsageError("nccl-tests have no steps that open a window; give profiler.delay and profiler.duration instead")
     folder = job.text("workload.tests_folder")
     tests = job.words("workload.tests")
     odd = next((t for t in tests if not re.fullmatch(r"[A-Za-z0-9_.-]+", t)), None)

@@ -28,12 +28,12 @@ _RANGE = re.compile(r"cuda|nvtx:.+", re.DOTALL)
 _ONLY = {
     "nsys": "delay duration repeat mpi_impl sample gpu_metrics nic_metrics efa",
     "ncu": "kernels top lockstep",
-    "nsys ncu": "capture_range profiler_arg",
+    "nsys ncu": "capture_range profiler_arg gpu_log",
 }
 # and those that have a default: profiler, argument, option, default
 _WITH_DEFAULT = (
     ("nsys", "trace", "--trace", "cuda,nvtx"),
-    ("nsys", "steps_by", "--steps-by", "cuda"),
+    ("nsys", "steps_by", "--steps-by", "auto"),
     ("ncu", "metric_set", "--set", "detailed"),
     ("ncu", "launch_skip", "--launch-skip", 0),
     ("ncu", "launch_count", "--launch-count", 10),
@@ -42,8 +42,8 @@ _WITH_DEFAULT = (
 EXAMPLE = "mpirun -np 16 alltrace capture exec --ranks first-local --steps 70:75 -- python train.py --batch 8"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Who is profiled, what is recorded, and where it goes; the program follows a lone `--`."""
+def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
+    """Who is profiled, what is recorded, and where it goes; the program follows a lone `--`. With `arms`, nothing says when."""
     parser.usage = f"{parser.prog} [options] -- PROGRAM [ARGUMENT ...]"
     who = parser.add_argument_group("which ranks")
     who.add_argument("--ranks", metavar="LIST", help=f"{RANKS_WORDS}, or first-local, or all; default: all, and 0 for ncu")
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--name",
         metavar="NAME",
-        help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host} and %%q{VARIABLE} are filled in; "
+        help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host}, %%q{VARIABLE}, %%h and %%p are filled in; "
         "default: {job}_rank{rank}_on_{host}",
     )
     where.add_argument("--job", metavar="NAME", help="the job's name; default: the scheduler's or launcher's number of the job")
@@ -78,34 +78,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--nic-metrics", action="store_true", help="network adapters' counters, once per node")
     what.add_argument("--efa", action="store_true", help="EFA adapters' counters, once per node")
     what.add_argument(
+        "--gpu-log", action="store_true", help="clocks, power and temperature of the GPUs, by nvidia-smi once per node"
+    )
+    what.add_argument(
+        "--flight-recorder", action="store_true", help="PyTorch keeps a record of its collectives, and writes it on a timeout"
+    )
+    what.add_argument(
         "--profiler-arg",
         action="append",
         default=[],
         metavar="SWITCH",
         help="a further switch, as --profiler-arg=--SWITCH=VALUE",
     )
-    when = parser.add_argument_group("when")
-    when.add_argument("--delay", type=_seconds, metavar="SECONDS", help="begin so long after the start")
-    when.add_argument("--duration", type=_seconds, metavar="SECONDS", help="record so long; the program runs on")
-    when.add_argument(
-        "--steps",
-        type=_steps,
-        metavar="STEPS",
-        help=f"record these steps of alltrace.instrument.steps, both ends given: {STEPS_WORDS}",
-    )
+    if not arms:
+        _add_when(parser)
+    when = parser.add_argument_group("steps")
     when.add_argument(
         "--steps-by",
-        choices=("cuda", "nvtx"),
-        default="cuda",
-        help="begin it by cudaProfilerStart or an NVTX range; default: cuda",
+        choices=("auto", "cuda", "nvtx"),
+        default="auto",
+        help="begin it by cudaProfilerStart or an NVTX range; default: cuda where the node has a driver of NVIDIA, else nvtx",
     )
-    when.add_argument(
-        "--capture-range",
-        type=_range,
-        metavar="RANGE",
-        help="from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)",
-    )
-    when.add_argument("--repeat", type=positive, metavar="N", help="record N ranges, each in a report of its own")
     kernels = parser.add_argument_group("ncu")
     kernels.add_argument("--kernels", metavar="REGEX", help="the kernels to measure; must not match those of NCCL")
     kernels.add_argument(
@@ -134,11 +127,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--strict", action="store_true", help="exit with 4 where the program succeeded and its report is missing")
     how.add_argument(
-        "--grace", type=_seconds, default=60.0, metavar="SECONDS", help="for a profiler that was killed in part; default: 60"
+        "--grace", type=seconds, default=60.0, metavar="SECONDS", help="for a profiler that was killed in part; default: 60"
     )
     how.add_argument(
         "--end-after",
-        type=_seconds,
+        type=seconds,
         default=10.0,
         metavar="SECONDS",
         help="after a signal to end, write the report at the latest so long after it; the program runs on; default: 10",
@@ -150,9 +143,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--dry-run", action="store_true", help="show the command of this rank and run nothing")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the program; gives its exit code."""
+def _add_when(parser: argparse.ArgumentParser) -> None:
+    when = parser.add_argument_group("when")
+    when.add_argument("--delay", type=seconds, metavar="SECONDS", help="begin so long after the start")
+    when.add_argument("--duration", type=seconds, metavar="SECONDS", help="record so long; the program runs on")
+    when.add_argument(
+        "--steps",
+        type=_steps,
+        metavar="STEPS",
+        help=f"record these steps of alltrace.instrument.steps, both ends given: {STEPS_WORDS}",
+    )
+    when.add_argument(
+        "--capture-range",
+        type=_range,
+        metavar="RANGE",
+        help="from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)",
+    )
+    when.add_argument("--repeat", type=positive, metavar="N", help="record N ranges, each in a report of its own")
+
+
+def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
+    """Run the program; gives its exit code. With `arms`, it records when it is asked to, or by `rule`."""
     request = request_from(args)
+    if arms:
+        request = request._replace(nsys=request.nsys._replace(armed=True), rule=rule)
     if args.emit_sh:
         from alltrace.capture.scripts.exec_sh import exec_script
 
@@ -236,6 +250,8 @@ def request_from(args: argparse.Namespace) -> Request:
         kernels=kernels,
         tmp=args.tmp,
         force=args.force,
+        gpu_log=args.gpu_log,
+        flight_recorder=args.flight_recorder,
         on_error=args.on_error,
         strict=args.strict,
         verbose=args.verbose,
@@ -280,7 +296,8 @@ def _wrong(text: str, expected: str) -> NoReturn:
     raise argparse.ArgumentTypeError(f"it is {text!r}, expected {expected}")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A number of seconds above 0, of an option."""
     try:
         value = float(text)
     except ValueError:

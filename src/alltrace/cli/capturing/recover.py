@@ -10,12 +10,19 @@ from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, printable
 if TYPE_CHECKING:
     import argparse
 
-EXAMPLE = "alltrace capture recover /local/scratch/alltrace-7-x1y2z3"
+EXAMPLE = "alltrace capture recover /local/scratch/alltrace-7-x1y2z3 -o reports"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Where to look, and with what."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="looked through for .qdstrm files, with all folders in it")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="where reports go; default: where the capture wanted them, else beside each file",
+    )
     parser.add_argument("--nsys", metavar="PATH", help="the nsys whose importer is used; default: as for capture exec")
 
 
@@ -24,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.capture.profilers.tool import locate
     from alltrace.capture.recover import recover
 
-    found = recover(args.folder, locate("nsys", args.nsys))
+    found = recover(args.folder, locate("nsys", args.nsys), args.output)
     for one in found:
         print(printable(f"{one.raw}: {one.fault}" if one.report is None else f"{one.raw}: is {one.report}"))  # noqa: T201
     if not found:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from alltrace.cli.argument_types import place
 from alltrace.cli.command import add_import_options, rules_from
 from alltrace.cli.engine import start_engine
-from alltrace.trace.errors import EXIT_DONE, UsageError, printable
+from alltrace.trace.errors import EXIT_DONE, InputError, UsageError, printable
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     import argparse
+
+    from alltrace.run.manifest import Manifest
 
 EXAMPLE = "alltrace import ./reports/ -o run"
 
@@ -44,7 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="FILE",
-        help="logs of the GPUs' clocks, power and temperature while the job ran, of nvidia-smi or DCGM",
+        help="logs of the GPUs' clocks, power and temperature while the job ran, of nvidia-smi or DCGM; default: *.gpu-log.csv in "
+        "the folders of reports",
     )
     parser.add_argument(
         "--gpu-log-utc-offset",
@@ -58,14 +61,17 @@ def run(args: argparse.Namespace) -> int:
     """Import, and say what came of it on standard error."""
     from alltrace.cli.progress import watching
     from alltrace.run.cache import fetch
+    from alltrace.run.gpu_logs import logs_beside
     from alltrace.run.importer import import_reports
     from alltrace.trace.cache_dir import default_folder
 
     rules = rules_from(args)
     start_engine(args)
     offset = _checked_logs(args)
-    with watching() as watcher:
-        manifest = import_reports(
+    beside = [] if args.gpu_log else logs_beside(args.reports)
+
+    def imported(gpu_logs: list[str]) -> Manifest:
+        return import_reports(
             args.reports,
             args.output,
             tables=_tables(args.only),
@@ -76,10 +82,20 @@ def run(args: argparse.Namespace) -> int:
             watcher=watcher,
             nccl_logs=args.nccl_log,
             training_logs=args.training_log,
-            gpu_logs=args.gpu_log,
+            gpu_logs=gpu_logs,
             gpu_log_offset_ns=offset,
         )
-    notes = manifest.notes
+
+    unused = []
+    with watching() as watcher:
+        try:
+            manifest = imported(args.gpu_log or beside)
+        except InputError as error:
+            if not beside or not any(Path(log).name in str(error) for log in beside):
+                raise
+            unused = [f"GPU logs beside the reports were not joined: {error}"]
+            manifest = imported([])
+    notes = (*manifest.notes, *unused)
     if any(log.kind != "gpu" for log in manifest.logs):
         from alltrace.align.store import aligned
         from alltrace.run.store import Run

@@ -1,0 +1,167 @@
+"""In the training: hears of a window that was asked for while the job runs, and agrees with all ranks when it begins."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.capture.control import holds, read_control, write_control
+from alltrace.capture.identity import find_identity
+from alltrace.capture.variables import ARMED, LEADS, REQUEST, RULE, WINDOW, WINDOWS_FILE
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LOOK_EVERY_S = 1.0
+_LEAD_S = 3.0
+_LEAD_STEPS = 2
+_MEMORY = 64
+_LEAST_KNOWN = 10
+_RULE = re.compile(r"\s*step_time\s*>\s*([0-9]+(?:\.[0-9]+)?)\s*(\*\s*median|ms|s)\s*")
+
+
+class Window(NamedTuple):
+    """A window that was agreed on: the steps `first` to `end - 1`."""
+
+    id: int
+    first: int
+    end: int
+
+
+class Rule(NamedTuple):
+    """When a window is asked for by itself.
+
+    Attributes:
+        bound: What a step's time is compared with: seconds, or a multiple of the median.
+        relative: Whether it is a multiple of the median of the steps before.
+    """
+
+    bound: float
+    relative: bool
+
+
+def parse_rule(text: str) -> Rule:
+    """The rule that a text such as `step_time > 1.3 * median`, `step_time > 2 s` or `step_time > 150 ms` says.
+
+    Raises:
+        UsageError: It says none.
+    """
+    found = _RULE.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"--when is {text!r}; expected such as 'step_time > 1.3 * median', 'step_time > 2 s' or 'step_time > 150 ms'"
+        )
+    value, unit = float(found[1]), found[2]
+    return Rule(value / 1000 if unit == "ms" else value, unit.startswith("*"))
+
+
+class Watch:
+    """Looks, once per step and at most once a second, whether a window was asked for.
+
+    The first of the recorded ranks reads the request, and answers with a step that is two steps or three seconds ahead,
+    whichever is longer, so that every rank has read the answer before.
+
+    Args:
+        folder: The folder of `control`.
+        leads: Whether this rank answers.
+        rule: The rule of `RULE`, or empty.
+    """
+
+    def __init__(self, folder: str, *, leads: bool, rule: str = "") -> None:
+        self._request = os.path.join(folder, REQUEST)  # noqa: PTH118  pathlib would be a further import
+        self._window = os.path.join(folder, WINDOW)  # noqa: PTH118
+        self._leads = leads
+        self._rank = find_identity(os.environ, os.uname().nodename).rank
+        self._asked = self._heard = 0
+        self._look_at = 0.0
+        self._last: float | None = None
+        self._times: deque[float] = deque(maxlen=_MEMORY)
+        self._rule: Rule | None = None
+        self._rule_steps = self._rule_left = 0
+        if rule and leads:
+            steps, most, text = rule.split(" ", 2)
+            self._rule, self._rule_steps, self._rule_left = parse_rule(text), int(steps), int(most)
+
+    def step(self, at: int) -> Window | None:
+        """A step has ended, and step `at` begins; gives a window that was agreed on, once."""
+        now = monotonic()
+        took = None if self._last is None else now - self._last
+        self._last = now
+        slow = False
+        if took is not None and self._leads:
+            slow = self._rule is not None and self._rule_left > 0 and self._is_slow(took)
+            self._times.append(took)
+        if now < self._look_at and not slow:
+            return None
+        self._look_at = now + _LOOK_EVERY_S
+        if self._leads:
+            self._answer(at, slow=slow)
+        told = read_control(self._window)
+        if told is None or told["id"] <= self._heard:
+            return None
+        self._heard = told["id"]
+        first, end = told.get("first"), told.get("end")
+        if not isinstance(first, int) or not isinstance(end, int) or not holds(told.get("ranks"), self._rank):
+            return None
+        if first <= at < end:
+            late = f"rank {self._rank} heard of window {told['id']}, steps {first} to {end - 1}, at step {at}"
+            sys.stderr.write(f"alltrace: {late}; it is recorded from here\n")
+        return Window(told["id"], max(first, at), end) if at < end else None
+
+    def forget_time(self) -> None:
+        """Take the time of the step that ends next for none: a window has begun or ended in it."""
+        self._last = None
+
+    def _is_slow(self, took: float) -> bool:
+        if self._rule is None or len(self._times) < _LEAST_KNOWN:
+            return False
+        return took > self._rule.bound * (_median(self._times) if self._rule.relative else 1.0)
+
+    def _answer(self, at: int, *, slow: bool) -> None:
+        """Say when the window begins that was asked for, or that the rule asks for."""
+        told = read_control(self._request)
+        if told is not None and told["id"] > self._asked:
+            steps, lead_s = told.get("steps"), told.get("lead_s")
+            ranks = told.get("ranks")
+        elif slow:
+            told = {"id": self._asked + 1}
+            steps, lead_s, ranks = self._rule_steps, _LEAD_S, None
+            self._rule_left -= 1
+            self._times.clear()
+        else:
+            return
+        if not isinstance(steps, int) or steps < 1:
+            return
+        lead = lead_s if isinstance(lead_s, (int, float)) and 0 < lead_s < 1e6 else _LEAD_S
+        step_s = _median(self._times) if self._times else 0.1
+        first = at + max(_LEAD_STEPS, int(lead / max(step_s, 1e-6)) + 1)
+        self._asked = told["id"]
+        try:
+            write_control(self._window, {"id": told["id"], "first": first, "end": first + steps, "ranks": ranks})
+        except OSError as error:
+            sys.stderr.write(f"alltrace: {self._window}: {error.strerror}; no window is recorded\n")
+
+
+def armed_watch() -> Watch | None:
+    """The watch of this process, where it was armed."""
+    folder = os.environ.get(ARMED)
+    return Watch(folder, leads=bool(os.environ.get(LEADS)), rule=os.environ.get(RULE, "")) if folder else None
+
+
+def note_window(window: Window) -> None:
+    """Write down, for the wrapper, which window has been recorded."""
+    folder = os.environ.get("TMPDIR")
+    if folder:
+        with open(os.path.join(folder, WINDOWS_FILE), "a", encoding="ascii") as file:  # noqa: PTH118, PTH123
+            file.write(f"{window.id} {window.first} {window.end}\n")
+
+
+def _median(times: Iterable[float]) -> float:
+    """The upper median; `statistics` would be a further import of every program."""
+    ordered = sorted(times)
+    return ordered[len(ordered) // 2]

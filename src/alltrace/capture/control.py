@@ -1,0 +1,54 @@
+"""The files by which an armed job is asked for a window of steps, in the folder `.armed/JOB` beside its reports.
+
+    request.json    `capture now` writes it: {"id": 1, "steps": 10, "ranks": [[0, 7]] or null, "lead_s": 3}
+    window.json     the first rank answers: {"id": 1, "first": 1203, "end": 1213, "ranks": null}
+
+Both are there before the program starts, and are written in place: opening a file again shows what another node has written, on a
+shared file system, sooner than looking for a new one does.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_MOST_BYTES = 1 << 16
+
+
+def read_control(path: str) -> dict[str, Any] | None:
+    """What a file says; None where it says nothing yet, or only a part of it can be seen."""
+    try:
+        number = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    import json  # a rank that is not armed does without
+
+    try:
+        found = json.loads(os.read(number, _MOST_BYTES) or b"null")
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(number)
+    return found if isinstance(found, dict) and isinstance(found.get("id"), int) else None
+
+
+def write_control(path: str, told: dict[str, Any]) -> None:
+    """Write it in place.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    import json
+
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.write(number, json.dumps(told).encode())
+    finally:
+        os.close(number)
+
+
+def holds(spans: object, rank: int) -> bool:
+    """Whether a rank is among `spans`, pairs of the first and the last rank; None holds all."""
+    if not isinstance(spans, list):
+        return spans is None
+    return any(isinstance(s, list) and len(s) == 2 and s[0] <= rank <= s[1] for s in spans)

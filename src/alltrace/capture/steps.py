@@ -1,0 +1,179 @@
+"""The window of steps that is recorded, with a range around each step; see `alltrace.instrument`, which is what scripts import."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from alltrace.capture import cuda_profiler, instrument
+from alltrace.capture.armed import armed_watch, note_window
+from alltrace.capture.variables import MARK, STEPS_BY, STEPS_RANGE, TRACES
+from alltrace.capture.window import window_given
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from alltrace.capture.armed import Watch, Window
+
+_NEVER = -1
+
+
+class steps:  # noqa: N801  used as `with steps(70, 75) as window`
+    """The steps of a training, and a window of them that is recorded on every profiled rank.
+
+    Around each step that can be recorded lies a range `step N`. The steps `first` to `end - 1` are recorded: the device is
+    synchronised and cudaProfilerStart called before the first, and the device is synchronised and cudaProfilerStop called after the
+    last, or when the block ends before. Under `capture exec --profiler torch` PyTorch records them, unless the script has
+    a `torch_profile`. Steps are counted over the whole training: give `at` when it is resumed. A range `steps` in the NVTX domain
+    `alltrace` lies around the window.
+
+    Args:
+        first: The first step that is recorded; None for what `capture exec --steps` says.
+        end: The step after the last one that is recorded; None for what `capture exec --steps` says.
+        at: The number of the step that comes first in this process.
+
+    Raises:
+        UsageError: One of `first` and `end` is missing, or the window holds no step.
+    """
+
+    __slots__ = (
+        "_always",
+        "_at",
+        "_end",
+        "_first",
+        "_names",
+        "_next",
+        "_range",
+        "_running",
+        "_step",
+        "_torch",
+        "_watch",
+        "_window",
+    )
+
+    def __init__(self, first: int | None = None, end: int | None = None, *, at: int = 0) -> None:
+        if (first is None) != (end is None):
+            raise UsageError("steps needs both its first step and the one after its last, or neither")
+        if first is not None and end is not None and end <= first:
+            raise UsageError(f"steps({first}, {end}) holds no step; the second number is the step after the last")
+        self._at = at
+        self._running = False
+        self._range: Any = None
+        self._step: Any = None
+        self._torch: Any = None
+        self._names = self._always = False
+        self._watch: Watch | None = None
+        self._window: Window | None = None
+        self._next = _NEVER
+        self._first, self._end = _NEVER, _NEVER
+        if instrument.profiled() or os.environ.get(TRACES):
+            given = window_given()  # the command line knows better than the script
+            if given is not None:
+                self._first, self._end = given
+            elif first is not None and end is not None:
+                self._first, self._end = first, end
+
+    def __enter__(self) -> Self:
+        self._watch = armed_watch()
+        # where the profiler records nothing outside the window, a range would only cost
+        self._names = self._always = bool(instrument.makers) and self._watch is None and window_given() is None
+        if self._first != _NEVER and self._at < self._end:
+            self._next = max(self._first, self._at)
+            if self._next == self._at:
+                self._turn()
+        if self._names:
+            self._begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._finish()
+        self._names = False
+        if self._running:
+            self._stop()
+        self._next = _NEVER
+
+    @property
+    def recording(self) -> bool:
+        """Whether the window has begun and not ended."""
+        return self._running
+
+    def step(self) -> None:
+        """A step has ended and the next one begins."""
+        self._at += 1
+        if self._names:
+            self._finish()
+        if self._watch is not None and not self._running:
+            self._look(self._watch)
+        if self._at == self._next:
+            self._turn()
+        if self._names:
+            self._begin()
+
+    def _look(self, watch: Watch) -> None:
+        """Hear of a window that was asked for while the job runs."""
+        window = watch.step(self._at)
+        if window is not None:
+            self._window = window
+            self._next, self._first, self._end = window.first, window.first, window.end
+
+    def _begin(self) -> None:
+        self._step = instrument.annotate(f"step {self._at}")
+        self._step.__enter__()
+
+    def _finish(self) -> None:
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
+
+    def _turn(self) -> None:
+        """Begin the window, or end it."""
+        if self._running:
+            self._next = _NEVER
+            self._stop()
+            return
+        self._next = self._end
+        self._running = True
+        in_torch = not os.environ.get(MARK) and os.environ.get(TRACES)
+        if in_torch:
+            self._torch = instrument.torch_window(self._first, self._end)
+        self._names = bool(instrument.makers)
+        if in_torch:
+            return
+        cuda_profiler.synchronise()
+        if self._window is not None:
+            note_window(self._window)
+            self._window = None
+        self._warn(has_cuda=cuda_profiler.switch("Start"))
+        if instrument.makers:
+            self._range = instrument.annotate(STEPS_RANGE)
+            self._range.__enter__()
+
+    def _stop(self) -> None:
+        self._running = False
+        self._names = self._always
+        if self._watch is not None:
+            self._watch.forget_time()
+        cuda_profiler.synchronise()  # what was launched in the window belongs to it
+        if self._torch is not None:
+            self._torch.stop()
+            self._torch = None
+            return
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+            self._range = None
+        cuda_profiler.switch("Stop")
+
+    @staticmethod
+    def _warn(*, has_cuda: bool) -> None:
+        """Say so where the profiler waits for what this process cannot do."""
+        waits_for = os.environ.get(STEPS_BY)
+        if waits_for == "cuda" and not has_cuda:
+            lacking = "no CUDA runtime was found for cudaProfilerStart; give capture exec --steps-by nvtx"
+        elif waits_for == "nvtx" and not instrument.makers:
+            lacking = "no NVTX was found; pip install nvtx"
+        else:
+            return
+        sys.stderr.write(f"alltrace: the window of steps cannot be opened: {lacking}\n")
