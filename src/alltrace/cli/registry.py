@@ -59,6 +59,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("check", "verbs.check", "judge a run by a budget of limits: a gate for CI"),
     Verb("recipe", "verbs.recipe", "ask any recipe by name; --list names them"),
     Verb("stats", "verbs.stats", "the report of `nsys stats` of that name, column for column, over all ranks"),
+    Verb("nsys", "verbs.nsys", "command lines of `nsys stats`, `analyze`, `recipe` and `export`, answered by alltrace"),
     Verb("logs", "verbs.logs", "questions to NCCL logs, nccl-tests tables, training logs and flight recorders"),
     Verb("report", "verbs.report", "one file to read and to send: findings, charts and tables of the main questions"),
     Verb("notebook", "verbs.notebook", "a Jupyter notebook that opens the run and draws what its recipes answer"),

@@ -1,0 +1,135 @@
+"""The reports of `nsys stats`, asked by NVIDIA's names, those of earlier versions too."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from alltrace.cli.nsys.forms import Shown
+from alltrace.cli.nsys.stats import Skipped
+from alltrace.cli.nsys.units import report_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from alltrace.api import OpenRun
+    from alltrace.recipes.base import Answer, OptionValue, Recipe
+
+EARLIER_NAMES = {
+    "apigpusum": "cuda_api_gpu_sum",
+    "cudaapisum": "cuda_api_sum",
+    "cudaapitrace": "cuda_api_trace",
+    "gpukerngbsum": "cuda_gpu_kern_gb_sum",
+    "gpukernsum": "cuda_gpu_kern_sum",
+    "gpumemsizesum": "cuda_gpu_mem_size_sum",
+    "gpumemtimesum": "cuda_gpu_mem_time_sum",
+    "gpusum": "cuda_gpu_sum",
+    "gputrace": "cuda_gpu_trace",
+    "kernexecsum": "cuda_kern_exec_sum",
+    "kernexectrace": "cuda_kern_exec_trace",
+    "nvtxgpuproj": "nvtx_gpu_proj_trace",
+    "nvtxkernsum": "nvtx_kern_sum",
+    "nvtxppsum": "nvtx_pushpop_sum",
+    "nvtxpptrace": "nvtx_pushpop_trace",
+    "nvtxsesum": "nvtx_startend_sum",
+    "nvtxsssum": "nvtx_startend_sum",
+    "nvtxsum": "nvtx_sum",
+    "openaccsum": "openacc_sum",
+    "openmpevtsum": "openmp_sum",
+    "osrtsum": "osrt_sum",
+    "umcpupagefaults": "um_cpu_page_faults_sum",
+    "unifiedmemory": "um_sum",
+    "unifiedmemorytotals": "um_total_sum",
+}
+"""Names that reports had before 2023, and those that they have since."""
+_WITHOUT_GREEN, _GREEN = "gputrace", "GreenCtx"  # a column that the report did not have under its earlier name
+OTHER_APIS = (
+    "dx11_pix_sum", "dx12_gpu_marker_sum", "dx12_pix_sum", "nvvideo_api_sum", "opengl_khr_gpu_range_sum", "opengl_khr_range_sum",
+    "vulkan_api_sum", "vulkan_api_trace", "vulkan_gpu_marker_sum", "vulkan_marker_sum", "wddm_queue_sum",
+    "dx11pixsum", "dx12gpumarkersum", "dx12pixsum", "khrdebuggpusum", "khrdebugsum", "vulkanapisum", "vulkanapitrace",
+    "vulkangpumarkersum", "vulkanmarkerssum", "wddmqueuesdetails",
+)  # fmt: skip
+"""Reports on graphics and video, which are no part of a training job and are not imported."""
+
+
+def ask_report(run: OpenRun, recipe: Recipe, options: Mapping[str, OptionValue] | None = None) -> Answer:
+    """The answer of a report or rule, as a stream where it has many rows.
+
+    Args:
+        run: The run.
+        recipe: The report or rule.
+        options: Its options that do not have their defaults.
+
+    Raises:
+        Skipped: No rank of the run has what it needs.
+    """
+    from alltrace.recipes.execution.ask import answer_of, checked
+    from alltrace.recipes.execution.availability import able_ranks, notes_on_missing
+
+    question = checked(recipe, options)
+    if not able_ranks(recipe, run, run.ranks, question.options):
+        raise Skipped("; ".join(notes_on_missing(recipe, run, run.ranks, question.options)) or "there is no such data in it")
+    return answer_of(run, question, stream=True)
+
+
+class Reports:
+    """What `nsys stats` asks."""
+
+    command = "nsys stats"
+    word = "report"
+    defaults = (
+        "nvtx_sum", "osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "openmp_sum",
+        "opengl_khr_range_sum", "opengl_khr_gpu_range_sum", "vulkan_marker_sum", "vulkan_gpu_marker_sum", "dx11_pix_sum",
+        "dx12_gpu_marker_sum", "dx12_pix_sum", "wddm_queue_sum", "um_sum", "um_total_sum", "um_cpu_page_faults_sum", "openacc_sum",
+    )  # fmt: skip
+
+    def names(self) -> dict[str, str]:
+        """The reports, with what each shows."""
+        from alltrace.recipes.stats import REPORTS, find_report
+
+        return {name: (find_report(name).__doc__ or "").strip().splitlines()[0] for name in REPORTS}
+
+    @contextmanager
+    def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
+        """The table of a report."""
+        from alltrace.recipes.stats import find_report
+        from alltrace.recipes.stats.filtered import FilteredReport
+
+        name, colon, arguments = spec.partition(":")
+        if name in OTHER_APIS:
+            raise Skipped(f"alltrace does not import graphics and video, which {name} is about")
+        name = EARLIER_NAMES.get(name, name)
+        report = find_report(f"{name}{colon}{arguments}").in_bytes()
+        if "nvtx" in filters:  # what overlaps it in time, on any thread
+            start, end = range_times(run, str(filters["nvtx"]))
+            filters = {"filter_time": f"{start}/{end}"}
+        with closing(ask_report(run, FilteredReport(report, filters) if filters else report)) as answer:
+            rows: Iterable[Any] = (answer.table,) if answer.stream is None else answer.stream.tables()
+            cells = report.answer_cells({})
+            if spec.startswith(_WITHOUT_GREEN):
+                rows = (table.drop_columns([_GREEN]) for table in rows)
+                cells = tuple(cell for cell in cells if cell.title != _GREEN)
+            yield Shown(f"{report.title} ({name})", [report_column(cell) for cell in cells], rows)
+
+
+def range_times(run: OpenRun, text: str) -> tuple[int, int]:
+    """Start and end, in ns, of the NVTX range that a filter names, the first where it has no index.
+
+    Raises:
+        Skipped: There is none.
+    """
+    from alltrace.recipes.nsys.filters import parse_range
+
+    wanted = parse_range("--filter-nvtx", text)
+    domain = wanted.domain or "Default"
+    found = None
+    if any(rank.rows.get("ranges") for rank in run.ranks):
+        with closing(run.connect(["ranges"])) as connection:
+            found = connection.execute(
+                'SELECT start, coalesce("end", (SELECT max("end") FROM ranges), start) FROM ranges '
+                "WHERE name = ? AND (? = '*' OR coalesce(domain, 'Default') = ?) ORDER BY start LIMIT 1 OFFSET ?",
+                [wanted.name, domain, domain, wanted.index or 0],
+            ).fetchone()
+    if found is None:
+        raise Skipped(f"there is no NVTX range {text!r} in it")
+    return found[0], found[1]
