@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "instrument": {"capture"},
     "synth": {"trace"},
     "api": {"trace", "run", "align", "recipes", "charts"},
-    "": {"api"},
+    "": {"api", "trace"},
 }
 USER_INTERFACES = {"cli", "report", "ui"}  # import every layer below them, and each other but for `cli`
 MOST_LINES = 700

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from alltrace.capture.identity import find_identity
 from alltrace.capture.profilers.nsys import DOMAIN, JOB, MARK, STEPS, STEPS_RANGE, TRACES
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    Function = TypeVar("Function", bound=Callable[..., Any])
+    Function = TypeVar("Function", bound=Callable[..., object])
 
 _NEVER = -1
 _UNDER_NSYS = ("NSYS_PROFILING_SESSION_ID", "QUADD_INJECTION_PROXY")
@@ -81,10 +81,22 @@ def annotate(name: str) -> _Range | _Nothing:
     return _Range(name) if _makers else _NOTHING
 
 
-def trace_func(function: Function | None = None, *, name: str | None = None) -> Any:
+@overload
+def trace_func(function: Function, *, name: str | None = None) -> Function: ...
+
+
+@overload
+def trace_func(function: None = None, *, name: str | None = None) -> Callable[[Function], Function]: ...
+
+
+def trace_func(function: Function | None = None, *, name: str | None = None) -> Function | Callable[[Function], Function]:
     """Decorates a function with a range that has its qualified name, or `name`; as `@trace_func` or `@trace_func(name=...)`."""
     if function is None:
-        return lambda decorated: trace_func(decorated, name=name)
+        return functools.partial(_named, name)
+    return _decorated(function, name or function.__qualname__)
+
+
+def _named(name: str | None, function: Function) -> Function:
     return _decorated(function, name or function.__qualname__)
 
 
@@ -201,6 +213,30 @@ class _NoProfile:
     stop = step = start
 
 
+class Profile(Protocol):
+    """What `torch_profile` gives: for a `with` block, or to be started and stopped."""
+
+    def __enter__(self) -> Self:
+        """Start."""
+        ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+        """Stop."""
+        ...
+
+    def start(self) -> None:
+        """Start to record."""
+        ...
+
+    def stop(self) -> None:
+        """Record no more."""
+        ...
+
+    def step(self) -> None:
+        """A step of the training ends here."""
+        ...
+
+
 def torch_profile(
     folder: str | None = None,
     *,
@@ -208,8 +244,8 @@ def torch_profile(
     warmup: int | None = None,
     active: int | None = None,
     repeat: int = 1,
-    **options: Any,
-) -> Any:
+    **options: object,
+) -> Profile:
     """A `torch.profiler.profile` that writes one trace per rank and cycle; call its `step()` after each step.
 
     The files are called `{job}_rank{rank}-of-{world size}_cycle{n}.pt.trace.json.gz`. Without `folder` it records where
@@ -260,7 +296,8 @@ def torch_profile(
         wait, active, repeat = first - warmup, end - first, 1
     waited, warm, kept = (d if n is None else n for n, d in ((wait, 1), (warmup, 1), (active, 3)))
     schedule = profiler.schedule(wait=waited, warmup=warm, active=kept, repeat=repeat)
-    return profiler.profile(schedule=schedule, on_trace_ready=export, **options)
+    made: Profile = profiler.profile(schedule=schedule, on_trace_ready=export, **options)
+    return made
 
 
 def _synchronise() -> None:
