@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "api": {"trace", "run", "align", "recipes", "charts"},
     "": {"api", "trace"},
 }
-USER_INTERFACES = {"cli", "report", "ui"}  # import every layer below them, and each other but for `cli`
+USER_INTERFACES = {"cli", "mcp", "report", "ui"}  # import every layer below them, and each other but for `cli`
 MOST_LINES = 700
 RUNS_CODE = {"code", "cffi", "cloudpickle", "ctypes", "dill", "imp", "joblib", "marshal", "pickle", "runpy", "shelve"}
 MAY_RUN_CODE = {

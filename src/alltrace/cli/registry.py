@@ -64,6 +64,8 @@ VERBS: tuple[Verb, ...] = (
     Verb("report", "verbs.report", "one file to read and to send: findings, charts and tables of the main questions"),
     Verb("notebook", "verbs.notebook", "a Jupyter notebook that opens the run and draws what its recipes answer"),
     Verb("sql", "verbs.sql", "answer an SQL query over the canonical tables"),
+    Verb("explain", "verbs.explain", "what a kind of finding, a recipe, a table or a column means"),
+    Verb("mcp", "verbs.mcp", "a server of the Model Context Protocol, for programs that ask questions about runs"),
     Verb("ui", "verbs.ui", "look at a run, or two side by side, in a browser: heat map, timeline, tables, SQL"),
     Verb("capture", "verbs.capture", "profile every rank under any launcher, and look after the reports"),
     Verb("ncu", "verbs.ncu", "reports of Nsight Compute: one row per kernel launch"),
