@@ -37,8 +37,8 @@ class _Nothing:
     __slots__ = ()
 
     # callables in C: functions would cost half a microsecond; the second one takes any arguments and gives what is false
-    __enter__ = tuple
-    __exit__ = "".format
+    __enter__: Callable[..., object] = tuple
+    __exit__: Callable[..., object] = "".format
 
     def __call__(self, function: Function) -> Function:
         return function
