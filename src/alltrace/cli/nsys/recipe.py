@@ -34,7 +34,7 @@ _LEFT_OUT = {
 """Recipes that are refused, each with the reason."""
 
 _PATTERN = re.compile(r"%(q\{([^}]*)\}|[hpn%])")
-_INDEXED = ("Name", "Text", "Operation")
+_INDEXED = ("stats", "all_stats", "rank_stats")
 _REPORT_ENDINGS = (".nsys-rep", ".qdrep", ".sqlite")
 
 
@@ -211,8 +211,7 @@ def _indexed(label: str, table: AnswerTable) -> AnswerTable:
     if table.stream is not None:
         return table
     rows = table.table
-    first = rows.column_names[0]
-    index = "Rank" if label == "files" else first if first in _INDEXED and label.endswith("stats") else None
+    index = "Rank" if label == "files" else rows.column_names[0] if label in _INDEXED else None
     if index is None:
         return table
     for place, field in enumerate(rows.schema):
