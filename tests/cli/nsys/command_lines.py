@@ -1,6 +1,7 @@
 """Command lines of `nsys stats` and `nsys analyze` as people write them, one by one.
 
-`gpu`, `nccl` and `mpi` stand for exports of reports, `cpu` for a report. The lines are
+`gpu`, `nccl` and `mpi` stand for exports of reports, `threads` for one whose threads
+wait for the device, `cpu` for a report. The lines are
 from the help and the guides of Nsight Systems (G), from scripts of public
 repositories (S), and made to have each option and each form once (O).
 """
@@ -51,6 +52,8 @@ STATS = (
     "stats -r cuda_gpu_kern_sum,cuda_gpu_kern_sum,cuda_gpu_kern_sum --filter-time 0/1 -f csv,json,tsv gpu.sqlite",
     "stats -r osrt_sum,nvtx_sum,cuda_gpu_mem_time_sum --filter-time 6.5s/8e9 -f csv gpu.sqlite",
     "stats -r cuda_gpu_kern_sum --filter-nvtx nothing@nowhere gpu.sqlite",
+    "stats -r cuda_api_sum,nvtx_pushpop_sum,cuda_api_trace --filter-nvtx plain/2 -f csv threads.sqlite",
+    "stats -r nvtx_sum,cuda_gpu_kern_sum,osrt_sum --filter-nvtx FusionExecutorCache::runFusionWithInputs -f csv threads.sqlite",
     "stats -r um_sum,um_total_sum,openmp_sum,openacc_sum,vulkan_api_sum,dx12_pix_sum,network_congestion gpu.sqlite",
     "stats -r um_sum:rows=20,nvtx_startend_sum,nvtx_pushpop_sum gpu.sqlite",
     "stats -r nothing,cuda_api_sum:bad,cuda_gpu_kern_sum:base -f csv gpu.sqlite",
@@ -73,6 +76,9 @@ ANALYZE = (
     "analyze -r cuda_api_sync:thread=1 -f csv gpu.sqlite",
     "analyze -r cuda_api_sync:start=8000000000:end=9000000000,cuda_memcpy_async:nvtx=nothing -f csv gpu.sqlite",
     "analyze -r cuda_api_sync --filter-time 8s/9s -f csv gpu.sqlite",
+    "analyze -r cuda_api_sync --filter-nvtx plain -f csv threads.sqlite",
+    "analyze -r cuda_api_sync:nvtx=plain:start=8500000000,cuda_api_sync:nvtx=plain:rows=1 -f csv threads.sqlite",
+    "analyze -r cuda_api_sync --filter-nvtx FusionExecutorCache::runFusionWithInputs/1 -f csv threads.sqlite",
     "analyze -r nothing,gpu_gaps:gap=x -f csv gpu.sqlite",
     "analyze -r cuda_memcpy_async:rows=1 nccl.sqlite",
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.cli.nsys.forms import Shown
 from alltrace.cli.nsys.stats import Skipped
 from alltrace.cli.nsys.units import report_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alltrace.api import OpenRun
     from alltrace.recipes.base import Answer, OptionValue, Recipe
@@ -52,13 +52,16 @@ OTHER_APIS = (
 """Reports on graphics and video, which are no part of a training job and are not imported."""
 
 
-def ask_report(run: OpenRun, recipe: Recipe, options: Mapping[str, OptionValue] | None = None) -> Answer:
+def ask_report(
+    run: OpenRun, recipe: Recipe, options: Mapping[str, OptionValue] | None = None, *, ranks: Sequence[int] | None = None
+) -> Answer:
     """The answer of a report or rule, as a stream where it has many rows.
 
     Args:
         run: The run.
         recipe: The report or rule.
         options: Its options that do not have their defaults.
+        ranks: The ranks to ask; None for all.
 
     Raises:
         Skipped: No rank of the run has what it needs.
@@ -66,7 +69,7 @@ def ask_report(run: OpenRun, recipe: Recipe, options: Mapping[str, OptionValue] 
     from alltrace.recipes.execution.ask import answer_of, checked
     from alltrace.recipes.execution.availability import able_ranks, notes_on_missing
 
-    question = checked(recipe, options)
+    question = checked(recipe, options, ranks=ranks)
     if not able_ranks(recipe, run, run.ranks, question.options):
         raise Skipped("; ".join(notes_on_missing(recipe, run, run.ranks, question.options)) or "there is no such data in it")
     return answer_of(run, question, stream=True)
@@ -100,10 +103,11 @@ class Reports:
             raise Skipped(f"alltrace does not import graphics and video, which {name} is about")
         name = EARLIER_NAMES.get(name, name)
         report = find_report(f"{name}{colon}{arguments}").in_bytes()
-        if "nvtx" in filters:  # what overlaps it in time, on any thread
-            start, end = range_times(run, str(filters["nvtx"]))
-            filters = {"filter_time": f"{start}/{end}"}
-        with closing(ask_report(run, FilteredReport(report, filters) if filters else report)) as answer:
+        ranks = None
+        if "nvtx" in filters:
+            rank, filters = find_range(run, str(filters["nvtx"]))
+            ranks = (rank,)
+        with closing(ask_report(run, FilteredReport(report, filters) if filters else report, ranks=ranks)) as answer:
             rows: Iterable[Any] = (answer.table,) if answer.stream is None else answer.stream.tables()
             cells = report.answer_cells({})
             if spec.startswith(_WITHOUT_GREEN):
@@ -112,8 +116,23 @@ class Reports:
             yield Shown(f"{report.title} ({name})", [report_column(cell) for cell in cells], rows)
 
 
-def range_times(run: OpenRun, text: str) -> tuple[int, int]:
-    """Start and end, in ns, of the NVTX range that a filter names, the first where it has no index.
+class FoundRange(NamedTuple):
+    """The NVTX range that a filter names.
+
+    Attributes:
+        rank: Its rank.
+        filters: What filters that rank by it.
+    """
+
+    rank: int
+    filters: Mapping[str, OptionValue]
+
+
+def find_range(run: OpenRun, text: str) -> FoundRange:
+    """The NVTX range that a filter names, the first of all ranks where it has no index.
+
+    As in nsys, a range of a program's main thread stands for what any thread of the process did meanwhile, one of another thread
+    for what that thread did.
 
     Raises:
         Skipped: There is none.
@@ -124,12 +143,26 @@ def range_times(run: OpenRun, text: str) -> tuple[int, int]:
     domain = wanted.domain or "Default"
     found = None
     if any(rank.rows.get("ranges") for rank in run.ranks):
-        with closing(run.connect(["ranges"])) as connection:
-            found = connection.execute(
-                'SELECT start, coalesce("end", (SELECT max("end") FROM ranges), start) FROM ranges '
-                "WHERE name = ? AND (? = '*' OR coalesce(domain, 'Default') = ?) ORDER BY start LIMIT 1 OFFSET ?",
-                [wanted.name, domain, domain, wanted.index or 0],
-            ).fetchone()
+        with closing(run.connect(["ranges", "threads", "processes"])) as connection:
+            found = connection.execute(_RANGE, [wanted.name, domain, domain, wanted.index or 0]).fetchone()
     if found is None:
         raise Skipped(f"there is no NVTX range {text!r} in it")
-    return found[0], found[1]
+    rank, start, end, of_thread, index = found
+    if not of_thread:
+        return FoundRange(rank, {"filter_time": f"{start}/{end}"})
+    name = text if wanted.index is None else text.rpartition("/")[0]
+    return FoundRange(rank, {"nvtx": f"{name}/{index}"})
+
+
+_RANGE = """
+WITH named AS (
+  SELECT *, row_number() OVER (PARTITION BY rank ORDER BY start) - 1 AS place
+  FROM ranges WHERE name = ? AND (? = '*' OR coalesce(domain, 'Default') = ?)
+)
+SELECT named.rank, start, coalesce("end", (SELECT max("end") FROM ranges), start),
+  kind = 'pushpop' AND coalesce(tid <> pid, false), place
+FROM named
+  LEFT JOIN threads ON threads.rank = named.rank AND threads.thread = named.thread
+  LEFT JOIN processes ON processes.rank = named.rank AND processes.process = named.process
+ORDER BY start LIMIT 1 OFFSET ?
+"""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.cli.nsys.forms import Shown
-from alltrace.cli.nsys.reports import ask_report, range_times
+from alltrace.cli.nsys.reports import ask_report, find_range
 from alltrace.cli.nsys.stats import Skipped
 from alltrace.cli.nsys.units import rule_column
 from alltrace.recipes.nsys.base import FILE
@@ -73,9 +73,13 @@ class Rules:
             raise Skipped(f"alltrace does not import graphics, which {name} is about")
         rule = cast("Rule", find(name))
         options, rows, wanted = _given(rule, arguments, filters)
+        ranks = None
         if options.get("nvtx") is not None:
-            range_times(run, str(options["nvtx"]))
-        answer = ask_report(run, rule, options).read()
+            rank, of_range = find_range(run, str(options.pop("nvtx")))
+            ranks = (rank,)
+            if "nvtx" in of_range or not {"start", "end"} & options.keys():  # times that are given come before those of the range
+                options.update(of_range)
+        answer = ask_report(run, rule, options, ranks=ranks).read()
         found = answer.table
         for column, value in wanted.items():
             found = found.filter(pc.equal(found.column(column), value))

@@ -222,13 +222,20 @@ def _answer(
         return
     if file is not None:
         _say(quiet, "PROCESSED")
-    elif job.place == CONSOLE:
-        print()  # noqa: T201
 
 
 def _say(quiet: bool, text: str) -> None:
     if not quiet:
         print(f"{printable(text)}\n")  # noqa: T201
+
+
+def _ended(pieces: Iterator[str]) -> Iterator[str]:
+    """The text with an empty line behind it, where there is any."""
+    piece = ""
+    for piece in pieces:
+        yield piece
+    if piece:
+        yield "\n"
 
 
 def _write(job: Job, file: Path | None, pieces: Iterator[str]) -> None:
@@ -237,4 +244,4 @@ def _write(job: Job, file: Path | None, pieces: Iterator[str]) -> None:
     elif job.place.startswith(COMMAND):
         pipe(job.place.removeprefix(COMMAND), pieces)
     else:
-        console(pieces)
+        console(_ended(pieces))
