@@ -24,9 +24,9 @@ MAY_IMPORT = {
     "instrument": {"capture"},
     "synth": {"trace"},
     "api": {"trace", "run", "align", "recipes", "charts"},
-    "": {"api"},
+    "": {"api", "trace"},
 }
-USER_INTERFACES = {"cli", "report", "ui"}  # import every layer below them, and each other but for `cli`
+USER_INTERFACES = {"cli", "mcp", "report", "ui"}  # import every layer below them, and each other but for `cli`
 MOST_LINES = 700
 RUNS_CODE = {"code", "cffi", "cloudpickle", "ctypes", "dill", "imp", "joblib", "marshal", "pickle", "runpy", "shelve"}
 MAY_RUN_CODE = {

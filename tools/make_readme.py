@@ -79,7 +79,7 @@ def _picture() -> str:
     """Stacked bars of the demo's breakdown, one per rank."""
     import alltrace
 
-    rows = alltrace.open("demo/run").recipe("breakdown").to_pylist()
+    rows = alltrace.open("demo/run").recipe("breakdown").to_arrow().to_pylist()
     classes = (
         ("compute_percent", "compute", "#2f6f9f"),
         ("exposed_communication_percent", "exposed communication", "#d1603d"),

@@ -12,18 +12,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError
+
 if TYPE_CHECKING:
     from os import PathLike
-    from pathlib import Path
 
-    from alltrace.api import OpenRun
+    from alltrace.api import OpenRun, Result
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "open"]
+__all__ = ["AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "open"]
 
 
-def open(*inputs: str | PathLike[str], cache_dir: Path | None = None) -> OpenRun:  # noqa: A001  the library's one verb
+def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:  # noqa: A001  the library's one verb
     """Open a run directory; or reports, which are imported into the cache first (see `alltrace.api.open_run`)."""
     from alltrace.api import open_run
 
     return open_run(*inputs, cache_dir=cache_dir)
+
+
+def __getattr__(name: str) -> type[OpenRun | Result]:
+    """The classes that load the data libraries, when they are asked for."""
+    if name in ("OpenRun", "Result"):
+        from alltrace import api
+
+        found: type[OpenRun | Result] = api.OpenRun if name == "OpenRun" else api.Result
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.run.resolve import resolve
 from alltrace.run.store import Run
+from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
 
     import duckdb
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
+    from plotly.graph_objects import Figure
 
     from alltrace.align.aligned import Aligned
-    from alltrace.recipes.base import Answer, OptionValue
+    from alltrace.recipes.base import Answer, CellValue, OptionValue
     from alltrace.recipes.row_stream import RowStream
 
 
@@ -44,12 +47,40 @@ class Result(NamedTuple):
         """The answer as a pandas data frame; pandas must be installed."""
         return self.answer.table.to_pandas()
 
-    def to_pylist(self) -> list[dict[str, Any]]:
+    def to_polars(self) -> pl.DataFrame:
+        """The answer as a Polars data frame.
+
+        Raises:
+            UsageError: Polars is not installed.
+        """
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise UsageError("to_polars needs Polars, which is not installed; pip install polars") from error
+        return pl.DataFrame(self.answer.table)
+
+    def to_pylist(self) -> list[dict[str, CellValue]]:
         """The answer as a list of rows."""
-        rows: list[dict[str, Any]] = self.answer.table.to_pylist()
+        rows: list[dict[str, CellValue]] = self.answer.table.to_pylist()
         return rows
 
-    def figure(self) -> dict[str, Any]:
+    def plot(self) -> Figure:
+        """The answer's picture, as a figure of plotly that a notebook shows.
+
+        Raises:
+            UsageError: The answer has no picture.
+        """
+        from plotly.graph_objects import Figure
+
+        return Figure(self.figure())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first rows and the notes. Text from a trace is text, never markup."""
+        from alltrace.charts.html_table import answer_html
+
+        return answer_html(self.answer)
+
+    def figure(self) -> dict[str, object]:
         """The answer's picture in plotly's format: `plotly.graph_objects.Figure(result.figure())` shows it.
 
         Raises:

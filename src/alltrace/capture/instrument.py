@@ -6,7 +6,7 @@ import functools
 import os
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from alltrace.capture.identity import find_identity
 from alltrace.capture.variables import DOMAIN, JOB, MARK, TRACES
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    Function = TypeVar("Function", bound=Callable[..., Any])
+    Function = TypeVar("Function", bound=Callable[..., object])
 
 _UNDER_NSYS = ("NSYS_PROFILING_SESSION_ID", "QUADD_INJECTION_PROXY")
 
@@ -34,8 +34,8 @@ class _Nothing:
     __slots__ = ()
 
     # callables in C: functions would cost half a microsecond; the second one takes any arguments and gives what is false
-    __enter__ = tuple
-    __exit__ = "".format
+    __enter__: Callable[..., object] = tuple
+    __exit__: Callable[..., object] = "".format
 
     def __call__(self, function: Function) -> Function:
         return function
@@ -79,10 +79,22 @@ def annotate(name: str) -> _Range | _Nothing:
     return _Range(name) if makers else _NOTHING
 
 
-def trace_func(function: Function | None = None, *, name: str | None = None) -> Any:
+@overload
+def trace_func(function: Function, *, name: str | None = None) -> Function: ...
+
+
+@overload
+def trace_func(function: None = None, *, name: str | None = None) -> Callable[[Function], Function]: ...
+
+
+def trace_func(function: Function | None = None, *, name: str | None = None) -> Function | Callable[[Function], Function]:
     """Decorates a function with a range that has its qualified name, or `name`; as `@trace_func` or `@trace_func(name=...)`."""
     if function is None:
-        return lambda decorated: trace_func(decorated, name=name)
+        return functools.partial(_named, name)
+    return _decorated(function, name or function.__qualname__)
+
+
+def _named(name: str | None, function: Function) -> Function:
     return _decorated(function, name or function.__qualname__)
 
 
@@ -126,6 +138,30 @@ def torch_window(first: int, end: int) -> Any:
     return profile
 
 
+class Profile(Protocol):
+    """What `torch_profile` gives: for a `with` block, or to be started and stopped."""
+
+    def __enter__(self) -> Self:
+        """Start."""
+        ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+        """Stop."""
+        ...
+
+    def start(self) -> None:
+        """Start to record."""
+        ...
+
+    def stop(self) -> None:
+        """Record no more."""
+        ...
+
+    def step(self) -> None:
+        """A step of the training ends here."""
+        ...
+
+
 def torch_profile(
     folder: str | None = None,
     *,
@@ -133,8 +169,8 @@ def torch_profile(
     warmup: int | None = None,
     active: int | None = None,
     repeat: int = 1,
-    **options: Any,
-) -> Any:
+    **options: object,
+) -> Profile:
     """A `torch.profiler.profile` that writes one trace per rank and cycle; call its `step()` after each step.
 
     The files are called `{job}_rank{rank}-of-{world size}_cycle{n}.pt.trace.json.gz`. Without `folder` it records where
@@ -163,7 +199,8 @@ def torch_profile(
         wait, active, repeat = first - warmup, end - first, 1
     waited, warm, kept = (d if n is None else n for n, d in ((wait, 1), (warmup, 1), (active, 3)))
     cycles = count()
-    return _torch_profiler(folder, (waited, warm, kept, repeat), options, lambda: f"cycle{next(cycles)}")
+    profile: Profile = _torch_profiler(folder, (waited, warm, kept, repeat), options, lambda: f"cycle{next(cycles)}")
+    return profile
 
 
 def _torch_profiler(

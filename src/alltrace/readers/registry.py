@@ -1,11 +1,12 @@
-"""Which reader opens which report: a literal list, asked in order."""
+"""Which reader opens which report: a literal list, asked in order, then those that other packages add."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from alltrace.trace.errors import InputError
+from alltrace.trace.errors import AlltraceError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,9 @@ READERS = ("alltrace.readers.nsys", "alltrace.readers.kineto", "alltrace.readers
 NAMED = ("alltrace.readers.paraver",)
 """Such packages for what alltrace itself wrote: in a folder of reports it is no report, so it is read only when it is named."""
 
+ENTRY_POINTS = "alltrace.readers"
+"""The entry-point group by which other packages add such a package of theirs."""
+
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
     "a trace of the PyTorch profiler (.json, .json.gz, .json.zst), a snapshot of PyTorch's memory (.pickle), a trace of XProf "
@@ -28,7 +32,9 @@ KNOWN = (
 
 def is_report(path: Path) -> bool:
     """Whether some reader takes `path` for one of its reports, by its name and its first bytes."""
-    return any(import_module(package).is_report(path) for package in READERS)
+    return any(import_module(package).is_report(path) for package in READERS) or any(
+        _module(package).is_report(path) for package in _added()
+    )
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
@@ -43,13 +49,35 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
     Raises:
         InputError: It does not exist, no reader takes it, or its reader finds it damaged.
     """
-    for package in (*READERS, *NAMED):
-        if import_module(package).is_report(path):
+    for package in (*READERS, *NAMED, *_added()):
+        if _module(package).is_report(path):
             more: dict[str, Any] = {"known": known} if any(p.source_id is not None for p in known) else {}
             if scratch is not None and package == READERS[0]:  # the others read what they are given
                 more["scratch"] = scratch
-            reader: ReportReader = import_module(f"{package}.read").open_report(path, **more)
+            reader: ReportReader = _module(f"{package}.read").open_report(path, **more)
             return reader
     if not path.exists():
         raise InputError(path, found="there is no such file or folder")
     raise InputError(path, found="no reader knows this format", expected=KNOWN)
+
+
+@cache
+def _added() -> tuple[str, ...]:
+    """The packages of others."""
+    from importlib.metadata import entry_points
+
+    return tuple(sorted(e.value for e in entry_points(group=ENTRY_POINTS)))
+
+
+def _module(name: str) -> Any:
+    """A module of a reader.
+
+    Raises:
+        AlltraceError: It is another package's, and cannot be loaded.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        if name.startswith("alltrace."):
+            raise
+        raise AlltraceError(f"reader {name} of another package cannot be loaded ({error}); reinstall that package") from error

@@ -6,13 +6,15 @@ A recipe never prints, plots or opens a file: the engine hands it tables, the fa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from alltrace.recipes.part import Part
 from alltrace.run.rank_tables import RankTables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+    from decimal import Decimal
 
     import pyarrow as pa
 
@@ -25,6 +27,7 @@ __all__ = [
     "Answer",
     "AnswerColumn",
     "AnswerTable",
+    "CellValue",
     "Chart",
     "ChartKind",
     "Option",
@@ -40,6 +43,8 @@ __all__ = [
 
 OptionValue = int | float | str | bool | None
 """The value of an option as it is given."""
+CellValue: TypeAlias = "int | float | str | bool | bytes | Decimal | datetime | list[CellValue] | dict[str, CellValue] | None"
+"""The value of a cell of an answer, as Python has it."""
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
 
 

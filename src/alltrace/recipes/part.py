@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import pyarrow as pa
 
 
 class Part:
@@ -16,7 +18,7 @@ class Part:
         table: What `map` returned.
     """
 
-    def __init__(self, rank: int, table: Any) -> None:
+    def __init__(self, rank: int, table: pa.Table) -> None:
         self.rank = rank
         self._table = table
 
@@ -27,11 +29,11 @@ class Part:
         return self.rank
 
     @property
-    def table(self) -> Any:
+    def table(self) -> pa.Table:
         """What `map` returned."""
         return self._table
 
-    def batches(self) -> Iterable[Any]:
+    def batches(self) -> Iterable[pa.RecordBatch]:
         """The rows of a table as `pyarrow.RecordBatch`es; those in a file are read as they are taken."""
-        batches: Iterable[Any] = self.table.to_batches()
+        batches: Iterable[pa.RecordBatch] = self.table.to_batches()
         return batches

@@ -52,8 +52,8 @@ class RowStream:
     def __init__(self, tables: Generator[pa.Table, None, None], empty: pa.Table) -> None:
         self._made = tables
         self._first = next((table for table in tables if table.num_rows), None)
-        self.schema = (empty if self._first is None else self._first).schema
-        self.is_empty = self._first is None
+        self.schema: pa.Schema = (empty if self._first is None else self._first).schema
+        self.is_empty: bool = self._first is None
 
     def tables(self, limit: int | None = None) -> Iterator[pa.Table]:
         """The rows, or the first `limit` of them, as `pyarrow.Table`s of one schema, each of which has rows."""
@@ -109,7 +109,7 @@ class StreamedRank:
     """
 
     def __init__(self, stored: StoredRank, narrowed: Callable[[RankTables], RankTables]) -> None:
-        self.rank = stored.rank
+        self.rank: int = stored.rank
         self._stored = stored
         self._narrowed = narrowed
 
@@ -147,9 +147,9 @@ class SlicedRank:
     """
 
     def __init__(self, slices: TimeSlices, rows: Callable[[RankTables], pa.Table]) -> None:
-        self.rank = slices.stored.rank
-        self.sampled = slices.sampled
-        self.most_looked_up = slices.most_looked_up
+        self.rank: int = slices.stored.rank
+        self.sampled: Callable[[], tuple[Int64, Int64]] = slices.sampled
+        self.most_looked_up: Callable[[], int] = slices.most_looked_up
         self._slices = slices
         self._rows = rows
 

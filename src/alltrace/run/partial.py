@@ -32,7 +32,7 @@ class PartialRun(Run):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         manifest = read_manifest(self.path)
         note = "this run is still being imported, or its import was stopped: only the ranks that are there are shown"
         found = _committed(self.path)
@@ -42,7 +42,7 @@ class PartialRun(Run):
         self._imported = self._manifest
         self.overlay = None
         self.alignment = None
-        self.files = RankFiles(self.path)
+        self.files: RankFiles = RankFiles(self.path)
         self._names = Names(self.name_files)
 
     def name_files(self) -> Iterator[Path]:

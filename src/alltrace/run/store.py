@@ -146,8 +146,8 @@ class StoredRank:
 
     def __init__(self, files: RankFiles, manifest: Manifest, record: Rank, names: Names, overlay: Overlay | None = None) -> None:
         self.record = record
-        self.rank = record.rank
-        self.host = record.host
+        self.rank: int = record.rank
+        self.host: str = record.host
         self.clock: ClockMap = clock_map(manifest, record)
         self._files = files
         self._manifest = manifest
@@ -327,7 +327,7 @@ class Run:
     """
 
     def __init__(self, path: str | Path, *, align: Path | None = None) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._manifest = read_manifest(self.path)
         if not self._manifest.complete:
             raise InputError(
@@ -340,7 +340,7 @@ class Run:
         self.overlay: Overlay | None = None if align is None else find_overlay(self._manifest, align)
         if self.overlay is not None:
             self._manifest = self.overlay.over(self._manifest)
-        self.files = RankFiles(self.path)
+        self.files: RankFiles = RankFiles(self.path)
         self._names = Names(self.name_files)
         self.alignment: Any = None  # of a layer above, which has no name here
         """The alignment (`alltrace.align.aligned.Aligned`) once a question asked for it."""

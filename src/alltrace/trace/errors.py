@@ -58,10 +58,10 @@ class InputError(AlltraceError):
     exit_code = EXIT_INPUT
 
     def __init__(self, path: str | PathLike[str], *, found: str, expected: str | None = None, advice: str | None = None) -> None:
-        self.path = str(path)
-        self.found = found
-        self.expected = expected
-        self.advice = advice
+        self.path: str = str(path)
+        self.found: str = found
+        self.expected: str | None = expected
+        self.advice: str | None = advice
         parts = [f"{printable(self.path)}: {found}"]
         if expected:
             parts.append(f"expected {expected}")

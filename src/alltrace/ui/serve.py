@@ -53,7 +53,7 @@ def serve(
     from alltrace.ui.recipe_process import stop
     from alltrace.ui.session import Session
 
-    listening = _listen(host, port)
+    listening = listen(host, port)
     number = listening.getsockname()[1]
     token = new_token()
     with tempfile.TemporaryDirectory(prefix="alltrace-ui-") as scratch, listening:
@@ -87,7 +87,12 @@ def redirect_page(address: str, folder: Path) -> Path:
     return page
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 is any that is free.
+
+    Raises:
+        UsageError: The address is not of this machine, or the port is taken.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # asyncio sends small answers at once only on sockets that say they are TCP

@@ -16,7 +16,7 @@ from alltrace.trace.errors import AlltraceError, UsageError
 _VERSION = re.compile(r"(?:Version|version)\s+(\d{4})\.(\d+)\.(\d+)")
 _SWITCH = re.compile(r"(?<![\w-])--?[A-Za-z][A-Za-z0-9-]*")
 _LIMIT_S = 60
-PLACES = {
+PLACES: dict[str, tuple[str, ...]] = {
     "nsys": ("/opt/nvidia/nsight-systems*/*/bin", "/opt/nvidia/nsight-systems/*/target-linux-*", "/usr/local/cuda*/bin"),
     "ncu": ("/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/bin"),
 }

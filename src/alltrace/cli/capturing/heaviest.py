@@ -34,4 +34,4 @@ def heaviest(most: int, run: str) -> str:
     from alltrace.cli.command import open_named
 
     answer = open_named(run).recipe("kernels", kind="compute", names="short").to_pylist()
-    return filter_of((row["name"] for row in answer if row["name"]), most)
+    return filter_of((str(row["name"]) for row in answer if row["name"]), most)

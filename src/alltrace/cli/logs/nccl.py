@@ -13,6 +13,7 @@ from alltrace.trace.spans import parse_ranks, parse_steps
 if TYPE_CHECKING:
     import argparse
 
+    from alltrace.recipes.base import Answer
     from alltrace.run.nccl_logs import NcclLogs
 
 EXAMPLE = "alltrace logs nccl slurm-123.out --view ops --steps 45:50"
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def with_unread(answer, logs: NcclLogs):  # type: ignore[no-untyped-def]
+def with_unread(answer: Answer, logs: NcclLogs) -> Answer:
     """The answer with the records that were not understood beside it."""
     return answer._replace(extra={**answer.extra, "not_understood": list(logs.unread)})
 

@@ -102,15 +102,7 @@ class Exported:
             raise InputError(path, found="there is no such file")
         if not path.stat().st_size:
             raise InputError(path, found="the file is empty", expected="a report of Nsight Systems", advice="capture it again")
-        nsys = find_nsys()
-        if nsys is None or not os.access(nsys, os.X_OK):
-            where = f"{TOOL_VARIABLE} names {nsys}, which cannot be run" if nsys else "no nsys was found on this machine"
-            raise InputError(
-                path,
-                found=f"this format is readable by Nsight Systems alone, and {where}",
-                advice=f"install Nsight Systems, or set {TOOL_VARIABLE} to its nsys, or export the report where it is "
-                f"installed: nsys export -t sqlite {printable(path.name)}",
-            )
+        nsys = _needed_nsys(path)
         self._folder = tempfile.TemporaryDirectory(prefix="alltrace-nsys-", dir=scratch)
         try:
             self.sqlite = self._export(nsys, Path(self._folder.name))
@@ -133,7 +125,7 @@ class Exported:
             target.unlink(missing_ok=True)
             code, said = _run([*command, str(report.resolve())])
         if code or not target.is_file():
-            raise self._failure(nsys, report, said)
+            raise _failure(self.path, nsys, report, said)
         return target
 
     def _import(self, nsys: Path, folder: Path) -> Path:
@@ -147,31 +139,64 @@ class Exported:
         target = folder / "imported.nsys-rep"
         code, said = _run([str(importer), "--input-file", str(self.path.resolve()), "--output-file", str(target)])
         if code or not target.is_file():
-            raise self._failure(importer, self.path, said)
+            raise _failure(self.path, importer, self.path, said)
         return target
-
-    def _failure(self, tool: Path, report: Path, said: str) -> InputError:
-        wrote = report_version(report)
-        ours = tool_version(tool) or tool_version(find_nsys() or tool)
-        reason = printable(said)[:300] or "without a word"
-        if wrote and ours and _numbers(wrote)[:3] > _numbers(ours)[:3]:
-            return InputError(
-                self.path,
-                found=f"it was written by Nsight Systems {wrote}, and the one installed here is {ours} ({tool})",
-                expected=f"Nsight Systems {wrote} or newer",
-                advice=f"set {TOOL_VARIABLE} to a newer nsys, or export the report with one: nsys export -t sqlite",
-            )
-        return InputError(
-            self.path,
-            found=f"{tool.name} {ours or ''} could not read it: {reason}".replace("  ", " "),
-            expected="a whole report of Nsight Systems",
-            advice="capture it again, or export it with the version that wrote it: nsys export -t sqlite",
-        )
 
     def close(self) -> None:
         """Remove the export, unless it lies in a folder of the caller's."""
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def export_report(path: Path, target: Path, more: Sequence[str] = ()) -> None:
+    """Export a whole report to an SQLite file.
+
+    Args:
+        path: A `.nsys-rep` or `.qdrep`.
+        target: The file; it must not be there.
+        more: Further options of `nsys export`.
+
+    Raises:
+        InputError: There is no nsys, or it cannot export the report.
+    """
+    nsys = _needed_nsys(path)
+    code, said = _run([str(nsys), "export", "--type=sqlite", "--quiet=true", f"--output={target}", *more, str(path.resolve())])
+    if code or not target.is_file():
+        target.unlink(missing_ok=True)
+        raise _failure(path, nsys, path, said)
+
+
+def _needed_nsys(path: Path) -> Path:
+    """The nsys to read a report with."""
+    nsys = find_nsys()
+    if nsys is None or not os.access(nsys, os.X_OK):
+        where = f"{TOOL_VARIABLE} names {nsys}, which cannot be run" if nsys else "no nsys was found on this machine"
+        raise InputError(
+            path,
+            found=f"this format is readable by Nsight Systems alone, and {where}",
+            advice=f"install Nsight Systems, or set {TOOL_VARIABLE} to its nsys, or export the report where it is "
+            f"installed: nsys export -t sqlite {printable(path.name)}",
+        )
+    return nsys
+
+
+def _failure(path: Path, tool: Path, report: Path, said: str) -> InputError:
+    wrote = report_version(report)
+    ours = tool_version(tool) or tool_version(find_nsys() or tool)
+    reason = printable(said)[:300] or "without a word"
+    if wrote and ours and _numbers(wrote)[:3] > _numbers(ours)[:3]:
+        return InputError(
+            path,
+            found=f"it was written by Nsight Systems {wrote}, and the one installed here is {ours} ({tool})",
+            expected=f"Nsight Systems {wrote} or newer",
+            advice=f"set {TOOL_VARIABLE} to a newer nsys, or export the report with one: nsys export -t sqlite",
+        )
+    return InputError(
+        path,
+        found=f"{tool.name} {ours or ''} could not read it: {reason}".replace("  ", " "),
+        expected="a whole report of Nsight Systems",
+        advice="capture it again, or export it with the version that wrote it: nsys export -t sqlite",
+    )
 
 
 def _importers(nsys: Path) -> Iterator[Path]:

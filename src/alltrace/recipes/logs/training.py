@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from alltrace.trace.spans import Span
 
 VIEWS = ("summary", "steps")
-UNITS = {
+UNITS: dict[str, str | None] = {
     "step_time_s": "s",
     "tflops_per_gpu": "TFLOP/s",
     "tokens_per_s": "1/s",

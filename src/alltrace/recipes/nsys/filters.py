@@ -7,6 +7,7 @@ span at its edge passes, as in nsys. Dictionaries are whole. A rank's tables are
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,8 +72,10 @@ PROJECTED = Option(
 NVTX = Option("nvtx", str, None, "Count only what overlaps the first NVTX range of this name: RANGE[@DOMAIN].")
 
 _RANGE_READS = {"ranges": ("start", "end", "thread", "process", "name", "domain", "kind")}
-_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_PIECE = re.compile(r"(\d{1,18})(?:\.(\d{1,18}))?(ns|us|ms|s|m|h)")
+_NS = {"n": 1, "u": 10**3, "m": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
+# a number without a unit is ns
+_PIECE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)(?:(n|u|m)s(?:ec)?|(s)(?:ec)?|(m)(?:in)?|(h)(?:our)?|)")
+_LONGEST_TIME = 200
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
@@ -163,16 +166,13 @@ def parse_times(text: str) -> tuple[int | None, int | None]:
 def _time(text: str, part: str) -> int | None:
     if not part:
         return None
-    if re.fullmatch(r"-?\d{1,18}", part):
-        return int(part)
     pieces = list(_PIECE.finditer(part))
-    if not pieces or "".join(p[0] for p in pieces) != part:
+    if not pieces or "".join(p[0] for p in pieces) != part or len(part) > _LONGEST_TIME:
         raise UsageError(f"--filter-time is {text!r}; expected times such as 2s500ms, of ns, us, ms, s, m and h")
-    total = 0
-    for piece in pieces:
-        whole, unit, fraction = piece[1], piece[3], piece[2] or ""
-        total += int(whole + fraction) * _NS[unit] // int(f"1{'0' * len(fraction)}")
-    return min(total, FARTHEST_NS)
+    total = Decimal(0)
+    for number, small, second, minute, hour in (p.groups() for p in pieces):
+        total += Decimal(number) * _NS["min" if minute else small or second or hour or "n"]
+    return max(min(int(total), FARTHEST_NS), -FARTHEST_NS)
 
 
 class _Spans(NamedTuple):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables
     from alltrace.trace.arrays import Int64
 
-READS = {
+READS: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "process", "device", "context"),
     "copies": ("start", "end", "process", "device", "context"),
     "graphs": ("start", "end", "process", "device", "context"),

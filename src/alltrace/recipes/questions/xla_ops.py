@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.distribution import group
 from alltrace.recipes.analysis.launched_work import GRAPHS, KINDS, TABLES, gpu_work, with_graphs
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, launch_spans
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
+from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

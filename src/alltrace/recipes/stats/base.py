@@ -91,9 +91,11 @@ class StatsReport(Recipe):
     Attributes:
         title: The heading nsys prints above the report's table.
         cells: Its columns.
+        exact_sizes: Whether sizes are in bytes and rates in bytes per second, not rounded (see `in_bytes`).
     """
 
     title: ClassVar[str]
+    exact_sizes: ClassVar[bool] = False
     cells: ClassVar[tuple[Cell, ...]]
     options: ClassVar[tuple[Option, ...]] = (BY_RANK,)
 
@@ -112,6 +114,12 @@ class StatsReport(Recipe):
         """The same report with other defaults for some of its options."""
         report = copy(self)
         vars(report)["options"] = tuple(o._replace(default=values.get(o.name, o.default)) for o in self.options)
+        return report
+
+    def in_bytes(self) -> Self:
+        """The same report with sizes in bytes and rates in bytes per second, not rounded, under the same headers."""
+        report = copy(self)
+        vars(report)["exact_sizes"] = True
         return report
 
     @property
@@ -144,8 +152,10 @@ class StatsReport(Recipe):
             notes: What a reader must know.
         """
         cells = self.answer_cells(options)
-        arrays = [_cells(cell, columns[cell.title]) for cell in cells]
+        arrays = [_cells(cell, columns[cell.title], exact_sizes=self.exact_sizes) for cell in cells]
         fields = [cell.field().with_type(array.type) for cell, array in zip(cells, arrays, strict=True)]
+        if self.exact_sizes:
+            fields = [f.remove_metadata() if c.kind in ("size", "throughput") else f for c, f in zip(cells, fields, strict=True)]
         table = pa.table(arrays, schema=pa.schema(fields))
         return Answer(table, tuple(cell.answer_column() for cell in cells), tuple(notes))
 
@@ -399,12 +409,14 @@ def launch_dims(x: Any, y: Any, z: Any) -> Any:
     return pc.take(pa.array(texts, pa.string()), pa.array(codes))
 
 
-def _cells(cell: Cell, values: Any) -> Any:
+def _cells(cell: Cell, values: Any, *, exact_sizes: bool = False) -> Any:
     """The values of one column, rounded and typed as its field says; a sum too large for int64 stays a decimal number."""
     field = cell.field()
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     array = values if isinstance(values, pa.Array) else pa.array(values)
+    if exact_sizes and cell.kind in ("size", "throughput"):
+        return pc.cast(array, pa.int64() if cell.kind == "throughput" else array.type, safe=False)
     if cell.kind == "text" and (pa.types.is_dictionary(array.type) or array.nbytes > _MOST_TEXT):
         return array  # more text than a string array can hold comes as a large one, and stays one
     if cell.kind not in _DECIMALS:

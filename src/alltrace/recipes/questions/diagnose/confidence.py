@@ -70,4 +70,4 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     if loss.estimate_ns > loss.own_ns:
         odds *= max(loss.own_ns / loss.estimate_ns, 0.5)
     odds *= max(all_ranks.covered_share(finding.ranks), 0.5)
-    return round(odds / (1 + odds), 3)
+    return round(float(odds / (1 + odds)), 3)

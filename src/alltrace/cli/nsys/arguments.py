@@ -1,0 +1,138 @@
+"""Options as nsys reads them: `--name=value`, `--name value`, `-nVALUE`, beginnings of long names, lists with commas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from alltrace.trace.errors import EXIT_BREACH, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+EXIT_REFUSED = EXIT_BREACH
+"""What nsys ends with where it cannot use a command line: 1. Its recipes end with 2, as alltrace does."""
+
+_TRUTHS = {"true": True, "false": False}
+
+
+class RefusedError(UsageError):
+    """A command line that is refused, with the exit code of nsys."""
+
+    exit_code = EXIT_REFUSED
+
+
+class Switch(NamedTuple):
+    """An option of nsys.
+
+    Attributes:
+        name: Its long name.
+        short: Its letter, or an empty text.
+        kind: `flag`, without a value; `truth`, true or false, and true without either; `value`; `list`, values separated by commas,
+            which may be given several times; `optional`, a value that may be left out.
+        help: One sentence.
+        metavar: What its value is called in the help.
+    """
+
+    name: str
+    short: str
+    kind: Literal["flag", "truth", "value", "list", "optional"]
+    help: str
+    metavar: str = ""
+
+
+class Given(NamedTuple):
+    """What a command line says.
+
+    Attributes:
+        values: The last value of each option that takes one, by long name; an optional value that was left out is empty.
+        lists: The values of each list, in order.
+        truths: Flags and truths that were given.
+        rest: What is no option.
+    """
+
+    values: dict[str, str]
+    lists: dict[str, list[str]]
+    truths: dict[str, bool]
+    rest: list[str]
+
+
+def parse(command: str, switches: Sequence[Switch], arguments: Sequence[str]) -> Given:
+    """Read `arguments` as nsys does.
+
+    Args:
+        command: The command, such as `nsys stats`.
+        switches: Its options.
+        arguments: What follows it.
+
+    Raises:
+        RefusedError: An option is unknown or ambiguous, or lacks its value or has one too many.
+    """
+    given = Given({}, {}, {}, [])
+    waiting = iter(enumerate(arguments))
+    for place, word in waiting:
+        if word == "--":
+            given.rest.extend(arguments[place + 1 :])
+            break
+        if word == "-" or not word.startswith("-"):
+            given.rest.append(word)
+            continue
+        switch, value = _switch(command, switches, word)
+        following = arguments[place + 1] if place + 1 < len(arguments) else None
+        _take(command, given, switch, value, following, waiting)
+    return given
+
+
+def _switch(command: str, switches: Sequence[Switch], word: str) -> tuple[Switch, str | None]:
+    """The option that a word names, and the value within the word."""
+    if not word.startswith("--"):
+        found = [s for s in switches if s.short and s.short == word[1]]
+        if not found:
+            raise RefusedError(f"{command} has no option {word[:2]!r}; `alltrace {command} --help` shows those that it has")
+        return found[0], word[2:] or None
+    name, equals, value = word[2:].partition("=")
+    exact = [s for s in switches if s.name == name]
+    found = exact or [s for s in switches if name and s.name.startswith(name)]
+    if not found:
+        raise RefusedError(f"{command} has no option '--{name}'; `alltrace {command} --help` shows those that it has")
+    if len(found) > 1:
+        raise RefusedError(f"option '--{name}' of {command} is ambiguous; expected one of --{', --'.join(s.name for s in found)}")
+    return found[0], value if equals else None
+
+
+def _take(
+    command: str, given: Given, switch: Switch, value: str | None, following: str | None, waiting: Iterator[tuple[int, str]]
+) -> None:
+    """Put an option into what is given; takes the next word where that is its value."""
+    if switch.kind == "flag":
+        if value is not None:
+            raise RefusedError(f"option '--{switch.name}' of {command} takes no value; it was given {value!r}")
+        given.truths[switch.name] = True
+        return
+    if switch.kind == "truth":
+        if value is None and following in _TRUTHS:
+            value = next(waiting)[1]
+        if value is not None and value not in _TRUTHS:
+            raise RefusedError(f"option '--{switch.name}' of {command} is {value!r}; expected true or false")
+        given.truths[switch.name] = _TRUTHS[value or "true"]
+        return
+    if switch.kind == "optional":
+        if value is None and following is not None and not following.startswith("-"):
+            value = next(waiting)[1]
+        given.values[switch.name] = value or ""
+        return
+    if value is None:
+        if following is None:
+            raise RefusedError(f"option '--{switch.name}' of {command} needs a value: {switch.metavar or 'VALUE'}")
+        value = next(waiting)[1]
+    if switch.kind == "list":
+        given.lists.setdefault(switch.name, []).extend(v for v in value.split(",") if v)
+    else:
+        given.values[switch.name] = value
+
+
+def help_text(command: str, usage: str, about: str, switches: Sequence[Switch]) -> str:
+    """The help of a command: its usage, what it does, and its options."""
+    shown = [(f"-{s.short}, " if s.short else "") + f"--{s.name}{f' {s.metavar}' if s.metavar else ''}" for s in switches]
+    width = max(map(len, shown))
+    lines = [f"  {name:<{width}}  {s.help}" for name, s in zip(shown, switches, strict=True)]
+    return "\n".join([f"usage: alltrace {command} {usage}", "", about, "", "options:", *lines, ""])

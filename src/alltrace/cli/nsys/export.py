@@ -1,0 +1,162 @@
+"""`alltrace nsys export`: a report or its export as SQLite, Parquet or Arrow, with NVIDIA's tables under NVIDIA's names."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from alltrace.cli.nsys.arguments import RefusedError, Switch, help_text, parse
+from alltrace.trace.errors import EXIT_DONE, InputError, UsageError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.cli.nsys.arguments import Given
+    from alltrace.export.nsys_tables import Kind
+
+COMMAND = "nsys export"
+REPORT_ENDINGS = (".nsys-rep", ".qdrep")
+_DEFAULT_ENDINGS = {"sqlite": ".sqlite", "arrow": ".arrows", "arrowdir": "_arwdir", "parquetdir": "_pqtdir"}
+_LEFT_OUT = {
+    "text": "text exports end with Nsight Systems 2025.6",
+    "json": "JSON exports of events change with every version; `alltrace export chrome` writes JSON that viewers read",
+    "jsonlines": "`alltrace export chrome` writes JSON that viewers read",
+    "hdf": "HDF5 is not written; Parquet holds the same tables",
+    "info": "`alltrace info` says what a report holds",
+}
+_FORWARDED = ("times", "ts-normalize", "ts-shift", "lazy", "include-blobs", "include-json")
+"""Options that only the nsys that reads a report can follow."""
+
+SWITCHES = (
+    Switch("append", "", "flag", "keep files of a folder that are there, and add the others"),
+    Switch("force-overwrite", "f", "truth", "replace what is there", "true|false"),
+    Switch("help", "h", "flag", "show this help"),
+    Switch("include-blobs", "", "value", "of a report: also binary payloads", "true|false"),
+    Switch("include-json", "", "value", "of a report: also payloads as JSON", "true|false"),
+    Switch("lazy", "l", "value", "of a report: whether tables without rows are left out", "true|false"),
+    Switch("output", "o", "value", "the file or folder; default: the name of the input with another ending", "PLACE"),
+    Switch("quiet", "q", "truth", "print errors only", "true|false"),
+    Switch("separate-strings", "", "value", "of text and JSON, which are not written", "true|false"),
+    Switch(
+        "tables", "", "list", "these tables only: basic regular expressions of whole names, whatever the case", "PATTERN[,PATTERN]"
+    ),
+    Switch("times", "", "list", "of a report: these times only", "[:][START]/[END][:]"),
+    Switch("ts-normalize", "", "value", "of a report: times since 1970, UTC", "true|false"),
+    Switch("ts-shift", "", "value", "of a report: add so many ns to all times", "NS"),
+    Switch("type", "t", "value", "sqlite, parquetdir, arrowdir or arrow", "TYPE"),
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Answer a command line; returns the exit code.
+
+    Raises:
+        RefusedError: The command line cannot be used, or what it names exists.
+        InputError: The input cannot be read.
+    """
+    given = parse(COMMAND, SWITCHES, arguments)
+    if "help" in given.truths:
+        about = "Writes NVIDIA's tables. INPUT is a .nsys-rep, for which nsys must be installed, or an SQLite export."
+        print(help_text(COMMAND, "[options] INPUT", about, SWITCHES), end="")  # noqa: T201
+        return EXIT_DONE
+    kind = _kind(given)
+    if len(given.rest) != 1:
+        raise RefusedError(f"{COMMAND} takes one input, a .nsys-rep or an SQLite export, and was given {len(given.rest)}")
+    source = Path(given.rest[0])
+    if not source.is_file():
+        raise RefusedError(f"{printable(str(source))}: there is no such file; expected a .nsys-rep or an SQLite export")
+    is_report = source.suffix in REPORT_ENDINGS
+    if not is_report:
+        asked = [name for name in _FORWARDED if name in given.values or name in given.lists]
+        if kind == "sqlite" or asked:
+            what = f"--{asked[0]} is followed by the nsys that reads the report" if asked else "it is an SQLite export already"
+            raise RefusedError(f"{printable(str(source))} is no .nsys-rep, and {what}; give the report in its place")
+    default = source.with_suffix("") if source.suffix else source
+    place = Path(given.values.get("output") or f"{default}{_DEFAULT_ENDINGS[kind]}")
+    replace, append = given.truths.get("force-overwrite", False), given.truths.get("append", False)
+    if place.exists() and not replace and not (append and kind.endswith("dir")) and (not place.is_dir() or any(place.iterdir())):
+        raise RefusedError(f"{printable(str(place))} exists; --force-overwrite=true replaces it")
+    if place.is_dir() != kind.endswith("dir") and place.exists():
+        raise RefusedError(f"{printable(str(place))} is {'a folder' if place.is_dir() else 'a file'}; expected another --output")
+    with tempfile.TemporaryDirectory(prefix=".alltrace-nsys-", dir=_parent(place)) as folder:
+        _write(given, kind, source, place, Path(folder), is_report=is_report, append=append)
+    if not given.truths.get("quiet", False):
+        print(f"Generated:\n    {printable(str(place))}")  # noqa: T201
+    return EXIT_DONE
+
+
+def write_sqlite(report: Path, target: Path) -> None:
+    """Export a report to an SQLite file, which replaces what is there.
+
+    Raises:
+        InputError: It cannot be exported.
+    """
+    from alltrace.readers.nsys.tool import export_report
+
+    with tempfile.TemporaryDirectory(prefix=".alltrace-nsys-", dir=_parent(target)) as folder:
+        draft = Path(folder) / "export.sqlite"
+        export_report(report, draft)
+        draft.replace(target)
+
+
+def _parent(place: Path) -> Path:
+    parent = place.absolute().parent
+    if not parent.is_dir():
+        raise RefusedError(f"{printable(str(parent))}: there is no such folder; make it, or give another --output")
+    return parent
+
+
+def _kind(given: Given) -> Literal["sqlite", "arrow", "arrowdir", "parquetdir"]:
+    kind = given.values.get("type")
+    if kind is None:
+        raise RefusedError(f"{COMMAND} needs --type; expected one of {', '.join(_DEFAULT_ENDINGS)}")
+    if kind not in _DEFAULT_ENDINGS:
+        why = f": {_LEFT_OUT[kind]}" if kind in _LEFT_OUT else ""
+        raise RefusedError(f"--type is {kind!r}, which is not written{why}; expected one of {', '.join(_DEFAULT_ENDINGS)}")
+    return cast("Literal['sqlite', 'arrow', 'arrowdir', 'parquetdir']", kind)
+
+
+def _forwarded(given: Given) -> list[str]:
+    single = [f"--{name}={given.values[name]}" for name in _FORWARDED if name in given.values]
+    several = [f"--{name}={','.join(given.lists[name])}" for name in ("times", "tables") if name in given.lists]
+    return [*single, *several]
+
+
+def _write(given: Given, kind: str, source: Path, place: Path, folder: Path, *, is_report: bool, append: bool) -> None:
+    from alltrace.export.nsys_tables import ENDINGS, NsysTables
+    from alltrace.readers.nsys.tool import export_report
+
+    export = source
+    if is_report:
+        export = folder / "export.sqlite"
+        export_report(source, export, _forwarded(given))
+    if kind == "sqlite":
+        export.replace(place)
+        return
+    try:
+        tables = NsysTables(export, [] if is_report else given.lists.get("tables", []))
+    except UsageError as error:
+        raise RefusedError(str(error)) from error
+    draft = folder / "tables"
+    form = cast("Kind", kind)
+    with closing(tables):
+        if not tables.names:
+            raise InputError(source, found="no table has such a name", expected="--tables with patterns of whole names")
+        if form == "arrow":
+            tables.write(form, draft)
+            draft.replace(place)
+            return
+        draft.mkdir()
+        if append:
+            place.mkdir(exist_ok=True)
+            kept = {p.name for p in place.iterdir()}
+            tables.names = [name for name in tables.names if f"{name}.{ENDINGS[form]}" not in kept]
+        tables.write(form, draft)
+    place.mkdir(exist_ok=True)
+    for file in draft.iterdir():
+        file.replace(place / file.name)
+    with suppress(OSError):
+        shutil.rmtree(draft)

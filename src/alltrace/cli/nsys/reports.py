@@ -1,0 +1,168 @@
+"""The reports of `nsys stats`, asked by NVIDIA's names, those of earlier versions too."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alltrace.cli.nsys.forms import Shown
+from alltrace.cli.nsys.stats import Skipped
+from alltrace.cli.nsys.units import report_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from alltrace.api import OpenRun
+    from alltrace.recipes.base import Answer, OptionValue, Recipe
+
+EARLIER_NAMES = {
+    "apigpusum": "cuda_api_gpu_sum",
+    "cudaapisum": "cuda_api_sum",
+    "cudaapitrace": "cuda_api_trace",
+    "gpukerngbsum": "cuda_gpu_kern_gb_sum",
+    "gpukernsum": "cuda_gpu_kern_sum",
+    "gpumemsizesum": "cuda_gpu_mem_size_sum",
+    "gpumemtimesum": "cuda_gpu_mem_time_sum",
+    "gpusum": "cuda_gpu_sum",
+    "gputrace": "cuda_gpu_trace",
+    "kernexecsum": "cuda_kern_exec_sum",
+    "kernexectrace": "cuda_kern_exec_trace",
+    "nvtxgpuproj": "nvtx_gpu_proj_trace",
+    "nvtxkernsum": "nvtx_kern_sum",
+    "nvtxppsum": "nvtx_pushpop_sum",
+    "nvtxpptrace": "nvtx_pushpop_trace",
+    "nvtxsesum": "nvtx_startend_sum",
+    "nvtxsssum": "nvtx_startend_sum",
+    "nvtxsum": "nvtx_sum",
+    "openaccsum": "openacc_sum",
+    "openmpevtsum": "openmp_sum",
+    "osrtsum": "osrt_sum",
+    "umcpupagefaults": "um_cpu_page_faults_sum",
+    "unifiedmemory": "um_sum",
+    "unifiedmemorytotals": "um_total_sum",
+}
+"""Names that reports had before 2023, and those that they have since."""
+_WITHOUT_GREEN, _GREEN = "gputrace", "GreenCtx"  # a column that the report did not have under its earlier name
+OTHER_APIS = (
+    "dx11_pix_sum", "dx12_gpu_marker_sum", "dx12_pix_sum", "nvvideo_api_sum", "opengl_khr_gpu_range_sum", "opengl_khr_range_sum",
+    "vulkan_api_sum", "vulkan_api_trace", "vulkan_gpu_marker_sum", "vulkan_marker_sum", "wddm_queue_sum",
+    "dx11pixsum", "dx12gpumarkersum", "dx12pixsum", "khrdebuggpusum", "khrdebugsum", "vulkanapisum", "vulkanapitrace",
+    "vulkangpumarkersum", "vulkanmarkerssum", "wddmqueuesdetails",
+)  # fmt: skip
+"""Reports on graphics and video, which are no part of a training job and are not imported."""
+
+
+def ask_report(
+    run: OpenRun, recipe: Recipe, options: Mapping[str, OptionValue] | None = None, *, ranks: Sequence[int] | None = None
+) -> Answer:
+    """The answer of a report or rule, as a stream where it has many rows.
+
+    Args:
+        run: The run.
+        recipe: The report or rule.
+        options: Its options that do not have their defaults.
+        ranks: The ranks to ask; None for all.
+
+    Raises:
+        Skipped: No rank of the run has what it needs.
+    """
+    from alltrace.recipes.execution.ask import answer_of, checked
+    from alltrace.recipes.execution.availability import able_ranks, notes_on_missing
+
+    question = checked(recipe, options, ranks=ranks)
+    if not able_ranks(recipe, run, run.ranks, question.options):
+        raise Skipped("; ".join(notes_on_missing(recipe, run, run.ranks, question.options)) or "there is no such data in it")
+    return answer_of(run, question, stream=True)
+
+
+class Reports:
+    """What `nsys stats` asks."""
+
+    command = "nsys stats"
+    word = "report"
+    defaults = (
+        "nvtx_sum", "osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "openmp_sum",
+        "opengl_khr_range_sum", "opengl_khr_gpu_range_sum", "vulkan_marker_sum", "vulkan_gpu_marker_sum", "dx11_pix_sum",
+        "dx12_gpu_marker_sum", "dx12_pix_sum", "wddm_queue_sum", "um_sum", "um_total_sum", "um_cpu_page_faults_sum", "openacc_sum",
+    )  # fmt: skip
+
+    def names(self) -> dict[str, str]:
+        """The reports, with what each shows."""
+        from alltrace.recipes.stats import REPORTS, find_report
+
+        return {name: (find_report(name).__doc__ or "").strip().splitlines()[0] for name in REPORTS}
+
+    @contextmanager
+    def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
+        """The table of a report."""
+        from alltrace.recipes.stats import find_report
+        from alltrace.recipes.stats.filtered import FilteredReport
+
+        name, colon, arguments = spec.partition(":")
+        if name in OTHER_APIS:
+            raise Skipped(f"alltrace does not import graphics and video, which {name} is about")
+        name = EARLIER_NAMES.get(name, name)
+        report = find_report(f"{name}{colon}{arguments}").in_bytes()
+        ranks = None
+        if "nvtx" in filters:
+            rank, filters = find_range(run, str(filters["nvtx"]))
+            ranks = (rank,)
+        with closing(ask_report(run, FilteredReport(report, filters) if filters else report, ranks=ranks)) as answer:
+            rows: Iterable[Any] = (answer.table,) if answer.stream is None else answer.stream.tables()
+            cells = report.answer_cells({})
+            if spec.startswith(_WITHOUT_GREEN):
+                rows = (table.drop_columns([_GREEN]) for table in rows)
+                cells = tuple(cell for cell in cells if cell.title != _GREEN)
+            yield Shown(f"{report.title} ({name})", [report_column(cell) for cell in cells], rows)
+
+
+class FoundRange(NamedTuple):
+    """The NVTX range that a filter names.
+
+    Attributes:
+        rank: Its rank.
+        filters: What filters that rank by it.
+    """
+
+    rank: int
+    filters: Mapping[str, OptionValue]
+
+
+def find_range(run: OpenRun, text: str) -> FoundRange:
+    """The NVTX range that a filter names, the first of all ranks where it has no index.
+
+    As in nsys, a range of a program's main thread stands for what any thread of the process did meanwhile, one of another thread
+    for what that thread did.
+
+    Raises:
+        Skipped: There is none.
+    """
+    from alltrace.trace.range_name import parse_range
+
+    wanted = parse_range("--filter-nvtx", text)
+    domain = wanted.domain or "Default"
+    found = None
+    if any(rank.rows.get("ranges") for rank in run.ranks):
+        with closing(run.connect(["ranges", "threads", "processes"])) as connection:
+            found = connection.execute(_RANGE, [wanted.name, domain, domain, wanted.index or 0]).fetchone()
+    if found is None:
+        raise Skipped(f"there is no NVTX range {text!r} in it")
+    rank, start, end, of_thread, index = found
+    if not of_thread:
+        return FoundRange(rank, {"filter_time": f"{start}/{end}"})
+    name = text if wanted.index is None else text.rpartition("/")[0]
+    return FoundRange(rank, {"nvtx": f"{name}/{index}"})
+
+
+_RANGE = """
+WITH named AS (
+  SELECT *, row_number() OVER (PARTITION BY rank ORDER BY start) - 1 AS place
+  FROM ranges WHERE name = ? AND (? = '*' OR coalesce(domain, 'Default') = ?)
+)
+SELECT named.rank, start, coalesce("end", (SELECT max("end") FROM ranges), start),
+  kind = 'pushpop' AND coalesce(tid <> pid, false), place
+FROM named
+  LEFT JOIN threads ON threads.rank = named.rank AND threads.thread = named.thread
+  LEFT JOIN processes ON processes.rank = named.rank AND processes.process = named.process
+ORDER BY start LIMIT 1 OFFSET ?
+"""

@@ -1,0 +1,131 @@
+"""The rules of `nsys analyze`, asked by NVIDIA's names, those of earlier versions too, with what to do about what they find."""
+
+from __future__ import annotations
+
+import textwrap
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.cli.nsys.forms import Shown
+from alltrace.cli.nsys.reports import ask_report, find_range
+from alltrace.cli.nsys.stats import Skipped
+from alltrace.cli.nsys.units import rule_column
+from alltrace.recipes.nsys.base import FILE
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from alltrace.api import OpenRun
+    from alltrace.recipes.base import OptionValue
+    from alltrace.recipes.nsys.rule import Rule
+
+TITLES = {
+    "cuda_memcpy_async": "CUDA Async Memcpy with Pageable Memory",
+    "cuda_memcpy_sync": "CUDA Synchronous Memcpy",
+    "cuda_memset_sync": "CUDA Synchronous Memset",
+    "cuda_api_sync": "CUDA Synchronization APIs",
+    "gpu_gaps": "GPU Gaps",
+    "gpu_time_util": "GPU Time Utilization",
+    "dx12_mem_ops": "DX12 Memory Operations",
+}
+EARLIER_NAMES = {
+    "cuda-async-memcpy": "cuda_memcpy_async",
+    "cuda-sync-memcpy": "cuda_memcpy_sync",
+    "cuda-sync-memset": "cuda_memset_sync",
+    "cuda-sync-api": "cuda_api_sync",
+    "gpu-starv": "gpu_gaps",
+    "gpu-low-util": "gpu_time_util",
+    "dx12-mem-op": "dx12_mem_ops",
+}
+"""Names that rules had before 2023, and those that they have since."""
+
+_NOT_IMPORTED = "dx12_mem_ops"
+_ROWS = 50
+_WIDTH = 80
+_BY = {"process": "PID", "thread": "TID"}
+
+
+class Rules:
+    """What `nsys analyze` asks."""
+
+    command = "nsys analyze"
+    word = "rule"
+    defaults = tuple(TITLES)
+
+    def names(self) -> dict[str, str]:
+        """The rules, with what each finds."""
+        return dict(TITLES)
+
+    @contextmanager
+    def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
+        """The table of a rule."""
+        from alltrace.recipes.registry import find
+
+        name, *arguments = spec.split(":")
+        name = EARLIER_NAMES.get(name, name)
+        if name not in TITLES:
+            raise UsageError.unknown("rule", name, TITLES)
+        if name == _NOT_IMPORTED:
+            raise Skipped(f"alltrace does not import graphics, which {name} is about")
+        rule = cast("Rule", find(name))
+        options, rows, wanted = _given(rule, arguments, filters)
+        ranks = None
+        if options.get("nvtx") is not None:
+            rank, of_range = find_range(run, str(options.pop("nvtx")))
+            ranks = (rank,)
+            if "nvtx" in of_range or not {"start", "end"} & options.keys():  # times that are given come before those of the range
+                options.update(of_range)
+        answer = ask_report(run, rule, options, ranks=ranks).read()
+        found = answer.table
+        for column, value in wanted.items():
+            found = found.filter(pc.equal(found.column(column), value))
+        found, more = _first(rule, found, rows)
+        advice = rule.advice if found.num_rows else rule.none
+        below = f"The first {rows} of {more} rows; rows=-1 shows all." if more else ""
+        columns = [rule_column(cell) for cell in rule.cells]
+        yield Shown(f"{TITLES[name]} ({name})", columns, (found,), textwrap.fill(advice, _WIDTH), below)
+
+
+def _given(
+    rule: Rule, arguments: list[str], filters: Mapping[str, OptionValue]
+) -> tuple[dict[str, OptionValue], int, dict[str, int]]:
+    """The options of the recipe, how many rows are shown, and the values that columns must have."""
+    known = {
+        o.name: o.type
+        for o in (*rule.settings, *rule.options)
+        if o.name in {"start", "end", "nvtx", *(s.name for s in rule.settings)}
+    }
+    by = {key: column for key, column in _BY.items() if column in {c.title for c in rule.cells} and rule.name == "cuda_api_sync"}
+    options: dict[str, OptionValue] = dict(filters)
+    rows, wanted = _ROWS, {}
+    for argument in arguments:
+        key, _, text = argument.partition("=")
+        if key not in {*known, *by, "rows"}:
+            raise UsageError.unknown(f"option of {rule.name}", key, {*known, *by, "rows"})
+        kind = known.get(key, int)
+        try:
+            value: Any = kind(text)
+        except ValueError as error:
+            raise UsageError(f"option {key} of {rule.name} is {text!r}; expected {kind.__name__}") from error
+        if key == "rows":
+            rows = value
+        elif key in by:
+            wanted[by[key]] = value
+        else:
+            options[key] = value
+    return options, rows, wanted
+
+
+def _first(rule: Rule, found: Any, rows: int) -> tuple[Any, int]:
+    """The worst rows of all ranks, numbered, without the column of files; and how many there are, where these are not all."""
+    order = [*rule.order, *((n, "ascending") for n in found.column_names if n not in {*dict(rule.order), "Row#"})]
+    found = found.take(pc.sort_indices(found, order))
+    count = found.num_rows
+    found = (found if rows < 0 else found.slice(0, rows)).drop_columns([FILE])
+    if "Row#" in found.column_names:
+        found = found.set_column(0, found.schema.field(0), pa.array(range(1, found.num_rows + 1), pa.int64()))
+    return found, count if count > found.num_rows else 0

@@ -1,0 +1,247 @@
+"""`alltrace nsys stats` and `alltrace nsys analyze`: reports and rules of one report file, in forms, at places."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from alltrace.cli.nsys.arguments import RefusedError, Switch, help_text, parse
+from alltrace.cli.nsys.forms import ENDINGS, parse_form
+from alltrace.cli.nsys.outputs import COMMAND, CONSOLE, console, default_form, file_of, pipe, spread
+from alltrace.cli.nsys.units import time_unit
+from alltrace.cli.output import emit
+from alltrace.trace.errors import EXIT_DONE, AlltraceError, UsageError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from alltrace.api import OpenRun
+    from alltrace.cli.nsys.arguments import Given
+    from alltrace.cli.nsys.forms import Form, Shown
+    from alltrace.recipes.base import OptionValue
+
+
+class Asker(Protocol):
+    """What a command asks: its names, and the table of one of them."""
+
+    command: str
+    word: str
+
+    @property
+    def defaults(self) -> tuple[str, ...]:
+        """What is asked where nothing is named."""
+        ...
+
+    def names(self) -> dict[str, str]:
+        """The names that can be asked, with one line of help each."""
+        ...
+
+    def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> AbstractContextManager[Shown]:
+        """The table of a report or rule with its arguments.
+
+        Raises:
+            Skipped: The report file does not have what it needs.
+            UsageError: There is no such name or argument.
+        """
+        ...
+
+
+class Skipped(AlltraceError):  # noqa: N818  no error of the command: it goes on with the next report
+    """A report that a file has no data for, with the reason."""
+
+
+class Job(NamedTuple):
+    """A report, its form, and its place."""
+
+    spec: str
+    form: Form
+    place: str
+
+
+def switches(asker: Asker) -> tuple[Switch, ...]:
+    """The options of the command."""
+    word = asker.word
+    return (
+        Switch("format", "f", "list", f"form of each {word}: {', '.join(ENDINGS)}; . for the default", "NAME[:ARGS]"),
+        Switch("filter-nvtx", "", "value", "count what overlaps the first NVTX range of this name, or the one of this index",
+               "RANGE[@DOMAIN][/INDEX]"),
+        Switch("filter-time", "", "value", "count what overlaps these times, such as 1s/2s500ms", "[START]/[END]"),
+        Switch("force-export", "", "truth", "export a .nsys-rep again, even if an export is beside it", "[true|false]"),
+        Switch("force-overwrite", "", "truth", "replace files that exist", "[true|false]"),
+        Switch("help", "h", "flag", "show this help"),
+        Switch("help-formats", "", "optional", "list the forms", "[NAME|ALL]"),
+        Switch(f"help-{word}s", "", "optional", f"list the {word}s, or show one", "[NAME|ALL]"),
+        Switch("output", "o", "list", "where each goes: - the console, . a file beside the input, @COMMAND, or the base of a "
+               "file's name", "PLACE"),
+        Switch("quiet", "q", "flag", "print answers and errors only"),
+        Switch(word, "r", "list", f"what to ask; default: {', '.join(asker.defaults)}", "NAME[:ARGS]"),
+        *([Switch("report-dir", "", "list", "folders of report scripts; alltrace runs none, and says so", "PATH")]
+          if word == "report" else []),
+        Switch("sqlite", "", "value", "the export of a .nsys-rep to use, or to write if it is not there", "FILE"),
+        Switch("timeunit", "", "value", "unit of times: nsec, usec, msec or seconds, or a beginning of these", "UNIT"),
+    )  # fmt: skip
+
+
+def run(asker: Asker, arguments: Sequence[str]) -> int:
+    """Answer a command line; returns the exit code.
+
+    Raises:
+        RefusedError: The command line cannot be used.
+        InputError: The report file cannot be read.
+    """
+    options = switches(asker)
+    command = asker.command
+    given = parse(command, options, arguments)
+    if "help" in given.truths:
+        about = f"Answers as `{command}` does; docs/nsys-drop-in.md has the differences. INPUT is a .nsys-rep, an export, or a run."
+        print(help_text(command, "[options] INPUT", about, options), end="")  # noqa: T201
+        return EXIT_DONE
+    if "help-formats" in given.values or f"help-{asker.word}s" in given.values:
+        names = dict.fromkeys(ENDINGS, "") if "help-formats" in given.values else asker.names()
+        for name, about in names.items():
+            print(f"  {name} -- {about}" if about else f"  {name} (.{ENDINGS[name]})")  # noqa: T201
+        return EXIT_DONE
+    source = _source(command, given)
+    jobs, said = _jobs(asker, given)
+    filters = _filters(given)
+    quiet = given.truths.get("quiet", False)
+    for folder in given.lists.get("report-dir", []):
+        not_run = f"alltrace: --report-dir {printable(folder)}: report scripts are not run; write a recipe in its place"
+        print(not_run, file=sys.stderr)  # noqa: T201
+    from alltrace.cli.command import open_named
+
+    opened = open_named(str(_readable(given, source)))
+    for job in jobs:
+        _answer(asker, opened, job, source, filters, quiet=quiet, replace=given.truths.get("force-overwrite", False))
+    if said and not quiet:
+        print(said)  # noqa: T201
+    return EXIT_DONE
+
+
+def _source(command: str, given: Given) -> Path:
+    if not given.rest:
+        raise RefusedError(f"{command} needs an input: a .nsys-rep, its export, or a run directory")
+    if len(given.rest) > 1:
+        raise RefusedError(
+            f"{command} takes one input, and was given {len(given.rest)}: {', '.join(map(printable, given.rest))}; "
+            "give a folder of reports or a run directory for several ranks"
+        )
+    source = Path(given.rest[0])
+    if not source.exists():
+        raise RefusedError(
+            f"{printable(given.rest[0])}: there is no such file; expected a .nsys-rep, its export, or a run directory"
+        )
+    return source
+
+
+def _readable(given: Given, source: Path) -> Path:
+    """What to read for the input: the export named or lying beside a `.nsys-rep`, or the input itself."""
+    export = given.values.get("sqlite")
+    if source.suffix not in (".nsys-rep", ".qdrep"):
+        if export is not None:
+            raise RefusedError(f"--sqlite names the export of a .nsys-rep, and the input is {printable(str(source))}; leave it out")
+        return source
+    again = given.truths.get("force-export", False)
+    if export is None:
+        beside = source.with_suffix(".sqlite")
+        return beside if beside.is_file() and not again and beside.stat().st_mtime >= source.stat().st_mtime else source
+    target = Path(export)
+    if again or not target.is_file():
+        from alltrace.cli.nsys.export import write_sqlite
+
+        write_sqlite(source, target)
+    return target
+
+
+def _jobs(asker: Asker, given: Given) -> tuple[list[Job], str]:
+    """The reports with their forms and places, and what to say of too many of these."""
+    specs = given.lists.get(asker.word, []) or list(asker.defaults)
+    unit = given.values.get("timeunit")
+    time = None
+    if unit is not None:
+        time = time_unit(unit)
+        if time is None:
+            raise RefusedError(f"--timeunit is {unit!r}; expected a beginning of nsec, usec, msec or seconds")
+    formats, places = given.lists.get("format", []), given.lists.get("output", [])
+    chosen = spread(places, len(specs), CONSOLE)
+    # a form that nobody gave is that of each place, one that was given last holds for the rest
+    forms = spread(formats, len(specs), ".")
+    for form in formats:  # all are looked at, also those that no report is left for
+        parse_form(form, time, "csv")
+    jobs = [Job(s, parse_form(f, time, default_form(p)), p) for s, f, p in zip(specs, forms, chosen, strict=True)]
+    many = [word for word, values in (("formats", formats), ("outputs", places)) if len(values) > len(specs)]
+    return jobs, f"WARNING: more {' and '.join(many)} than {asker.word}s were given; the last ones were not used." if many else ""
+
+
+def _filters(given: Given) -> dict[str, OptionValue]:
+    """The filters, of which that by a range counts where both are given."""
+    from alltrace.recipes.nsys.filters import given_filters
+
+    time, nvtx = given.values.get("filter-time"), given.values.get("filter-nvtx")
+    filters: dict[str, OptionValue] = {}
+    if time is not None:
+        filters["filter_time"] = time
+    if nvtx is not None:
+        name, slash, index = nvtx.rpartition("/")
+        # what is no number behind the last slash belongs to the name
+        filters["nvtx"] = nvtx if not slash or index.isdigit() else f"{name}\\/{index}"
+    try:
+        for name, value in filters.items():
+            given_filters({name: value})
+    except UsageError as error:
+        raise RefusedError(str(error)) from error
+    return {"nvtx": filters["nvtx"]} if "nvtx" in filters else filters
+
+
+def _answer(
+    asker: Asker, opened: OpenRun, job: Job, source: Path, filters: Mapping[str, OptionValue], *, quiet: bool, replace: bool
+) -> None:
+    """Ask a report and put its answer where it goes; what cannot be answered is said, and the next one is asked."""
+    name, colon, arguments = job.spec.partition(":")
+    to_file = job.place != CONSOLE and not job.place.startswith(COMMAND)
+    file = file_of(job.place, source, job.spec, job.form) if to_file else None
+    where = f" to [{file}]" if file else f" to process [{job.place}]" if job.place.startswith(COMMAND) else ""
+    if not quiet:
+        doing = f"Processing [{source}] with [{name}]{f'({arguments})' if colon else ''}{where}..."
+        print(printable(doing), end=" " if to_file else "\n", flush=True)  # noqa: T201
+    if file is not None and file.exists() and not replace:
+        _say(quiet, f"SKIPPED: {file} exists; --force-overwrite=true replaces it.")
+        return
+    try:
+        with asker.ask(opened, job.spec, filters) as shown:
+            _write(job, file, job.form.text(shown))
+    except Skipped as reason:
+        _say(quiet, f"SKIPPED: {source}: {reason}")
+        return
+    except AlltraceError as error:
+        if to_file and not quiet:
+            print()  # noqa: T201
+        print(f"ERROR: {printable(str(error))}", file=sys.stderr)  # noqa: T201
+        return
+    if file is not None:
+        _say(quiet, "PROCESSED")
+
+
+def _say(quiet: bool, text: str) -> None:
+    if not quiet:
+        print(f"{printable(text)}\n")  # noqa: T201
+
+
+def _ended(pieces: Iterator[str]) -> Iterator[str]:
+    """The text with an empty line behind it, where there is any."""
+    piece = ""
+    for piece in pieces:
+        yield piece
+    if piece:
+        yield "\n"
+
+
+def _write(job: Job, file: Path | None, pieces: Iterator[str]) -> None:
+    if file is not None:
+        emit(pieces, file)
+    elif job.place.startswith(COMMAND):
+        pipe(job.place.removeprefix(COMMAND), pieces)
+    else:
+        console(_ended(pieces))

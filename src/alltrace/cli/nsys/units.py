@@ -1,0 +1,109 @@
+"""The units that `nsys` shows times and sizes in: which a column may have, and its values in another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.stats.base import round_printed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.nsys.base import Cell as RecipeCell
+    from alltrace.recipes.stats.base import Cell as ReportCell
+
+_TIMES = {"ns": (1, None), "us": (10**3, 3), "ms": (10**6, 4), "sec": (10**9, 4)}
+_SIZES = {
+    "B": (1, None), "KB": (10**3, 2), "KiB": (1 << 10, 2), "MB": (10**6, 3), "MiB": (1 << 20, 3), "GB": (10**9, 3),
+    "GiB": (1 << 30, 3),
+}  # fmt: skip
+SCALES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {"ts": _TIMES, "dur": _TIMES, "mem": _SIZES, "thru": _SIZES}
+"""For each category its units: how many of the least one it is, and how many decimals it is shown with; None for all."""
+DEFAULT_UNITS: Mapping[str, str] = {"ts": "ns", "dur": "ns", "mem": "MB", "thru": "MB"}
+META_CATEGORIES: Mapping[str, tuple[str, ...]] = {"time": ("ts", "dur"), "bytes": ("mem", "thru")}
+LEAST_UNITS: Mapping[str, str] = {"ts": "ns", "dur": "ns", "mem": "B", "thru": "B"}
+
+_TIME_UNITS = {"nsec": "ns", "nanoseconds": "ns", "usec": "us", "microseconds": "us", "msec": "ms", "milliseconds": "ms"}
+_REPORT_KINDS: Mapping[str, str] = {"mean_time": "dur", "size": "mem", "throughput": "thru", "percent": "ratio"}
+_RECIPE_KINDS: Mapping[str, str] = {"bytes": "mem", "percent": "ratio"}
+
+
+class Column(NamedTuple):
+    """A column as it is shown.
+
+    Attributes:
+        title: Its title without the unit.
+        category: What it holds: `ts` for a time, `dur` for a duration, `mem` for a size, `thru` for a rate, `ratio` for a share.
+        fixed: The unit of a column that has no other.
+    """
+
+    title: str
+    category: str
+    fixed: str = ""
+
+    def header(self, units: Mapping[str, str], *, with_unit: bool = True) -> str:
+        """The title with its unit."""
+        unit = units.get(self.category, self.fixed)
+        if not unit or not with_unit:
+            return self.title
+        return f"{self.title} ({unit}{'/s' if self.category == 'thru' else ''})"
+
+
+def report_column(cell: ReportCell) -> Column:
+    """The column of a stats report."""
+    if cell.kind == "time":
+        return Column(cell.title, "ts" if cell.title == "End" or cell.title.endswith("Start") else "dur")
+    if cell.kind == "ticks":
+        return Column(cell.title, "", "ticks/ms")
+    return Column(cell.title, _REPORT_KINDS.get(cell.kind, ""), "%" if cell.kind == "percent" else "")
+
+
+def rule_column(cell: RecipeCell) -> Column:
+    """The column of a rule."""
+    if cell.kind == "ns":
+        return Column(cell.title, "ts" if cell.title == "Start" else "dur")
+    return Column(cell.title, _RECIPE_KINDS.get(cell.kind, ""), "%" if cell.kind == "percent" else "")
+
+
+def time_unit(text: str) -> str | None:
+    """The unit that `--timeunit` names, by the beginning of a name of it; None where there is none."""
+    names = {**_TIME_UNITS, "seconds": "sec"}
+    found = {unit for name, unit in names.items() if text and name.startswith(text)}
+    return found.pop() if len(found) == 1 else None
+
+
+def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *, with_unit: bool = True) -> Any:
+    """A table in the units asked for, its headers with them.
+
+    Args:
+        table: A `pyarrow.Table`, its times in ns, its sizes in bytes, its rates in bytes a second.
+        columns: Its columns.
+        units: The unit of each category.
+        with_unit: Whether headers name units.
+
+    Returns:
+        A `pyarrow.Table`; a field whose cells have so many decimals says so in its metadata, as in answers.
+    """
+    arrays, fields = [], []
+    for place, column in enumerate(columns):
+        array, field = table.column(place), table.schema.field(place)
+        scales = SCALES.get(column.category, {})
+        scale, decimals = scales.get(units.get(column.category, ""), (1, None))
+        if scale != 1:
+            array = _scaled(array, scale, decimals or 0, inverse=column.category in ("ts", "dur"))
+            field = pa.field(field.name, pa.float64(), metadata={"decimals": str(decimals)})
+        arrays.append(array)
+        fields.append(field.with_name(column.header(units, with_unit=with_unit)))
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def _scaled(array: Any, scale: int, decimals: int, *, inverse: bool) -> Any:
+    """The numbers in another unit; nsys multiplies times by a fraction and divides sizes, which decides some last digits."""
+    number = pc.cast(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, pa.float64(), safe=False)
+    number = number.combine_chunks() if isinstance(number, pa.ChunkedArray) else number
+    missing = pc.is_null(number).to_numpy(zero_copy_only=False) if number.null_count else None
+    values = pc.fill_null(number, 0.0).to_numpy(zero_copy_only=False)
+    return pa.array(round_printed(values * (1.0 / scale) if inverse else values / scale, decimals), mask=missing)

@@ -1,0 +1,49 @@
+"""The verb `mcp`: a server of the Model Context Protocol, for programs that ask questions about runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import EXIT_DONE, UsageError, printable
+
+if TYPE_CHECKING:
+    import argparse
+
+_MOST_PORT = 65535
+EXAMPLE = "alltrace mcp ./reports/"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The folders, and how to serve."""
+    parser.add_argument(
+        "root", nargs="*", type=Path, metavar="FOLDER", help="folders that runs may be opened from; default: this one"
+    )
+    parser.add_argument(
+        "--http",
+        type=int,
+        metavar="PORT",
+        help="serve HTTP on this port of 127.0.0.1, 0 for any that is free, and print the address and a token; "
+        "default: standard input and output",
+    )
+    parser.add_argument(
+        "--cache-dir",
+        type=Path,
+        metavar="DIR",
+        help="where imported reports are kept; default: ALLTRACE_CACHE_DIR or the user's cache folder",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve."""
+    from alltrace.mcp.server import serve
+
+    roots = args.root or [Path()]
+    for root in roots:
+        if not root.exists():
+            raise UsageError(f"{printable(str(root))}: there is no such folder; expected a folder of runs or reports")
+    if args.http is not None and not 0 <= args.http <= _MOST_PORT:
+        raise UsageError(f"--http is {args.http}; expected a port from 0 to {_MOST_PORT}")
+    serve(roots, cache_dir=args.cache_dir, port=args.http, tell=lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+    return EXIT_DONE

@@ -1,0 +1,155 @@
+"""What the server offers, without the protocol: each tool gives an answer of bounded size, and says how to get more."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.recipes.base import OptionValue  # noqa: TC001  the protocol's SDK looks at it
+from alltrace.trace.errors import UsageError, printable
+from alltrace.ui.json_values import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.api import OpenRun
+    from alltrace.recipes.base import Answer
+
+MOST_ROWS = 500
+MOST_BYTES = 60_000
+_MOST_TEXT = 400
+_SQL_SECONDS, _SQL_MEMORY_BYTES, _SQL_ROWS = 60.0, 4 << 30, 10_000
+
+Reply = dict[str, object]
+"""An answer: `columns`, `rows`, `notes`, `rows_total`, and `more` where rows are left."""
+
+
+class Tools:
+    """The tools.
+
+    Args:
+        roots: The folders that runs are opened from; what is outside of them is refused.
+        cache_dir: Where imported reports are kept; None for the user's cache folder.
+    """
+
+    def __init__(self, roots: Sequence[Path], cache_dir: Path | None = None) -> None:
+        self._roots = [root.resolve() for root in roots]
+        self._cache = cache_dir
+        self._runs: dict[str, OpenRun] = {}
+        self._lock = threading.Lock()
+
+    def open(self, path: str) -> Reply:
+        """Open a run directory, a report, or a folder of reports of one job; gives the ranks, and the name `run` to ask it by."""
+        with self._lock:
+            reply = self._reply(self._run(path).recipe("info").answer, 50, 0)
+        return {"run": path, **reply}
+
+    def diagnose(self, run: str, limit: int = 20, offset: int = 0, skip_warmup: bool = False) -> Reply:
+        """What costs the run time, who is responsible and what to do: ranked findings. Start with this after `open`."""
+        with self._lock:
+            return self._reply(self._run(run).recipe("diagnose", skip_warmup=skip_warmup).answer, limit, offset)
+
+    def recipe(
+        self,
+        run: str,
+        name: str,
+        options: dict[str, OptionValue] | None = None,
+        ranks: list[int] | None = None,
+        steps: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> Reply:
+        """Ask any recipe by name, such as `breakdown`, `kernels`, `stragglers` or `stats:cuda_gpu_kern_sum`.
+
+        `explain` says what each answers. `steps` is `10:50` for steps 10 to 49.
+        """
+        from alltrace.recipes.execution.ask import ask
+
+        with self._lock:
+            answer = ask(self._run(run), name, options, ranks=ranks, steps=steps)
+        return self._reply(answer, limit, offset)
+
+    def sql(self, run: str, query: str, limit: int = 100, offset: int = 0) -> Reply:
+        """Answer one reading query in DuckDB's SQL over the tables of all ranks.
+
+        The resource alltrace://tables lists them. Times are ns on the run's clock.
+        """
+        from alltrace.recipes.questions.sql import Limits
+        from alltrace.recipes.questions.sql import query as answer_to
+
+        with self._lock:
+            answer = answer_to(self._run(run), query, Limits(_SQL_SECONDS, _SQL_MEMORY_BYTES, _SQL_ROWS))
+        return self._reply(answer, limit, offset)
+
+    def compare(self, run_a: str, run_b: str, what: str | None = None, limit: int = 30, offset: int = 0) -> Reply:
+        """What became slower or faster from run A to run B, and whether that is chance. `what` is `kernel,step` or the like."""
+        from alltrace.recipes.questions.diff import compare
+
+        with self._lock:
+            answer = compare(self._run(run_a), self._run(run_b), what=what)
+        return self._reply(answer, limit, offset)
+
+    def explain(self, term: str) -> Reply:
+        """What a kind of finding, a recipe, a table, a column or a piece of evidence means."""
+        from alltrace.recipes.terms import explain
+
+        return self._reply(explain(term), MOST_ROWS, 0)
+
+    def _run(self, path: str) -> OpenRun:
+        """The run at a path, opened once.
+
+        Raises:
+            UsageError: The path is outside of the roots.
+            InputError: There is no run.
+        """
+        from alltrace.api import open_run
+
+        place = Path(path)
+        full = (place if place.is_absolute() else self._roots[0] / place).resolve()
+        if not any(full.is_relative_to(root) for root in self._roots):
+            folders = ", ".join(map(str, self._roots))
+            raise UsageError(f"{printable(path)} is outside of the folders that this server reads: {printable(folders)}")
+        known = self._runs.get(str(full))
+        if known is None:
+            known = self._runs[str(full)] = open_run(full, cache_dir=self._cache)
+        return known
+
+    @staticmethod
+    def _reply(answer: Answer, limit: int, offset: int) -> Reply:
+        """The rows from `offset` on, as many as `limit` and the bound on bytes allow."""
+        if limit < 1 or offset < 0:
+            raise UsageError(f"limit is {limit} and offset {offset}; expected a limit of 1 or more and an offset of 0 or more")
+        total = answer.table.num_rows
+        rows: list[dict[str, object]] = []
+        size = 0
+        for row in answer.table.slice(offset, min(limit, MOST_ROWS)).to_pylist():
+            short = {name: _short(plain(value)) for name, value in row.items()}
+            size += len(json.dumps(short))
+            if rows and size > MOST_BYTES:
+                break
+            rows.append(short)
+        reply: Reply = {
+            "columns": [{"name": c.name, "unit": c.unit} for c in answer.columns],
+            "rows": rows,
+            "rows_total": total,
+            "notes": [_cut(printable(note)) for note in answer.notes],
+        }
+        following = offset + len(rows)
+        if following < total:
+            reply["more"] = f"{total - following} rows are left; ask again with offset={following}"
+        return reply
+
+
+def _short(value: object) -> object:
+    """A value whose texts are cut to a bounded length."""
+    if isinstance(value, str):
+        return _cut(value)
+    if isinstance(value, list):
+        return [_short(each) for each in value]
+    return {name: _short(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"

@@ -1,0 +1,107 @@
+"""What a word means: a kind of finding, a recipe, a column of an answer, a table, a column of a table, a piece of evidence."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from alltrace.recipes.base import Answer, AnswerColumn, answer_schema
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KIND_MEANINGS = {
+    "straggler": "a rank takes longer for the same work, or arrives last, and the others wait for it",
+    "slow-communicator": "the operations of a communicator are slower than those of its peers after all have arrived",
+    "slow-host": "all ranks of a host take longer for the same work",
+    "imbalance": "some ranks have more work than others, who wait for them",
+    "jitter": "the same work takes a varying time, now on one rank, now on another",
+    "exposed-communication": "devices wait for transfers",
+    "serialized-communication": "devices wait for an operation that is queued behind one of another communicator",
+    "launch-bound": "the host launches kernels more slowly than the device runs them",
+    "sync": "the device waits because the host waited for it",
+    "host-pause": "the device waits for a host that did nothing that was recorded",
+    "data-stall": "the device waits for input data",
+    "pageable-copy": "the device waits for copies of memory that is not pinned",
+    "sync-copy": "the device waits because the host waited for a copy",
+    "exposed-transfer": "the device waits for copies between host and device or between devices",
+    "allocation": "the device waits because the host allocated or freed memory",
+    "module-loading": "the device waits because the host loaded code",
+    "recompilation": "the device waits because the host compiled code",
+    "idle-gap": "the device waits for the host, for a reason that was not recorded",
+    "low-bandwidth": "copies or communication of some ranks are slower than those of their peers",
+    "missing-rank": "ranks wait for one that has no report",
+    "unexplained": "time that no other kind explains",
+    "capture-fault": "something is missing in the reports, so that findings may be missing too",
+    "precision": "opportunity: matrix products in a wider format than the device is fastest in",
+    "attention": "opportunity: attention in separate kernels, which one fused kernel would replace",
+    "fusion": "opportunity: kernels in a row that only move data, which one kernel would replace",
+    "shapes": "opportunity: matrix products whose shapes leave multiprocessors empty",
+    "small-kernels": "opportunity: short kernels with idle time between them, which a CUDA graph would remove",
+}
+"""What each kind of finding means; docs/diagnose.md has the rules."""
+
+COLUMNS = (
+    AnswerColumn("term", None, "the word"),
+    AnswerColumn("what", None, "what kind of word it is, and of what: `column of kernels`"),
+    AnswerColumn("unit", None, "the unit of a column, or null"),
+    AnswerColumn("meaning", None, "what it means"),
+)
+
+
+def explain(term: str) -> Answer:
+    """What a word means, wherever alltrace has it.
+
+    Args:
+        term: A kind of finding, a recipe, a table, a column of either, or a piece of evidence; whatever its case.
+
+    Raises:
+        UsageError: Nothing is called so; the message names what is called alike.
+    """
+    wanted = term.strip().lower()
+    rows = [row for row in _all_terms() if row[0].lower() == wanted]
+    if not rows:
+        known = sorted({row[0] for row in _all_terms()})
+        close = (
+            difflib.get_close_matches(wanted, known, n=5, cutoff=0.6) or [k for k in known if wanted and wanted in k.lower()][:5]
+        )
+        hint = f"did you mean {', '.join(close)}?" if close else "expected a kind of finding, a recipe, a table or a column"
+        raise UsageError(f"alltrace has no term {term!r}; {hint}")
+    rows = list(dict.fromkeys(rows))
+    names = [column.name for column in COLUMNS]
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], answer_schema(COLUMNS, names))
+    return Answer(table, COLUMNS)
+
+
+def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
+    """Every word with what it is, its unit and its meaning."""
+    from alltrace.recipes.questions.diagnose.finding import EVIDENCE
+    from alltrace.recipes.registry import find, names
+    from alltrace.recipes.stats import REPORTS, find_report
+    from alltrace.trace.schema import TABLES
+
+    for kind, meaning in KIND_MEANINGS.items():
+        yield kind, "kind of finding", None, meaning
+    for name, meaning in EVIDENCE.items():
+        yield name, "evidence of findings", None, meaning
+    for table in TABLES.values():
+        yield table.name, "table", None, table.doc
+        for column in table.columns:
+            yield column.name, f"column of the table {table.name}", column.unit, column.doc
+    for name in names():
+        yield name, "recipe", None, _paragraph(find(name).__doc__)
+        for shown in find(name).columns:
+            yield shown.name, f"column of the recipe {name}", shown.unit, shown.doc
+    for name in REPORTS:
+        report = find_report(name)
+        yield name, "report of nsys stats", None, _paragraph(report.__doc__)
+        for cell in report.cells:
+            column_of = cell.answer_column()
+            yield cell.title, f"column of the report {name}", column_of.unit, cell.doc
+
+
+def _paragraph(text: str | None) -> str:
+    return " ".join((text or "").strip().split("\n\n")[0].split())

@@ -1,0 +1,94 @@
+"""The tools of the server, without the protocol."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.making import kernel, make_run
+
+from alltrace.mcp.tools import MOST_BYTES, Tools
+from alltrace.trace.errors import InputError, UsageError
+
+LONG = "k" * 5000
+
+
+@pytest.fixture
+def tools(tmp_path):
+    kernels = [kernel(10 * i, 10 * i + 5, f"kernel {i:04d}") for i in range(1200)]
+    make_run(
+        tmp_path / "runs" / "one",
+        {0: {"kernels": kernels}, 1: {"kernels": [kernel(0, 50, LONG)]}},
+        missing=(2,),
+        notes=("rank 2: no report",),
+    )
+    make_run(tmp_path / "runs" / "two", {0: {"kernels": [kernel(0, 9, "kernel 0000")]}})
+    make_run(tmp_path / "outside", {0: {"kernels": [kernel(0, 9, "x")]}})
+    return Tools([tmp_path / "runs"], tmp_path / "cache")
+
+
+def test_a_run_is_opened_and_asked(tools):
+    opened = tools.open("one")
+    assert opened["run"] == "one"
+    assert [row["rank"] for row in opened["rows"]] == [0, 1]
+    assert "rank 2: no report" in opened["notes"]
+    found = tools.recipe("one", "kernels", {"by_rank": True}, ranks=[1])
+    assert found["rows_total"] == 1
+    assert found["rows"][0]["name"].endswith("…")
+    assert len(found["rows"][0]["name"]) < 500
+    assert {c["name"] for c in found["columns"]} >= {"name", "total_ns"}
+
+
+def test_answers_are_bounded_and_say_how_to_get_more(tools):
+    seen = []
+    reply = tools.recipe("one", "kernels", limit=10_000)
+    while True:
+        assert len(json.dumps(reply["rows"])) < MOST_BYTES + 2000
+        seen += [row["name"] for row in reply["rows"]]
+        if "more" not in reply:
+            break
+        offset = int(reply["more"].rpartition("=")[2])
+        assert offset == len(seen)
+        reply = tools.recipe("one", "kernels", limit=10_000, offset=offset)
+    assert len(seen) == len(set(seen)) == reply["rows_total"] == 1201
+
+
+def test_sql_has_its_fence(tools, tmp_path):
+    assert tools.sql("one", "SELECT count(*) AS n FROM kernels")["rows"] == [{"n": 1201}]
+    (tmp_path / "runs" / "secret.csv").write_text("a\n1\n")
+    for query in (
+        f"SELECT * FROM '{tmp_path}/runs/secret.csv'",
+        "DROP TABLE kernels",
+        "SELECT 1; SELECT 2",
+        "COPY kernels TO 'x.csv'",
+    ):
+        with pytest.raises(UsageError):
+            tools.sql("one", query)
+
+
+def test_what_is_outside_of_the_folders_is_refused(tools, tmp_path):
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "outside")
+    for path in ("../outside", str(tmp_path / "outside"), "link", "/etc/passwd"):
+        with pytest.raises(UsageError, match="outside of the folders"):
+            tools.open(path)
+    with pytest.raises(InputError):
+        tools.open("nothing")
+
+
+def test_two_runs_are_compared_and_words_explained(tools):
+    found = tools.compare("one", "two", what="kernel")
+    assert {row["what"] for row in found["rows"]} == {"kernel"}
+    assert "wait for it" in tools.explain("straggler")["rows"][0]["meaning"]
+    assert tools.diagnose("one")["rows_total"] >= 0
+    for limit, offset in ((0, 0), (1, -1)):
+        with pytest.raises(UsageError, match="expected a limit"):
+            tools.diagnose("one", limit, offset)
+    with pytest.raises(UsageError):
+        tools.recipe("one", "nothing")
+
+
+def test_relative_paths_are_of_the_first_folder(tmp_path, monkeypatch):
+    make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 9, "x")]}})
+    monkeypatch.chdir(tmp_path)
+    assert Tools([Path()], tmp_path / "cache").open("run")["rows"]

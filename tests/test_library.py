@@ -1,0 +1,160 @@
+"""The library as others use it: its types, its answers in other forms, and recipes and readers of other packages."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import alltrace
+from alltrace.readers import registry as readers
+from tests.making import kernel, make_run
+
+ROOT = Path(__file__).parents[1]
+TEMPLATE = ROOT / "examples" / "recipe_package"
+PUBLIC = (
+    "__init__",
+    "api",
+    "instrument",
+    "capture/instrument",
+    "trace/errors",
+    "recipes/simple",
+    "recipes/part",
+    "recipes/row_stream",
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10, "<b>a</b>"), kernel(20, 25, "b")]}})
+    return alltrace.open(tmp_path / "run")
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_no_public_signature_has_any(module):
+    tree = ast.parse((ROOT / "src" / "alltrace" / f"{module}.py").read_text())
+    found = []
+    for owner in (tree, *(n for n in tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_"))):
+        for node in owner.body:
+            if not isinstance(node, ast.FunctionDef) or (node.name.startswith("_") and not node.name.startswith("__")):
+                continue
+            arguments = [*node.args.args, *node.args.kwonlyargs, *filter(None, (node.args.vararg, node.args.kwarg))]
+            hints = [node.returns, *(a.annotation for a in arguments if a.arg not in ("self", "cls"))]
+            assert all(h is not None for h in hints), node.name
+            if module != "recipes/simple":  # whose methods are those of a base class
+                found += [node.name for h in hints if h is not None and "Any" in ast.unparse(h)]
+    assert not found
+
+
+def test_the_package_names_what_it_gives():
+    assert set(alltrace.__all__) >= {"open", "OpenRun", "Result", "AlltraceError", "UsageError", "InputError"}
+    for name in alltrace.__all__:
+        assert getattr(alltrace, name)
+    with pytest.raises(AttributeError, match="Nothing"):
+        alltrace.Nothing  # noqa: B018
+    light = "import sys, alltrace; assert not {'numpy', 'pyarrow', 'duckdb'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", light], check=False).returncode == 0
+
+
+def test_a_notebook_shows_rows_and_notes_and_no_markup_of_a_trace(run):
+    shown = run.recipe("kernels")._repr_html_()
+    assert "&lt;b&gt;a&lt;/b&gt;" in shown
+    assert "<b>" not in shown
+    assert shown.count("<tr>") == 3
+    assert "total_ns (ns)" in shown
+
+
+def test_a_picture_is_a_figure_of_plotly(run):
+    figure = run.recipe("kernels").plot()
+    assert type(figure).__name__ == "Figure"
+    assert len(figure.data)
+    with pytest.raises(alltrace.UsageError):
+        run.recipe("info").plot()
+
+
+def test_frames_have_the_rows(run):
+    result = run.recipe("kernels")
+    pytest.importorskip("pandas")
+    assert list(result.to_pandas().columns) == result.to_arrow().column_names
+
+
+class Frame:
+    """What stands for a frame where Polars is not installed."""
+
+    def __init__(self, table):
+        self.rows = table.num_rows
+
+
+def test_polars_has_the_rows_or_says_that_it_is_missing(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(alltrace.UsageError, match="Polars"):
+        run.recipe("kernels").to_polars()
+    monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(DataFrame=Frame))
+    made = run.recipe("kernels").to_polars()
+    monkeypatch.undo()
+    assert made.rows == 2
+
+
+def added(monkeypatch, group, name, value):
+    entry = metadata.EntryPoint(name, value, group)
+    plain = metadata.entry_points
+    monkeypatch.setattr(metadata, "entry_points", lambda **given: [entry] if given.get("group") == group else plain(**given))
+
+
+def test_the_template_is_a_recipe_of_at_most_40_lines_whose_test_passes(tmp_path, monkeypatch):
+    assert len((TEMPLATE / "longest_kernels.py").read_text().splitlines()) <= 40
+    assert (TEMPLATE / "longest_kernels.py").read_text() in (ROOT / "docs" / "write-a-recipe.md").read_text()
+    monkeypatch.syspath_prepend(str(TEMPLATE))
+    added(monkeypatch, "alltrace.recipes", "longest-kernels", "longest_kernels")
+    scope: dict[str, object] = {}
+    exec(compile((TEMPLATE / "tests" / "test_longest_kernels.py").read_text(), "test_longest_kernels.py", "exec"), scope)
+    scope["test_the_longest_execution_of_all_ranks_counts"](tmp_path)
+    make_run(tmp_path / "run", {0: {"ranges": []}})
+    assert alltrace.open(tmp_path / "run").recipe("longest-kernels").to_pylist() == []
+
+
+def test_a_statement_with_other_columns_is_named(run, monkeypatch):
+    monkeypatch.syspath_prepend(str(TEMPLATE))
+    added(monkeypatch, "alltrace.recipes", "longest-kernels", "longest_kernels")
+    import longest_kernels
+
+    monkeypatch.setattr(longest_kernels.LongestKernels, "reduce_sql", "SELECT 1 AS one FROM parts")
+    with pytest.raises(alltrace.AlltraceError, match="gives the columns one; expected name, longest_ns"):
+        run.recipe("longest-kernels")
+
+
+READER = """
+from pathlib import Path
+
+def is_report(path: Path) -> bool:
+    return path.suffix == ".mine"
+"""
+
+
+def test_a_reader_of_another_package_is_asked(tmp_path, monkeypatch, corpus):
+    package = tmp_path / "mine_reader"
+    package.mkdir()
+    (package / "__init__.py").write_text(READER)
+    (package / "read.py").write_text("from alltrace.readers.nsys.read import open_report\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    added(monkeypatch, "alltrace.readers", "mine", "mine_reader")
+    readers._added.cache_clear()
+    try:
+        (tmp_path / "reports").mkdir()
+        shutil.copyfile(corpus / "nsys" / "schema3.1_nsys2023.1.sqlite", tmp_path / "reports" / "report.mine")
+        assert readers.is_report(tmp_path / "reports" / "report.mine")
+        reader = readers.open_report(tmp_path / "reports" / "report.mine")
+        assert reader.report.format
+        reader.close()
+        (package / "read.py").unlink()
+        sys.modules.pop("mine_reader.read", None)
+        with pytest.raises(alltrace.AlltraceError, match="reinstall"):
+            readers.open_report(tmp_path / "reports" / "report.mine")
+    finally:
+        readers._added.cache_clear()
