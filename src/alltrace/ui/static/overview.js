@@ -161,7 +161,7 @@ function findingsTable(ctx, found) {
         h("td", { class: "number", title: cell(row[at.lost_ns], null, "") + " ns" }, row[at.lost_ns] === null ? "" : duration(row[at.lost_ns])),
         h("td", { class: "number" }, row[at.lost_share] === null ? "" : `${(100 * row[at.lost_share]).toFixed(1)} %`),
         h("td", {}, many ? "all" : cell(row[at.ranks], null, "")),
-        h("td", {}, cell(row[at.where], null, "")),
+        h("td", {}, [row[at.where], row[at.launched_by]].filter(Boolean).map((text) => cell(text, null, "")).join(", ")),
         h("td", { title: cell(row[at.evidence], null, "") }, row[at.advice]),
       ),
     );
