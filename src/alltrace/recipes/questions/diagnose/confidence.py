@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE
@@ -51,9 +52,9 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     if not loss.classes or finding.opportunity is not None:
         return finding.confidence
     own = min(max(finding.confidence, 0.01), 0.99)
-    odds = _PLAIN * (own / (1 - own) / (_SURE / (1 - _SURE))) ** 0.5
+    odds = _PLAIN * math.sqrt(own / (1 - own) / (_SURE / (1 - _SURE)))
     claim = ranked.claim_ns / ranked.span_ns if ranked.span_ns else 0.0
-    odds *= min(max((claim / _USUAL) ** 0.25, _LEAST_BY_SIZE), _MOST_BY_SIZE)
+    odds *= min(max(math.sqrt(math.sqrt(claim / _USUAL)), _LEAST_BY_SIZE), _MOST_BY_SIZE)
     smaller = [r.claim_ns for r in rows if r is not ranked and r.claim_ns <= ranked.claim_ns]
     following = max([*smaller, int(LEAST_SHARE * ranked.span_ns), 1])
     odds *= min(max(ranked.claim_ns / following, 1.0), 2.0) / 2
@@ -64,7 +65,8 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     else:
         odds *= 1 - 0.5 * min((all_ranks.replay_error or 0.0) / MOST_ERROR, 1.0)
     if all_ranks.alignment is not None and len(all_ranks.ranks) > 1:
-        odds *= max(all_ranks.alignment.matching_score, 0.01) ** 2 if all_ranks.alignment.matching_score is not None else 1.0
+        score = all_ranks.alignment.matching_score
+        odds *= 1.0 if score is None else max(score, 0.01) ** 2
         if all_ranks.alignment.run.manifest.missing_ranks and "communication" in loss.classes and finding.kind != "missing-rank":
             odds *= _OF_NOBODY_KNOWN
     if loss.estimate_ns > loss.own_ns:
