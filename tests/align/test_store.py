@@ -12,7 +12,7 @@ import pytest
 from tests.align.planted import arrival, planted_run, rows_of
 from tests.making import collective, flip, kernel, make_run
 
-from alltrace.align import store
+from alltrace.align import steps, store
 from alltrace.align.store import aligned
 from alltrace.api import OpenRun
 from alltrace.recipes.execution.ask import ask
@@ -20,7 +20,7 @@ from alltrace.recipes.questions.sql import query
 from alltrace.run.manifest import read_manifest
 from alltrace.run.overlay import STEPS
 from alltrace.run.store import Run
-from alltrace.trace.errors import DamageError
+from alltrace.trace.errors import DamageError, InputError
 
 
 @pytest.fixture
@@ -182,6 +182,27 @@ def test_a_run_that_cannot_be_written_is_aligned_in_the_cache(run, tmp_path, mon
     assert query(OpenRun(run.path), "SELECT count(*) AS n FROM members").table["n"].to_pylist() == [80]
     monkeypatch.setattr(store, "_make", lambda *_: pytest.fail("made again"))
     assert aligned(OpenRun(run.path)).members.num_rows == 80
+
+
+def test_steps_that_cannot_be_found_are_a_note_and_a_damaged_file_is_an_error(run, monkeypatch):
+    def refuse(rank):
+        raise InputError("ranges.parquet", found=f"nothing on rank {rank.rank}", advice="look again")
+
+    with monkeypatch.context() as one:
+        one.setattr(steps, "rank_steps", refuse)
+        alignment = aligned(run)
+    assert alignment.members.num_rows
+    assert not alignment.steps.num_rows
+    assert "steps were not looked for: ranges.parquet: nothing on rank 0; look again" in alignment.steps_notes
+
+    def damaged(rank):
+        raise DamageError("ranges.parquet", found="it is damaged", advice="import again")
+
+    shutil.rmtree(run.path / "align")
+    monkeypatch.setattr(steps, "rank_steps", damaged)
+    with pytest.raises(DamageError):
+        aligned(Run(run.path))
+    assert not (run.path / "align").exists()
 
 
 def test_one_rank_has_its_steps_and_nothing_to_align(tmp_path):
