@@ -71,13 +71,13 @@ def start(bare_environment, nsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize("wrapper", ["alltrace", "shell"])
 def test_mpirun(start, wrapper):
     ranks = start("mpi", mpi__arguments=["--oversubscribe"], profiler__wrapper=wrapper)
-    assert ranks == [(0, 0, 6), (1, 1, 6)]
+    assert ranks == [(0, 0, 13), (1, 1, 13)]  # six of the program, seven of steps
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun on this machine")
 def test_the_window_of_steps_by_an_nvtx_range(start):
     changes = {"profiler__capture_range": "nvtx:step 3@alltrace", "mpi__arguments": ["--oversubscribe"]}
-    assert start("mpi", **changes) == [(0, 0, 1), (1, 1, 1)]
+    assert start("mpi", **changes) == [(0, 0, 2), (1, 1, 2)]  # that of steps, and the one of the same name in it
 
 
 def test_torchrun(start, tmp_path):
@@ -86,4 +86,7 @@ def test_torchrun(start, tmp_path):
         pytest.skip("no PyTorch: set ALLTRACE_TORCH_PYTHON")
     (tmp_path / "bin" / "torchrun").write_text(f'#!/bin/sh\nexec {python} -m torch.distributed.run "$@"\n')
     (tmp_path / "bin" / "torchrun").chmod(0o755)
-    assert start("torchrun", workload__command=[python, "train.py"]) == [(0, 0, 6), (1, 1, 6)]
+    assert start("torchrun", workload__command=[python, "train.py"]) == [
+        (0, 0, 13),
+        (1, 1, 13),
+    ]  # six of the program, seven of steps
