@@ -11,11 +11,9 @@ import time
 
 import pytest
 
-from alltrace.capture.guard import SupervisorError, guarded
 from alltrace.capture.processes import descendants, started_at
 from alltrace.capture.supervise import MANNERS
 from alltrace.capture.witness import Witness
-from alltrace.trace.errors import UsageError
 
 WORLD = {"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_LOCAL_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2}
 # its own blocked signals, and those of the profiler, which is the parent of the shell around it
@@ -183,6 +181,18 @@ def test_where_the_launcher_kills_the_rank_the_report_is_written_and_nothing_sta
     assert len(list((tmp_path / "reports").iterdir())) == 1
 
 
+def test_a_launcher_that_is_gone_hears_nothing_and_the_rank_is_tidied_up(capture, fake_nsys, tmp_path):
+    started = started_and(capture, fake_nsys, "whole", "echo ready; sleep 60")
+    below = descendants(started.pid)
+    started.stdout.close()
+    started.stderr.close()
+    started.kill()
+    assert gone(below)
+    started.wait()
+    assert len(list((tmp_path / "reports").iterdir())) == 1
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_where_the_supervisor_is_killed_nothing_stays(capture, fake_nsys):
     started = started_and(capture, fake_nsys, "whole", "echo ready; sleep 60")
     below = descendants(started.pid)
@@ -192,23 +202,29 @@ def test_where_the_supervisor_is_killed_nothing_stays(capture, fake_nsys):
     assert gone(below)
 
 
-def test_a_supervisor_that_fails_says_so_by_its_guard(capfd):
-    def fails(_):
-        raise UsageError("no such thing")
+GUARDED = """
+import signal
+from alltrace.capture.guard import SupervisorError, guarded
+from alltrace.trace.errors import UsageError
+def fails(_):
+    raise UsageError("no such thing")
+def has_a_defect(_):
+    raise ZeroDivisionError
+before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+try:
+    guarded(fails)
+except SupervisorError as error:
+    print(error, error.exit_code)
+print(guarded(has_a_defect), guarded(lambda _: 7))
+signal.pthread_sigmask(signal.SIG_SETMASK, before)
+print(guarded(lambda _: None), signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before)
+"""
 
-    def has_a_defect(_):
-        raise ZeroDivisionError
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    with pytest.raises(SupervisorError, match="no such thing") as caught:
-        guarded(fails)
-    assert caught.value.exit_code == 2
-    assert guarded(has_a_defect) == 70
-    assert "ZeroDivisionError" in capfd.readouterr().err
-    assert guarded(lambda _: 7) == 7
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    assert guarded(lambda _: None) is None
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+def test_a_supervisor_that_fails_says_so_by_its_guard(bare_environment):
+    done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "no such thing 2\n70 7\nNone True\n"
+    assert done.stderr.rstrip().endswith("ZeroDivisionError")
 
 
 @pytest.mark.parametrize("fake", ["whole", "session"])

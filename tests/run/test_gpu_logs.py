@@ -10,6 +10,7 @@ import pytest
 
 from alltrace.align.store import aligned
 from alltrace.api import OpenRun
+from alltrace.cli.main import main
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.sql import query
 from alltrace.run.gpu_logs import parse_utc_offset
@@ -162,6 +163,22 @@ def test_a_log_of_another_day_is_an_error(job):
     log = job.write("gpu.csv", job.text(job.ranks[0].host, ahead_ns=-72 * HOUR_NS))
     with pytest.raises(InputError, match="none of its samples was taken while the reports"):
         job.join(log)
+
+
+def test_import_finds_what_was_recorded_beside_the_reports(job, tmp_path, capsys):
+    host = job.ranks[0].host
+    reports = tmp_path / "beside"
+    shutil.copytree(job.reports, reports)
+    log = reports / f"j_on_{host}.gpu-log.csv"
+    log.write_text(job.text(host, ahead_ns=3600 * 10**9))
+    (reports / f"{log.name}.utc-offset").write_text("+0100\n")
+    found, lost = tmp_path / "found", tmp_path / "lost"
+    assert main(["import", str(reports), "-o", str(found), "--jobs", "1"]) == 0
+    assert {row[0] for row in joined(OpenRun(found))} == {r.rank for r in job.ranks if r.host == host}
+    log.write_text("")
+    assert main(["import", str(reports), "-o", str(lost), "--jobs", "1"]) == 0
+    assert "GPU logs beside the reports were not joined" in capsys.readouterr().err
+    assert not list(lost.rglob("gpu_log.parquet"))
 
 
 def test_sql_and_info_tell_of_it(job):

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
@@ -287,9 +288,10 @@ def _show(request: Request, program: list[str]) -> int:
 
 
 def _say(text: str) -> None:
-    """One write for one line, so that the lines of many ranks do not mix."""
-    sys.stderr.write(f"alltrace capture: {printable(text)}\n")
-    sys.stderr.flush()
+    """One write for one line, so that the lines of many ranks do not mix; a launcher that is gone hears nothing."""
+    with suppress(OSError):
+        sys.stderr.write(f"alltrace capture: {printable(text)}\n")
+        sys.stderr.flush()
 
 
 def _wrong(text: str, expected: str) -> NoReturn:
