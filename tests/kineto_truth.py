@@ -51,6 +51,11 @@ def load(path: Path) -> list[dict[str, Any]]:
     return [e for e in (content["traceEvents"] if isinstance(content, dict) else content) if "name" in e]
 
 
+def without_step_numbers(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events with one name for the ranges of all steps, as sums have it."""
+    return [{**e, "name": "ProfilerStep"} if e["name"].startswith("ProfilerStep#") else e for e in events]
+
+
 def whole(events: Iterable[dict[str, Any]], categories: Sequence[str]) -> list[dict[str, Any]]:
     """The events that are intervals of one of the categories."""
     return [e for e in events if e.get("ph") == "X" and str(e.get("cat")).lower() in categories]

@@ -45,7 +45,7 @@ def test_a_log_that_begins_before_the_reports(tmp_path):
     found = by_rank(alignment)
     assert all(steps == found[0] for steps in found.values())
     assert found[0][0] in (4, 5, 6)
-    assert found[0][-1] == 9
+    assert found[0][-1] == 10
 
 
 def without_times(lines):

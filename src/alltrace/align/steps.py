@@ -77,8 +77,8 @@ class RankSteps:
         ends: int64 array of n ends.
         numbers: The program's own numbers, or None where it gives none.
         device: int64 array (n, 2): extent of the device work; the lowest integer where there is none.
-        took: int64 array of n: from the end of the step before on the device, or its own start where that is later, to its end
-            there; on the host where it has no device work.
+        took: int64 array of n: from the end of the step before, or its own start where that is later, to its end, on the device
+            or on the host, whichever is later.
         copied: int64 array of n: bytes copied from the device to the host.
         saves: Boolean array of n: a range inside says that a checkpoint is written.
     """
@@ -147,10 +147,13 @@ def rank_steps(rank: StoredRank) -> RankSteps | None:
 
 
 def _took(found: RankSteps) -> Int64:
-    """How long each step took; a host that runs ahead tells little of that."""
-    on_device = found.device[:, 0] != _NONE
-    reached = np.concatenate(([_NONE], np.maximum.accumulate(found.device[:, 1])[:-1]))
-    return np.where(on_device, found.device[:, 1] - np.maximum(found.starts, reached), found.ends - found.starts)
+    """How long each step took: from the end of the step before, or its own start where that is later, to its end.
+
+    A step ends with its work on the device, or on the host where that is later. A host that runs ahead is not waited for.
+    """
+    done = np.maximum(found.ends, found.device[:, 1])  # the lowest integer where there is no work
+    reached = np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1]))
+    return done - np.maximum(found.starts, reached)
 
 
 def _by_ranges(rank: StoredRank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> RankSteps | None:

@@ -127,7 +127,7 @@ def test_the_identity_of_a_trace(trace):
     report = open_report(trace).report
     assert (report.format, report.host, report.utc_ns, report.tables) == ("xplane", "node7", UTC, FILLED)
     assert picked(report.processes[0]._asdict(), "gpu", "device_ordinal") == (True, 1)
-    assert "experimental" in report.warnings[0]
+    assert "experimental" in report.warnings[0].text
 
 
 def test_numbers_have_a_sign():
