@@ -154,9 +154,12 @@ def right_first(found: list[dict[str, Any]], fault: dict[str, Any], own_ns: int)
     about = [f for f in found if f["opportunity_share"] is None]
     if not any(right(f, fault) for f in about):
         return False
+    losses = [f for f in about if f["kind"] != "capture-fault"]  # which stands beside what costs time
+    if not losses:
+        return fault["finding"] == "capture-fault"
     kinds = {fault["finding"]} if fault["lost_ns"] >= CLOSE * own_ns else set()
     kinds |= {"exposed-communication"} if own_ns >= CLOSE * fault["lost_ns"] else set()
-    return about[0]["kind"] in kinds and (about[0]["kind"] != fault["finding"] or right(about[0], fault))
+    return losses[0]["kind"] in kinds and (losses[0]["kind"] != fault["finding"] or right(losses[0], fault))
 
 
 def right(finding: dict[str, Any], fault: dict[str, Any]) -> bool:

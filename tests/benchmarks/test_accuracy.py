@@ -36,7 +36,10 @@ def test_the_costliest_comes_first_and_the_fault_is_named(found, own_ns, good):
 def test_a_fault_that_costs_nothing_comes_behind_what_the_run_waits_for():
     fault = {"finding": "capture-fault", "ranks": [1], "lost_ns": 0}
     assert right_first([row("exposed-communication"), row("capture-fault", 1)], fault, 7)
-    assert not right_first([row("straggler", 3), row("capture-fault", 1)], fault, 7)
+    assert right_first([row("capture-fault", 1), row("exposed-communication")], fault, 7)
+    assert right_first([row("capture-fault", 1)], fault, 7)
+    assert not right_first([row("capture-fault", 1), row("straggler", 3)], fault, 7)
+    assert not right_first([row("exposed-communication")], fault, 7)
 
 
 def test_a_pipeline_waits_more_for_its_messages_than_one_with_fast_links():
