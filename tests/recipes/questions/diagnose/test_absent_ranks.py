@@ -29,8 +29,9 @@ def test_the_wait_for_a_slow_rank_without_a_report_is_its_loss(tmp_path, layout,
     assert "Waiting for rank 3, without a report" in first["advice"]
 
 
-def test_a_missing_rank_that_is_as_fast_as_others_is_not_waited_for(tmp_path):
-    answer, _ = diagnose(tmp_path, "tensor-data", "missing-rank:ranks=3")
+@pytest.mark.parametrize("layout", ["tensor-data", "pipeline"])
+def test_a_missing_rank_that_is_as_fast_as_others_is_not_waited_for(tmp_path, layout):
+    answer, _ = diagnose(tmp_path, layout, "missing-rank:ranks=3")
     assert "missing-rank" not in [row["kind"] for row in answer.to_pylist()]
 
 

@@ -27,6 +27,7 @@ _LONGER = 1.25
 
 _FACTORS = {"AllReduce": 2.0}
 _ONES = frozenset({"Broadcast", "Reduce", "Send", "Recv", "SendRecv"})
+_MESSAGES = frozenset({"Send", "Recv", "SendRecv"})
 _GATHERING = frozenset({"AllGather", "ReduceScatter"})
 _ALIKE = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
 """Operations that use a communicator's links alike."""
@@ -168,6 +169,7 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
     """(ranks, steps): waits in operations with absent ranks alone, beyond what the same ones take in complete communicators.
 
     When an absent rank arrives is not known, so what they take is from arrival to end, their usual waits included, at the median.
+    How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks are left out.
     """
     groups = {g.number: g for g in _groups(all_ranks)}
     complete = {n: g.size for n, g in groups.items() if g.size == len(g.ranks)}
@@ -181,6 +183,8 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
         needed = np.empty(len(lone.op))
         for n, ident in enumerate(lone.op.tolist()):
             key = all_ranks.name(ident), int(lone.size[n]), int(lone.group_size[n])
+            if key[0] in _MESSAGES:
+                usual[key] = np.inf
             if key not in usual:
                 alike = (members.op == key[0]) & (members.size == key[1]) & (whole == key[2] if key[2] > 0 else whole > 0)
                 usual[key] = float(np.median(took[alike])) if alike.any() else np.inf
