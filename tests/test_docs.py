@@ -117,7 +117,8 @@ def test_every_recipe_that_a_page_names_exists():
     texts = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     named = set(re.findall(r"(?:`|alltrace )recipe ([a-z][\w-]*)", texts))
     assert len(named) > 40
-    assert named - {*RECIPES, *NSYS_RECIPES, "all"} == set()
+    # the example of how to write one
+    assert named - {*RECIPES, *NSYS_RECIPES, "all"} == {"longest-kernels"}
 
 
 @pytest.mark.parametrize("view", ["overview", "timeline", "events", "recipes", "compare", "roofline"])

@@ -40,6 +40,10 @@ def rows(run, recipe, **options):
 
 
 NOT_RECORDED = {
+    "memory": "blocks of PyTorch's allocator",
+    "memory-peak": "blocks of PyTorch's allocator",
+    "memory-steps": "blocks of PyTorch's allocator",
+    "memory-timeline": "blocks of PyTorch's allocator",
     "gpu-rates": "samples of GPU metrics",
     "metric-attribution": "samples of GPU metrics",
     "gpu_metric_util_map": "samples of GPU metrics",
@@ -111,14 +115,19 @@ NOT_RECORDED_TABLES = {
     ("nccl_sum", "files"): "the ranks that have such ranges",
 }
 
-OF_RANGES = {"durations", "operators", *(n for n in (*NSYS_RECIPES, *(f"stats:{n}" for n in REPORTS)) if "nvtx" in n)}
+OF_RANGES = {
+    "durations",
+    "kernel-origins",
+    "operators",
+    *(n for n in (*NSYS_RECIPES, *(f"stats:{n}" for n in REPORTS)) if "nvtx" in n),
+}
 
 COMMUNICATOR = re.compile(r"0x[0-9a-f]{8,}|pg \d+ \[[0-9, ]*\]")
 VERSION = re.compile(r"\b(cu\w+)_v\d{4,5}\b")
 """What nsys adds to the names of calls; its own reports cut some of them."""
 
 NOT_SHARED = re.compile("nccl[A-Z]|record_param_comms")
-"""NCCL's own ranges, which Kineto has as operators: rows of ranges of that name are not compared."""
+"""NCCL's own ranges, which Kineto has as operators: rows of ranges of that name, and what they launched, are not compared."""
 
 RANGE_COLUMNS = ("name", "Text", "Range", "NVTX Range", "Name")
 
