@@ -156,7 +156,7 @@ def right_first(found: list[dict[str, Any]], fault: dict[str, Any], own_ns: int)
         return False
     losses = [f for f in about if f["kind"] != "capture-fault"]  # which stands beside what costs time
     if not losses:
-        return fault["finding"] == "capture-fault"
+        return bool(fault["finding"] == "capture-fault")
     kinds = {fault["finding"]} if fault["lost_ns"] >= CLOSE * own_ns else set()
     kinds |= {"exposed-communication"} if own_ns >= CLOSE * fault["lost_ns"] else set()
     return losses[0]["kind"] in kinds and (losses[0]["kind"] != fault["finding"] or right(losses[0], fault))

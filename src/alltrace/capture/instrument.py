@@ -126,14 +126,14 @@ class _NoProfile:
     stop = step = start
 
 
-def torch_window(first: int, end: int) -> Any:
+def torch_window(first: int, end: int) -> Profile:
     """PyTorch's profiler, which records until its `stop()`, and writes the trace of the steps `first` to `end - 1`.
 
     Where the script has a `torch_profile`, that one records, and this one nothing.
     """
     if _taken:
         return _NoProfile()
-    profile = _torch_profiler(os.environ[TRACES], None, {}, lambda: f"steps{first}-{end - 1}")
+    profile: Profile = _torch_profiler(os.environ[TRACES], None, {}, lambda: f"steps{first}-{end - 1}")
     profile.start()
     return profile
 
