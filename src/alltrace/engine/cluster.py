@@ -76,30 +76,16 @@ class ClusterEngine:
                     progress(int(event[1]))
 
             self._client.subscribe_topic(topic, hear)
+        from distributed.protocol import pickle
+
         try:
-            self._share(topic, function)
-            yield from self._outcomes(topic, list(items))
+            yield from self._outcomes(topic, pickle.dumps(function), list(items))  # type: ignore[no-untyped-call]
         finally:
-            with suppress(Exception):  # the scheduler may be what went away
-                if progress is not None:
+            if progress is not None:
+                with suppress(Exception):  # the scheduler may be what went away
                     self._client.unsubscribe_topic(topic)
-                if self._client.status == "running":
-                    self._client.unregister_worker_plugin(topic)
 
-    def _share(self, topic: str, function: Callable[[Any, Callable[[int], None]], Any]) -> None:
-        """Send what tasks do to each worker, those that come later too, once."""
-        from alltrace.engine.cluster_worker import Shared
-
-        for left in range(_RETRIES, -1, -1):
-            try:
-                self._client.register_plugin(Shared(function), topic)
-            except OSError as error:  # a worker goes away meanwhile, or the scheduler has gone
-                if not left or self._client.status != "running":
-                    raise self._gone() from error
-            else:
-                return
-
-    def _outcomes(self, topic: str, items: list[Any]) -> Iterator[Outcome[Any]]:
+    def _outcomes(self, topic: str, function: bytes, items: list[Any]) -> Iterator[Outcome[Any]]:
         from distributed import CancelledError, KilledWorker
 
         waiting: dict[Any, int] = {}
@@ -109,7 +95,7 @@ class ClusterEngine:
         failed: OSError | None = None
         try:
             while True:
-                self._hand_out(topic, left, waiting, ready)
+                self._hand_out(topic, function, left, waiting, ready)
                 if not waiting:
                     return
                 try:
@@ -144,6 +130,7 @@ class ClusterEngine:
     def _hand_out(
         self,
         topic: str,
+        function: bytes,
         left: Iterator[tuple[int, Any]],
         waiting: dict[Any, int],
         ready: SimpleQueue[Any],
@@ -152,7 +139,7 @@ class ClusterEngine:
         from alltrace.engine.cluster_worker import on_worker
 
         for index, item in islice(left, max(0, max(2, _AHEAD * len(self._workers())) - len(waiting))):
-            future = self._client.submit(on_worker, topic, index, item, pure=False, retries=_RETRIES)
+            future = self._client.submit(on_worker, topic, function, index, item, pure=False, retries=_RETRIES)
             waiting[future] = index
             future.add_done_callback(ready.put)
 

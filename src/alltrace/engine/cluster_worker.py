@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from distributed import WorkerPlugin, get_worker
+from distributed import get_worker
+from distributed.protocol import pickle
 
 from alltrace.engine.outcome import Outcome, attempt
 
@@ -13,30 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Shared(WorkerPlugin):
-    """What the tasks of one call of the engine do, with all that they share: Dask gives it to each worker before any task.
-
-    Args:
-        function: A function of an item and `advance(n)`.
-    """
-
-    def __init__(self, function: Callable[[Any, Callable[[int], None]], Any]) -> None:
-        self.function = function
-
-
-def on_worker(topic: str, index: int, item: Any) -> Outcome[Any]:
+def on_worker(topic: str, function: bytes, index: int, item: Any) -> Outcome[Any]:
     """One task.
 
     Args:
-        topic: The name of the call: of its `Shared`, and of what is told of its progress.
+        topic: The name of the call of the engine, under which progress is reported.
+        function: A pickled function of an item and `advance(n)`, which a worker loads once for all tasks of a call.
         index: The item's position.
         item: The item.
     """
     worker = get_worker()
 
     def advance(count: int) -> None:
-        with suppress(Exception):  # progress is told as far as it can be
+        with suppress(Exception):  # progress is reported as far as possible
             worker.log_event(topic, count)
 
-    shared: Any = worker.plugins[topic]
-    return attempt(index, shared.function, item, advance)
+    return attempt(index, _loaded(topic, function), item, advance)
+
+
+@lru_cache(2)
+def _loaded(_topic: str, function: bytes) -> Callable[[Any, Callable[[int], None]], Any]:
+    loaded: Callable[[Any, Callable[[int], None]], Any] = pickle.loads(function)  # type: ignore[no-untyped-call]
+    return loaded
