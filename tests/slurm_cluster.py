@@ -127,6 +127,12 @@ def _idle(environment: dict[str, str]) -> int:
     return sum(line.split()[-1] == "idle" for line in told.splitlines())
 
 
+def node_of_task(_item: int, _advance: object) -> str:
+    """A task that says on which node it ran; here, as what loads dask_jobqueue wants to be in a main thread."""
+    time.sleep(0.3)
+    return os.environ["SLURMD_NODENAME"]
+
+
 def _until(true: object, what: str, folder: Path) -> None:
     deadline = time.monotonic() + _START_S
     while not true():  # type: ignore[operator]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 
 import pytest
-from tests.slurm_cluster import two_nodes, why_no_slurm
+from tests.slurm_cluster import node_of_task, two_nodes, why_no_slurm
 
 from alltrace.cli.main import main
 from alltrace.engine.cluster import queue_engine
@@ -31,17 +30,12 @@ def slurm(tmp_path_factory):
         yield
 
 
-def where(item, advance):
-    time.sleep(0.3)
-    return os.environ["SLURMD_NODENAME"]
-
-
 def test_tasks_run_on_both_nodes(slurm, tmp_path):
     with queue_engine("slurm", 2, SETTINGS, tmp_path) as engine, using(engine):
         nodes = []
         deadline = time.monotonic() + 60
         while len(set(nodes)) < 2 and time.monotonic() < deadline:  # until the second worker is there
-            nodes += [o.get() for o in run_tasks(where, range(4))]
+            nodes += [o.get() for o in run_tasks(node_of_task, range(4))]
     assert set(nodes) == {"n0", "n1"}
     assert len(list(tmp_path.glob("*.out"))) == 2
 

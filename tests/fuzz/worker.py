@@ -63,8 +63,10 @@ def _run(target: ModuleType, seed: int, first: int, count: int, folder: Path) ->
         if sound and found == "":
             found = "an AlltraceError for an input of the corpus, which is sound"
         if found:
-            (folder / f"{number}.bin").write_bytes(data)
+            # the harness, which may end this process at any time, takes each .bin for whole and its .txt for there
             (folder / f"{number}.txt").write_text(found)
+            (folder / f"{number}.part").write_bytes(data)
+            (folder / f"{number}.part").rename(folder / f"{number}.bin")
         return found
 
     if any(outcome(f"corpus{number}", data, sound=True) for number, data in enumerate(corpus)):
