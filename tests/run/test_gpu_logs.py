@@ -175,10 +175,14 @@ def test_import_finds_what_was_recorded_beside_the_reports(job, tmp_path, capsys
     found, lost = tmp_path / "found", tmp_path / "lost"
     assert main(["import", str(reports), "-o", str(found), "--jobs", "1"]) == 0
     assert {row[0] for row in joined(OpenRun(found))} == {r.rank for r in job.ranks if r.host == host}
-    log.write_text("")
-    assert main(["import", str(reports), "-o", str(lost), "--jobs", "1"]) == 0
-    assert "GPU logs beside the reports were not joined" in capsys.readouterr().err
-    assert not list(lost.rglob("gpu_log.parquet"))
+    text = log.read_text()
+    # an empty one, and one whose time zone could be any
+    for n, unusable in enumerate(("", "\n".join([*text.splitlines(), *job.text(host, ahead_ns=-2 * HOUR_NS).splitlines()[1:]]))):
+        log.write_text(unusable)
+        (reports / f"{log.name}.utc-offset").unlink(missing_ok=True)
+        assert main(["import", str(reports), "-o", str(lost / str(n)), "--jobs", "1"]) == 0
+        assert "GPU logs beside the reports were not joined" in capsys.readouterr().err
+        assert not list(lost.rglob("gpu_log.parquet"))
 
 
 def test_sql_and_info_tell_of_it(job):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import place
@@ -91,8 +90,8 @@ def run(args: argparse.Namespace) -> int:
     with watching() as watcher:
         try:
             manifest = imported(args.gpu_log or beside)
-        except InputError as error:
-            if not beside or not any(Path(log).name in str(error) for log in beside):
+        except (InputError, UsageError) as error:
+            if not beside or (isinstance(error, InputError) and not any(error.path.startswith(log) for log in beside)):
                 raise
             unused = [f"GPU logs beside the reports were not joined: {error}"]
             manifest = imported([])
