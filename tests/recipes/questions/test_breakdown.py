@@ -64,6 +64,11 @@ def test_the_share_of_kernels_that_no_rule_names_is_noted(tmp_path):
     assert [n for n in answer.notes if n.startswith("25.0 % of the kernel time is in kernels that no rule names")]
 
 
+def test_a_share_too_small_to_show_is_not_noted(tmp_path):
+    run = make_run(tmp_path, {0: {"kernels": [kernel(0, 2_000_000), kernel(2_000_000, 2_000_100, "zzz")]}})
+    assert not [n for n in run.recipe("breakdown").notes if "no rule names" in n]
+
+
 def test_two_devices_of_a_rank_are_two_rows(tmp_path):
     devices = [{"device": d, "ordinal": d, "uuid": None, "bus_id": b} for d, b in ((0, "0000:01:00.0"), (1, None))]
     run = make_run(tmp_path, {0: {"kernels": [kernel(0, 10), kernel(5, 30, device=1)], "devices": devices}})

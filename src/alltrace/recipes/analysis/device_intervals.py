@@ -110,7 +110,7 @@ def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
     unknown = sum(p["unclassified_ns"] for p in parts)
     graph = sum(p["graph_ns"] for p in parts)
     notes = []
-    if unknown:
+    if 1000 * unknown >= kernel > 0:  # less is 0.0 % and changes no answer
         notes.append(
             f"{100 * unknown / kernel:.1f} % of the kernel time is in kernels that no rule names; it counts as compute "
             "(rules of your own: --kernel-rules)"
