@@ -90,7 +90,12 @@ def test_only_the_ranks_that_are_named_and_a_late_one_records_what_is_left(clock
     assert Watch(str(tmp_path), leads=False).step(20) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"id": 1', "[]", '{"id": "x"}', '{"id": 5}', '{"id": 5, "first": "a", "end": 3}'])
+WRONG_RANKS = '{"id": 5, "first": 1, "end": 9, "ranks": [["a", 9]]}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"id": 1', "[]", '{"id": "x"}', '{"id": 5}', '{"id": 5, "first": "a", "end": 3}', WRONG_RANKS]
+)
 def test_files_that_say_nothing_or_a_part_ask_for_nothing(clock, tmp_path, text):
     for name in (REQUEST, WINDOW):
         (tmp_path / name).write_text(text)

@@ -51,4 +51,4 @@ def holds(spans: object, rank: int) -> bool:
     """Whether a rank is among `spans`, pairs of the first and the last rank; None holds all."""
     if not isinstance(spans, list):
         return spans is None
-    return any(isinstance(s, list) and len(s) == 2 and s[0] <= rank <= s[1] for s in spans)
+    return any(isinstance(s, list) and len(s) == 2 and all(isinstance(n, int) for n in s) and s[0] <= rank <= s[1] for s in spans)

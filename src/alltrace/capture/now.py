@@ -60,8 +60,8 @@ def ask(control: Path, steps: int, ranks: Sequence[tuple[int, int]] | None, *, l
     until = time.monotonic() + wait_s
     while time.monotonic() < until:
         told = read_control(str(control / WINDOW))
-        if told is not None and told["id"] >= number:
-            return Window(told["id"], int(told["first"]), int(told["end"]))
+        if told is not None and told["id"] >= number and isinstance(told.get("first"), int) and isinstance(told.get("end"), int):
+            return Window(told["id"], told["first"], told["end"])
         time.sleep(_LOOK_EVERY_S)
     raise InputError(
         control,

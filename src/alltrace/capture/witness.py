@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 # starts the program with the signals of the wrapper, where the profiler has passed its own on
-_UNBLOCK = "import os, _signal as s, sys; s.pthread_sigmask(s.SIG_SETMASK, eval(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])"
+_UNBLOCK = (
+    "import os, signal, sys; signal.pthread_sigmask(signal.SIG_SETMASK, [int(n) for n in sys.argv[1].split()]); "
+    "os.execvp(sys.argv[2], sys.argv[2:])"
+)
 # the program prints where the wrapper does; a profiler may have closed the descriptors, and then the wrapper's are opened
 _RESTORED = (
     "if {{ true >&{0}; }} 2>/dev/null; then exec >&{0} 2>&{1} {0}>&- {1}>&-; else exec >>/proc/{2}/fd/{0} 2>>/proc/{2}/fd/{1}; fi; "
@@ -60,7 +63,7 @@ sh -c 'echo $$ >"${0}pid"; exec "$@"' "$d" "$@"; c=$?; echo $c >"${d}code"; exit
         restored = _RESTORED.format(*output, os.getpid()) if output else ""
         return [
             "/bin/sh", "-c", restored + self._SCRIPT, "sh", self._files, f"{sum(1 << (n - 1) for n in blocked):016x}",
-            sys.executable, _UNBLOCK, f"{blocked}", *program,
+            sys.executable, _UNBLOCK, " ".join(map(str, blocked)), *program,
         ]  # fmt: skip
 
     def revoke(self) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, number_and_text, typed
+from alltrace.recipes.ncu.tables import IDENTITY, METRIC_VALUE, identity, lacking, number_and_text, typed
 from alltrace.trace.launch_units import unit_of
 
 if TYPE_CHECKING:
@@ -20,10 +20,7 @@ _TYPED = (
     typed("section", str, None, "section"),
     typed("part", str, None, "`header`, the table that a section shows first, or `body`, its charts and tables"),
     typed("label", str, None, "how the section calls the metric; null where it has no words for it"),
-    typed("metric", str, None, "metric"),
-    typed("unit", str, None, "unit of its value; null for a plain count, and where the name does not tell"),
-    typed("value", float, None, "its value where it is a number, in its unit"),
-    typed("text", str, None, "its value where it is a text"),
+    *METRIC_VALUE,
 )
 COLUMNS = tables.plain(_TYPED)
 CHART = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from alltrace.recipes.base import Answer
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, identity, number_and_text, typed, wanted
+from alltrace.recipes.ncu.tables import IDENTITY, METRIC_VALUE, identity, number_and_text, wanted
 from alltrace.trace.launch_units import unit_of
 
 if TYPE_CHECKING:
@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.ncu.tables import Profiled
 
-_TYPED = (
-    *IDENTITY,
-    typed("metric", str, None, "metric"),
-    typed("unit", str, None, "unit of its value; null for a plain count, and where the name does not tell"),
-    typed("value", float, None, "its value where it is a number, in its unit"),
-    typed("text", str, None, "its value where it is a text"),
-)
+_TYPED = (*IDENTITY, *METRIC_VALUE)
 COLUMNS = tables.plain(_TYPED)
 CHART = None
 

@@ -38,6 +38,12 @@ IDENTITY: tuple[Typed, ...] = (
     typed("launch", int, None, "number of the launch in its report"),
     typed("name", str, None, "kernel"),
 )
+METRIC_VALUE: tuple[Typed, ...] = (
+    typed("metric", str, None, "metric"),
+    typed("unit", str, None, "unit of its value; null for a plain count, and where the name does not tell"),
+    typed("value", float, None, "its value where it is a number, in its unit"),
+    typed("text", str, None, "its value where it is a text"),
+)
 CONFIGURATION: tuple[Typed, ...] = (
     typed("grid", str, None, "blocks in x, y and z"),
     typed("block", str, None, "threads in x, y and z"),
