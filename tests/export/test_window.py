@@ -15,7 +15,7 @@ from alltrace.export.range_window import window_of
 from alltrace.export.selection import select
 from alltrace.export.tables import export_tables
 from alltrace.trace.errors import UsageError
-from alltrace.trace.range_name import parse_range
+from alltrace.trace.range_selector import parse_range
 from alltrace.trace.schema import TABLES
 
 TIMED = ["kernels", "copies", "graphs", "api", "ranges", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp"]

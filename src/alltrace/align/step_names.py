@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from alltrace.trace.range_names import RECORDED
+from alltrace.trace.name_stems import RECORDED
 
 Role = Literal["step", "evaluation", "optimizer"]
 

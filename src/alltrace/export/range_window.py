@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run, StoredRank
     from alltrace.trace.arrays import Int64
-    from alltrace.trace.range_name import RangeName
+    from alltrace.trace.range_selector import RangeName
 
 
 def window_of(run: Run, ranks: Sequence[Rank], wanted: RangeName) -> tuple[int, int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from alltrace.align.aligned import Aligned
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
-    from alltrace.trace.range_name import RangeName
+    from alltrace.trace.range_selector import RangeName
     from alltrace.trace.spans import Span
 
 

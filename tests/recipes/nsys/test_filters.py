@@ -6,7 +6,7 @@ from tests.making import copy, kernel, make_run
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.nsys.filters import filtered, given_filters, parse_times
 from alltrace.trace.errors import UsageError
-from alltrace.trace.range_name import RangeName, parse_range
+from alltrace.trace.range_selector import RangeName, parse_range
 
 
 def push(start, end, name, **others):

@@ -137,7 +137,7 @@ def find_range(run: OpenRun, text: str) -> FoundRange:
     Raises:
         Skipped: There is none.
     """
-    from alltrace.trace.range_name import parse_range
+    from alltrace.trace.range_selector import parse_range
 
     wanted = parse_range("--filter-nvtx", text)
     domain = wanted.domain or "Default"

@@ -10,7 +10,7 @@ from alltrace.cli.argument_types import place
 from alltrace.cli.command import add_import_options, add_rank_option, add_steps_option, open_from
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, UsageError, printable
 from alltrace.trace.number_text import counted
-from alltrace.trace.range_name import parse_range
+from alltrace.trace.range_selector import parse_range
 from alltrace.trace.schema import EVENT_TABLES
 from alltrace.trace.spans import WINDOW_WORDS, parse_ranks, parse_steps, parse_window
 

@@ -1,4 +1,4 @@
-"""Names of ranges as recipes add them up: without the counters in them (`alltrace.trace.range_names`)."""
+"""Names of ranges as recipes add them up: without the counters in them (`alltrace.trace.name_stems`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.trace.range_names import stems
+from alltrace.trace.name_stems import stems
 
 if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from alltrace.trace.errors import AlltraceError, printable
-from alltrace.trace.range_names import stem_sql
+from alltrace.trace.name_stems import stem_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

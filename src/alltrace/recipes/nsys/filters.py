@@ -21,7 +21,7 @@ from alltrace.recipes.execution.window import DEVICE_TABLES, with_parents
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
-from alltrace.trace.range_name import RangeName, parse_range
+from alltrace.trace.range_selector import RangeName, parse_range
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from alltrace.recipes.analysis.statistics_sql import distribution_statement, mer
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
 from alltrace.recipes.sql_recipe import PARTS, SqlRecipe, answer_table, id_table, parts_table
 from alltrace.trace.errors import UsageError
-from alltrace.trace.range_names import NUMBERED, stem_sql
+from alltrace.trace.name_stems import NUMBERED, stem_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

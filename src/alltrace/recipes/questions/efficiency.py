@@ -17,7 +17,7 @@ from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import COMMUNICATION
-from alltrace.trace.range_names import stems
+from alltrace.trace.name_stems import stems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

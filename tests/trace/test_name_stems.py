@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alltrace.trace.range_names import NUMBERED, stem_sql, stems
+from alltrace.trace.name_stems import NUMBERED, stem_sql, stems
 
 
 @pytest.mark.parametrize(
