@@ -73,25 +73,6 @@ def test_gradients_are_of_communicators_and_operations_that_begin_late(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_slow_communicator_is_compared_with_each_like_it(seed):
-    all_ranks, members = made(seed)
-    all_ranks.alignment.groups[4].size = 3  # like no other
-    first = np.flatnonzero(np.append(True, np.diff(members.instance) != 0))
-    rate = {}
-    for group in all_ranks.alignment.groups:
-        rates = [communication._bus_rate(members, r, group.size) for r in first if members.communicator[r] == group.number]
-        if len(rates) >= 3:
-            rate[group.number] = np.median(rates)
-    kinds = {g.number: (g.size, len({all_ranks.hosts[r] for r in g.ranks})) for g in all_ranks.alignment.groups}
-    slow = {}
-    for number, own in rate.items():
-        alike = [r for n, r in rate.items() if n != number and kinds[n] == kinds[number]]
-        if alike and np.median(alike) >= communication._SLOW_RATE * own:
-            slow[number] = 1 - 1 / (np.median(alike) / own)
-    assert communication._slow(all_ranks, members)[2] == slow
-
-
-@pytest.mark.parametrize("seed", range(5))
 def test_who_arrives_last_is_told_by_the_members_of_each_rank(seed, monkeypatch):
     all_ranks, members = made(seed)
     monkeypatch.setattr(late, "_LEAST_LAST", 1e-9)
@@ -101,33 +82,6 @@ def test_who_arrives_last_is_told_by_the_members_of_each_rank(seed, monkeypatch)
     shares = {f.ranks[0]: f.evidence["last_share"] for f in late.find(all_ranks, ())}
     wanted = {r: (last & (members.rank == r)).sum() / len(waited) for r in range(5)}
     assert shares == {r: round(float(s), 3) for r, s in wanted.items() if s}
-
-
-def _alike(sizes, transfers, counts):
-    """Operations of two communicators with these bytes, times and numbers; and the first row of each."""
-    rows = [
-        (n, size, took) for n, (size, took, count) in enumerate(zip(sizes, transfers, counts, strict=True)) for _ in range(count)
-    ]
-    group, size, took = (np.array(column) for column in zip(*rows, strict=True))
-    members = SimpleNamespace(communicator=group, op=np.full(len(rows), "SendRecv", object), size=size, transfer=took)
-    members.certain = np.ones(len(rows), bool)
-    return members, np.arange(len(rows))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "counts", "found"),
-    [
-        ((0, 0), (20, 20), {0: 4.0, 1: 0.25}),
-        ((0, 0), (20, 19), {0: 4.0, 1: 0.25}),
-        # another number of operations, or others, are no measure
-        ((0, 0), (20, 10), {}),
-        ((0, 64), (20, 20), {}),
-        ((0, 0), (2, 2), {}),
-    ],
-)
-def test_communicators_without_large_messages_are_compared_by_the_same_operations(sizes, counts, found):
-    members, first = _alike(sizes, (400, 100), counts)
-    assert communication._longer(members, first, [0, 1]) == found
 
 
 @pytest.mark.parametrize(("ahead", "after", "needs"), [(100, 100, True), (100, 399, True), (100, 401, False), (401, 100, False)])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.recipes.questions.diagnose.absent_ranks import awaited, bus_bytes
+from alltrace.recipes.questions.diagnose.absent_ranks import awaited
 from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.slow_communicators import slow_communicators
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
@@ -19,18 +20,6 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
     from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
-
-_SLOW_RATE = 1.6
-"""A communicator is slow when its peers' median bus bandwidth is at least this many times its own."""
-
-_LEAST_BYTES = 1 << 20
-"""Smaller messages say more of latency than of bandwidth."""
-
-_ENOUGH = 3
-"""Of fewer operations nothing is typical."""
-
-_AS_MANY = 0.1
-"""Communicators have as many operations where their numbers differ by this share or less."""
 
 _WHOLLY = 0.9
 """Nothing hides an operation of which devices wait for this share."""
@@ -71,45 +60,21 @@ def _firsts(members: Members) -> NDArray[np.int64]:
 def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDArray[np.int64], dict[int, float]]:
     """Communicators far slower than others alike; for each member the transfer time too much, for each of them its part."""
     excess = np.zeros(len(members.rank), np.int64)
-    first = _firsts(members)
     groups = {g.number: g for g in all_ranks.alignment.groups}
-    rates: dict[int, list[float]] = {}
-    for row in first.tolist():
-        group = groups.get(int(members.communicator[row]))
-        if group is None or members.size[row] < _LEAST_BYTES or not members.certain[row] or members.transfer[row] <= 0:
-            continue
-        rates.setdefault(group.number, []).append(_bus_rate(members, row, group.size))
-    typical = {n: float(np.median(r)) for n, r in rates.items() if len(r) >= _ENOUGH}
-    slow: dict[int, float] = {}
-    alike: dict[tuple[int, int], list[int]] = {}
-    for number in groups:
-        alike.setdefault(_kind(all_ranks, groups[number]), []).append(number)
-    small = {
-        n: ratio for its in alike.values() for n, ratio in _longer(members, first, [n for n in its if n not in typical]).items()
-    }
-    usual: dict[int, float] = {}
-    for its in alike.values():
-        numbers = [n for n in typical if n in its]
-        values = np.array([typical[n] for n in numbers])
-        if len(numbers) > 1:
-            usual.update((n, float(np.median(np.delete(values, at)))) for at, n in enumerate(numbers))
-    for number, rate in typical.items():
-        if number in usual and usual[number] >= _SLOW_RATE * rate:
-            slow[number] = usual[number] / rate
-    slow |= {n: ratio for n, ratio in small.items() if ratio >= _SLOW_RATE}
+    slow = slow_communicators(all_ranks, members, _firsts(members))
     if not slow:
         return [], excess, {}
-    for number, ratio in slow.items():
+    for number, found in slow.items():
         rows = members.communicator == number
-        excess[rows] = (members.moved[rows] * (1 - 1 / ratio)).astype(np.int64)
+        excess[rows] = (members.moved[rows] * (1 - 1 / found.ratio)).astype(np.int64)
     lost = all_ranks.spread(np.arange(len(excess)), excess)
-    shares = {number: 1 - 1 / ratio for number, ratio in slow.items()}
-    named = sorted(slow, key=lambda n: -slow[n])
-    evidence = {"slowdown": round(slow[named[0]], 2), "communicators": float(len(named))}
-    rated = next((n for n in named if n in typical), None)
+    shares = {number: 1 - 1 / found.ratio for number, found in slow.items()}
+    named = sorted(slow, key=lambda n: -slow[n].ratio)
+    evidence = {"slowdown": round(slow[named[0]].ratio, 2), "communicators": float(len(named))}
+    rated = next((found for n in named if (found := slow[n]).gb_per_s is not None and found.peers_gb_per_s is not None), None)
     if rated is not None:
-        evidence["busbw_gb_per_s"] = round(typical[rated], 2)
-        evidence["peers_busbw_gb_per_s"] = round(typical[rated] * slow[rated], 2)
+        evidence["busbw_gb_per_s"] = round(rated.gb_per_s or 0, 2)
+        evidence["peers_busbw_gb_per_s"] = round(rated.peers_gb_per_s or 0, 2)
     common = set.intersection(*(set(groups[n].ranks) for n in named))
     where = ", ".join(groups[n].name for n in named[:4])
     if len(named) > 1 and len(common) == 1:
@@ -125,7 +90,7 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
             shares,
         )
     ranks = sorted({r for n in named for r in groups[n].ranks})
-    advice = f"Transfers of {where} take {slow[named[0]]:.1f} times as long as elsewhere; check the links of its ranks."
+    advice = f"Transfers of {where} take {slow[named[0]].ratio:.1f} times as long as elsewhere; check the links of its ranks."
     loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), all_ranks.waiting_ns(lost))
     hosts = all_ranks.hosts_of(ranks)
     return (
@@ -133,45 +98,6 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
         excess,
         shares,
     )
-
-
-def _longer(members: Members, first: NDArray[np.int64], numbers: Sequence[int]) -> dict[int, float]:
-    """How many times as long as in others communicators take for the same operations, of as many bytes, and as many of them.
-
-    So messages are compared that are too small to tell a bandwidth, or of which no report tells the size.
-
-    Args:
-        members: The members.
-        first: The first row of each instance.
-        numbers: Communicators that are alike.
-    """
-    rows = first[np.isin(members.communicator[first], numbers) & members.certain[first] & (members.transfer[first] > 0)]
-    took: dict[int, dict[tuple[str, int], list[int]]] = {}
-    for row in rows.tolist():
-        its = took.setdefault(int(members.communicator[row]), {})
-        its.setdefault((str(members.op[row]), int(members.size[row])), []).append(int(members.transfer[row]))
-    found = {}
-    for number, its in took.items():
-        own = usual = 0.0
-        for key, values in its.items():
-            others = [o[key] for n, o in took.items() if n != number and key in o]
-            others = [o for o in others if abs(len(o) - len(values)) <= _AS_MANY * len(values)]
-            if len(values) >= _ENOUGH and others:
-                own += len(values) * float(np.median(values))
-                usual += len(values) * float(np.median([np.median(o) for o in others]))
-        if usual:
-            found[number] = own / usual
-    return found
-
-
-def _bus_rate(members: Members, row: int, size: int) -> float:
-    """Bus bandwidth in GB/s by the formulas of nccl-tests, from the last arrival to the end."""
-    return bus_bytes(str(members.op[row]), int(members.size[row]), size) / int(members.transfer[row])
-
-
-def _kind(all_ranks: AllRankFacts, group: Any) -> tuple[int, int]:
-    """The size of a communicator and the hosts that it spans: the links of those with the same should be alike."""
-    return group.size, len({all_ranks.hosts.get(r) for r in group.ranks})
 
 
 def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, float]) -> tuple[NDArray[np.bool_], list[Finding]]:

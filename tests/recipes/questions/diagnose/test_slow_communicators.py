@@ -1,0 +1,97 @@
+"""Communicators are compared with those that have as many ranks and hosts, by the same operations of sizes alike."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from alltrace.recipes.questions.diagnose import slow_communicators
+
+MIB = 1 << 20
+
+
+def compared(rows, hosts=None, sizes=(2, 2, 2)):
+    """What is slow of rows of communicator, operation, bytes and transfer in ns, one instance each."""
+    number, op, size, took = zip(*rows, strict=True)
+    members = SimpleNamespace(
+        communicator=np.array(number),
+        op=np.array(op, object),
+        size=np.array(size),
+        transfer=np.array(took),
+        certain=np.ones(len(rows), bool),
+    )
+    groups = [SimpleNamespace(number=n, size=s, ranks=tuple(range(10 * n, 10 * n + s))) for n, s in enumerate(sizes)]
+    all_ranks = SimpleNamespace(alignment=SimpleNamespace(groups=groups), hosts=hosts or {})
+    return slow_communicators.slow_communicators(all_ranks, members, np.arange(len(rows)))
+
+
+def test_a_slow_communicator_is_told_with_its_rate_and_its_peers():
+    rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(3) for _ in range(3)]
+    found = compared(rows)
+    # a ring of two moves the whole message once: 2 (n - 1) / n
+    assert found == {1: (4.0, pytest.approx(4 * MIB / 1e6), pytest.approx(16 * MIB / 1e6))}
+
+
+def test_other_operations_and_sizes_are_no_measure():
+    reduced = [(0, "AllReduce", 100 * MIB, 1_000_000)] * 3
+    assert compared([*reduced, *[(1, "AllToAll", 100 * MIB, 9_000_000)] * 3]) == {}
+    assert compared([*reduced, *[(1, "AllReduce", 2 * MIB, 100_000)] * 3]) == {}
+    assert compared([*reduced, *[(1, "AllReduce", 25 * MIB, 1_000_000)] * 3])[1].ratio == pytest.approx(4)
+
+
+def test_operations_without_peers_do_not_hide_one_that_is_slow():
+    rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(3) for _ in range(3)]
+    alone = [(1, "AllGather", 4 * MIB, 50_000_000)] * 3
+    assert compared([*rows, *alone])[1] == (4.0, pytest.approx(4 * MIB / 1e6), pytest.approx(16 * MIB / 1e6))
+
+
+def test_several_operations_count_by_the_time_that_they_take():
+    rows = [(n, "AllReduce", 4 * MIB, 400_000) for n in (0, 2) for _ in range(3)]
+    rows += [(n, "AllGather", 4 * MIB, 400_000) for n in (0, 2) for _ in range(3)]
+    rows += [(1, "AllReduce", 4 * MIB, 1_200_000)] * 3 + [(1, "AllGather", 4 * MIB, 400_000)] * 3
+    assert compared(rows)[1].ratio == pytest.approx(2)  # 1.6 ms instead of 0.8 ms
+    quick = [(1, "AllGather", 4 * MIB, 4_000_000)] * 3
+    slow_peers = [(n, "AllGather", 4 * MIB, 4_000_000) for n in (0, 2) for _ in range(3)]
+    rows = [r for r in rows if r[1] == "AllReduce"]
+    assert compared([*rows, *quick, *slow_peers]) == {}  # 5.2 ms instead of 4.4 ms
+
+
+def test_communicators_of_other_sizes_or_hosts_are_not_alike():
+    rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(2) for _ in range(3)]
+    assert set(compared(rows, sizes=(2, 2))) == {1}
+    assert compared(rows, sizes=(2, 3)) == {}
+    assert compared(rows, hosts={10: "a", 11: "b", 0: "a", 1: "a"}, sizes=(2, 2)) == {}
+
+
+def test_few_or_uncertain_operations_say_nothing():
+    rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(3) for _ in range(2)]
+    assert compared(rows) == {}
+
+
+def _alike(sizes, transfers, counts):
+    """Operations of two communicators with these bytes, times and numbers; and the first row of each."""
+    rows = [
+        (n, size, took) for n, (size, took, count) in enumerate(zip(sizes, transfers, counts, strict=True)) for _ in range(count)
+    ]
+    group, size, took = (np.array(column) for column in zip(*rows, strict=True))
+    members = SimpleNamespace(communicator=group, op=np.full(len(rows), "SendRecv", object), size=size, transfer=took)
+    members.certain = np.ones(len(rows), bool)
+    return members, np.arange(len(rows))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "counts", "found"),
+    [
+        ((0, 0), (20, 20), {0: 4.0, 1: 0.25}),
+        ((0, 0), (20, 19), {0: 4.0, 1: 0.25}),
+        # another number of operations, or others, are no measure
+        ((0, 0), (20, 10), {}),
+        ((0, 64), (20, 20), {}),
+        ((0, 0), (2, 2), {}),
+    ],
+)
+def test_communicators_without_large_messages_are_compared_by_the_same_operations(sizes, counts, found):
+    members, first = _alike(sizes, (400, 100), counts)
+    assert slow_communicators._longer(members, first, [0, 1]) == found
