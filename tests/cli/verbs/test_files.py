@@ -1,4 +1,4 @@
-"""The verbs that make files: `synth`, `import`, `demo`; and reports that stand in a run's place."""
+"""The verbs that make files: `synth` and `import`; and reports that stand in a run's place."""
 
 from __future__ import annotations
 
@@ -88,14 +88,3 @@ def test_no_secret_of_a_report_is_in_an_answer_or_in_the_cache(alltrace, reports
     for secret in secrets:
         assert secret not in done.out + done.err
         assert not any(secret.encode() in b for b in held)
-
-
-def test_demo_simulates_imports_and_answers(alltrace, tmp_path):
-    done = alltrace("demo", "-o", tmp_path / "my demo", "--ranks", "4")
-    assert (done.code, done.err) == (0, "")
-    assert "simulating: 4 ranks on 2 hosts" in done.out
-    assert f"alltrace info '{tmp_path / 'my demo' / 'run'}'" in done.out
-    for part in ("who ran where", "where the time went", "what the devices ran", "Where to look next"):
-        assert part in done.out
-    assert len(Run(tmp_path / "my demo" / "run").ranks) == 4
-    assert (tmp_path / "my demo" / "reports" / "truth.json").is_file()

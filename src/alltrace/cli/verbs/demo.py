@@ -1,4 +1,4 @@
-"""The verb `demo`: simulates 16 ranks, one of them slow, imports their reports, names the slow one and writes a report."""
+"""The verb `demo`: simulates a run with a known cause of lost time, imports its reports, asks, and tells the truth at the end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.cli.argument_types import place
+from alltrace.cli.demo_cases import CASES
 from alltrace.trace.errors import EXIT_DONE
 
 if TYPE_CHECKING:
     import argparse
 
-_SCENARIO = "straggler"
+    from alltrace.synth import Truth
+
 _ASKED = {
     "info": "who ran where",
     "diagnose": "what costs time, and who is to blame",
@@ -22,6 +24,11 @@ _HIDDEN = {
     "diagnose": {"hosts", "evidence", "confidence", "lost_ns_per_step"},
     "breakdown": {"gpu", "span_ns", "compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"},
 }
+_LOOK = (
+    "alltrace ui {run}",
+    "alltrace notebook {run} -o run.ipynb",
+    'alltrace sql {run} "select rank, sum(\\"end\\" - start) as ns from kernels where kind = \'compute\' group by rank"',
+)
 EXAMPLE = "alltrace demo --output demo"
 
 
@@ -29,6 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Where the demo's files go."""
     parser.add_argument(
         "-o", "--output", type=place, default=Path("demo"), metavar="DIR", help="folder for its files; default: demo"
+    )
+    parser.add_argument(
+        "--case",
+        choices=CASES,
+        default="slow-rank",
+        metavar="CASE",
+        help=f"what is wrong with the run: {', '.join(CASES)}; default: slow-rank",
     )
     parser.add_argument("--ranks", type=int, default=16, metavar="N", help="ranks of the simulated run; default: 16")
 
@@ -44,8 +58,11 @@ def run(args: argparse.Namespace) -> int:
 
     reports, place = args.output / "reports", args.output / "run"
     run = quote(str(place))  # as a shell takes it
-    _say(f"simulating: {SCENARIOS[_SCENARIO].about.replace('16 ranks', f'{args.ranks} ranks')}")
-    write_run(_SCENARIO, reports, ranks=args.ranks)
+    case = CASES[args.case]
+    about = SCENARIOS[case.scenario].about.replace("16 ranks", f"{args.ranks} ranks")
+    _say(f"simulating: {about}{''.join(f'; {fault}' for fault in case.faults)}")
+    planted: dict[str, Any] = {"faults": list(case.faults)} if case.faults else {}
+    truth = write_run(case.scenario, reports, ranks=args.ranks, **planted)
     _say(f"importing the {args.ranks} reports in {reports} into {place}")
     with watching() as watcher:
         import_reports([str(reports)], place, watcher=watcher)
@@ -57,21 +74,36 @@ def run(args: argparse.Namespace) -> int:
     page = args.output / "report.html"
     _write_report(opened, page)
     _say(f"\na page with all of this and more, to open in a browser or to send:  $ alltrace report {run} -o {quote(str(page))}")
+    look = "".join(f"\n  {command.format(run=run)}" for command in (*case.look, *_LOOK))
     _say(f"""
-One rank computes longer than all others, and they wait for it: the first finding names it.
-{reports / "truth.json"} tells which rank was made slow.
+{case.about}
+The truth, from {reports / "truth.json"}: {_told(truth)}
 
-Where to look next, on this run or on reports of your own:
-  alltrace steps {run} --per-step
-  alltrace breakdown {run} --picture breakdown.png
-  alltrace notebook {run} -o run.ipynb
-  alltrace efficiency {run}
-  alltrace overlap {run} --steps 2:6
-  alltrace gaps {run}
-  alltrace stats nvtx_sum {run}
-  alltrace sql {run} "select rank, sum(\\"end\\" - start) as ns from kernels where kind = 'compute' group by rank order by ns desc"
+Where to look next, on this run or on reports of your own:{look}
   alltrace --help""")
     return EXIT_DONE
+
+
+def _told(truth: Truth) -> str:
+    """What was planted and what it costs, in one sentence."""
+    from dataclasses import fields
+
+    from alltrace.synth.faults import FAULTS, Fault
+
+    if not truth.faults:
+        return "nothing was planted."
+    planted = truth.faults[0]
+    shared = {f.name for f in fields(Fault)}
+    values = {f.name: planted.get(f.name) for f in fields(FAULTS[planted["kind"]]) if f.name not in shared}
+    detail = ", ".join(
+        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in values.items()
+        if value not in (None, "")
+    )
+    everybody = len(planted["ranks"]) == len(truth.ranks)
+    who = "all ranks" if everybody else f"rank{'s' if len(planted['ranks']) > 1 else ''} {', '.join(map(str, planted['ranks']))}"
+    cost = f"; without it the run ends {planted['lost_ns'] / 1e6:.1f} ms earlier" if planted["lost_ns"] else ""
+    return f"{planted['kind']} on {who}{f' ({detail})' if detail else ''}{cost}."
 
 
 def _write_report(run: Any, page: Path) -> None:

@@ -1,0 +1,106 @@
+"""The runs that `alltrace demo --case` simulates: one for each kind of trouble, with what to look at."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Case(NamedTuple):
+    """A simulated run with one known cause of lost time, or with none.
+
+    Attributes:
+        scenario: The scenario that is simulated; see `alltrace.synth.SCENARIOS`.
+        faults: What is planted, as `alltrace synth --fault` takes it.
+        about: What the first finding says, in one sentence.
+        look: Further commands to try, with `{run}` where the run directory goes.
+    """
+
+    scenario: str
+    faults: tuple[str, ...]
+    about: str
+    look: tuple[str, ...]
+
+
+_HOST = ("alltrace gaps {run}", "alltrace recipe launches {run} --limit 10", "alltrace recipe idle {run} --limit 10")
+_NETWORK = ("alltrace collectives {run}", "alltrace stragglers {run}", "alltrace overlap {run}")
+
+CASES: dict[str, Case] = {
+    "slow-rank": Case(
+        "straggler",
+        (),
+        "One rank computes longer than all others, and they wait for it: the first finding names it.",
+        ("alltrace stragglers {run}", "alltrace whatif {run}", "alltrace kernels {run} --names short --by-rank --limit 20"),
+    ),
+    "slow-host": Case(
+        "healthy",
+        ("slow-host:hosts=1:factor=1.3",),
+        "All ranks of one host compute longer than those of the other: the first finding names the host.",
+        ("alltrace stragglers {run}", "alltrace whatif {run}", "alltrace breakdown {run}"),
+    ),
+    "imbalance": Case(
+        "experts",
+        ("imbalance:ranks=3:extra=1.5",),
+        "One rank has more work than its peers, and its device is as fast as theirs: to replace the device would not help.",
+        ("alltrace stragglers {run}", "alltrace recipe launch-configurations {run} --limit 10", "alltrace whatif {run}"),
+    ),
+    "slow-communicator": Case(
+        "tensor-data",
+        ("slow-communicator:factor=12",),
+        "The transfers of one communicator take longer than those of others like it; no rank is late.",
+        _NETWORK,
+    ),
+    "exposed-communication": Case(
+        "sharded",
+        ("exposed-communication",),
+        "Every kernel waits for the collective before it, so that no communication is hidden under compute.",
+        _NETWORK,
+    ),
+    "data-stall": Case(
+        "healthy",
+        ("data-stall:stall_ns=25000000",),
+        "The devices wait at the start of each step until the host has the next batch.",
+        ("alltrace gaps {run}", "alltrace stats nvtx_sum {run}", "alltrace steps {run} --per-step"),
+    ),
+    "launch-bound": Case(
+        "healthy",
+        ("launch-bound",),
+        "Kernels are so small that the host cannot launch them as fast as the device runs them.",
+        _HOST,
+    ),
+    "sync": Case(
+        "healthy",
+        ("sync:host_ns=150000",),
+        "The host waits for the device after every layer, and the device then waits for the host.",
+        (*_HOST, "alltrace stats cuda_api_sum {run}"),
+    ),
+    "host-pause": Case(
+        "healthy",
+        ("host-pause",),
+        "The host launches nothing for tens of milliseconds in some steps, as when a garbage collector runs.",
+        (*_HOST, "alltrace steps {run} --per-step"),
+    ),
+    "allocation": Case(
+        "healthy",
+        ("allocation",),
+        "Device memory is allocated and freed in every layer, which stops the device each time.",
+        (*_HOST, "alltrace stats cuda_api_sum {run}"),
+    ),
+    "pageable-copy": Case(
+        "healthy",
+        ("pageable-copy",),
+        "Batches are copied from memory that is not pinned: slowly, and while the host waits.",
+        ("alltrace recipe memory-bandwidth {run}", "alltrace overlap {run}", "alltrace stats cuda_gpu_mem_time_sum {run}"),
+    ),
+    "missing-rank": Case(
+        "healthy",
+        ("missing-rank:ranks=5",),
+        "The report of one rank is missing (`capture-fault`), so that nobody can say whether the others wait for it.",
+        ("alltrace info {run}", "alltrace collectives {run}"),
+    ),
+    "healthy": Case(
+        "healthy",
+        (),
+        "Nothing was made slow. What is reported is what such a run always loses, above all communication that it cannot hide.",
+        ("alltrace efficiency {run}", "alltrace overlap {run}", "alltrace critical-path {run}"),
+    ),
+}
