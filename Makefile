@@ -8,7 +8,7 @@ SHELL  := /bin/bash
 export ALLTRACE_DATA ?= $(wildcard $(DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint typing unit coverage coverage-core mutation sanitize fuzz docs bench clean
+.PHONY: help env demo test check lint typing unit coverage coverage-core mutation sanitize fuzz docs site bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,9 +30,10 @@ test: check coverage ## everything that CI runs
 
 check: lint typing ## style and types
 
-lint: env ## ruff
+lint: env ## ruff, and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 typing: env ## mypy, strict
 	$(BIN)/mypy
@@ -59,7 +60,10 @@ TARGETS ?=
 fuzz: env ## fuzz the compiled loops under sanitizers; INPUTS= of each target, SEED=, TARGETS= such as sqlite,kineto
 	@$(BIN)/python -m tests.fuzz run --inputs $(INPUTS) --seed $(SEED) --targets "$(TARGETS)"
 
-docs: env ## write the reference pages of docs/, its drawing of packages, and the outputs in README.md
+site: env ## build the site from docs/ into build/site; fails on a link that leads nowhere
+	$(BIN)/python tools/make_site.py
+
+docs: env ## write the reference pages of docs/, its drawing of packages, and the outputs in README.md and docs/start.md
 	$(BIN)/python tools/make_docs.py
 	$(BIN)/python tools/make_import_map.py
 	$(BIN)/python tools/make_readme.py

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from tools import make_docs
 
-from alltrace.cli.registry import VERBS
+from alltrace.cli.registry import CAPTURE_VERBS, VERBS
 from alltrace.cli.verbs.check import _budget as read_budget
 from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
 from alltrace.recipes.questions.check import read_limits
@@ -23,7 +24,7 @@ from alltrace.trace.schema import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
 
@@ -141,6 +142,38 @@ def test_every_link_leads_somewhere(page):
         assert place.exists(), target
         if anchor:
             assert anchor in anchors(place.read_text(encoding="utf-8")), target
+
+
+GUIDES = [DOCS / "start.md", *sorted((DOCS / "guides").glob("*.md")), *sorted((DOCS / "concepts").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.stem)
+def test_every_command_of_a_guide_is_one_that_alltrace_takes(page):
+    text = page.read_text(encoding="utf-8")
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    blocks = "\n".join(block for language, block in fenced if not language).replace("\\\n", " ")
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [*blocks.splitlines(), *(code for code in re.findall(r"`([^`\n]+)`", prose) if " " in code)]
+    commands = [found[1] for line in lines if (found := re.search(r"\b(alltrace [a-z].*)", line))]
+    assert commands or page.stem == "waiting"
+    for command in commands:
+        _program, verb, *values = shlex.split(command.partition(" | ")[0], comments=True)
+        values = values[: values.index("--")] if "--" in values else values  # what follows is a program
+        if any(not v.startswith("-") for v in values[verb == "capture" :]):  # a sentence names verbs without arguments
+            parses(verb, values)
+
+
+def parses(verb, values):
+    """Fail where a verb does not take these arguments."""
+    names = CAPTURE_VERBS if verb == "capture" else VERBS
+    if verb == "capture":
+        verb, *values = values
+    assert verb in {v.name for v in names}, verb
+    if verb in ("nsys", "recipe", "stats"):  # they have options of each report
+        return
+    parser = argparse.ArgumentParser()
+    next(v for v in names if v.name == verb).command().configure(parser)
+    parser.parse_args(values)
 
 
 def anchors(text):

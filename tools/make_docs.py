@@ -1,6 +1,7 @@
 """Writes the reference pages in docs/ from the declarations in the code. `python tools/make_docs.py [--check]`.
 
-docs/tables.md is made from the schema, docs/recipes.md from the registries of recipes and stats reports. In docs/cli.md the comment
+docs/tables.md is made from the schema, docs/recipes.md from the registries of recipes and stats reports, docs/man/alltrace.1 from
+the registry of verbs and docs/cli.md. In docs/cli.md the comment
 `<!-- options of: VERB -->` is followed by a table of the verb's options up to `<!-- end of options -->`, and
 `<!-- output of: COMMAND -->` by what the command prints, on a small simulated run. In docs/logs.md
 `<!-- columns of: KIND VIEW -->` is followed by the columns of a view of `logs` up to `<!-- end of columns -->`; options are as in
@@ -115,7 +116,45 @@ def rendered() -> dict[Path, str]:
         DOCS / "logs.md": logs_page(),
         DOCS / "capture.md": capture_page(),
         DOCS / "capture-scripts.md": capture_scripts_page(),
+        DOCS / "man" / "alltrace.1": man_page(),
     }
+
+
+def man_page() -> str:
+    """The page of `man alltrace`: verbs, exit codes and variables as in docs/cli.md; options are in each verb's help."""
+    from alltrace.cli.registry import VERBS
+
+    cli = (DOCS / "cli.md").read_text(encoding="utf-8")
+    lines = [
+        '.TH ALLTRACE 1 "" "alltrace" "User Commands"',
+        ".SH NAME",
+        r"alltrace \- merge the profiler reports of a distributed GPU run and say where the time went",
+        ".SH SYNOPSIS",
+        r".B alltrace \fIVERB\fR [\fIOPTION\fR]... [\fIRUN\fR]...",
+        ".SH DESCRIPTION",
+        r"RUN is a run directory that \fBalltrace import\fR made; or reports, folders of reports, patterns or URLs, which are",
+        r"imported into the cache first. \fBalltrace VERB \-\-help\fR shows the options of a verb, \fBalltrace explain TERM\fR",
+        "what a kind of finding, a recipe, a table or a column means.",
+        ".SH VERBS",
+        *_roff_items((verb.name, verb.help) for verb in VERBS),
+    ]
+    for title, heading in (("EXIT STATUS", "Exit codes"), ("ENVIRONMENT", "Environment variables")):
+        table = cli.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+        rows = [row.strip("| ").split(" | ", 1) for row in table.splitlines() if row.startswith("| ")]
+        lines += [f".SH {title}", *_roff_items((name, what) for name, what in rows[1:])]
+    examples = ("alltrace import reports/ -o run", "alltrace diagnose run", "alltrace ui run")
+    return "\n".join([*lines, ".SH EXAMPLES", ".nf", *map(_roff, examples), ".fi"]) + "\n"
+
+
+def _roff_items(items: Iterable[tuple[str, str]]) -> list[str]:
+    return [line for name, what in items for line in (".TP", f".B {_roff(name)}", _roff(what))]
+
+
+def _roff(text: str) -> str:
+    """A line of Markdown as roff."""
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).replace("\\", r"\e").replace("-", r"\-")
+    text = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", text)
+    return rf"\&{text}" if text.startswith((".", "'")) else text
 
 
 def tables_page() -> str:

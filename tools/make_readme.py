@@ -1,5 +1,6 @@
-"""Writes the outputs that README.md shows, and its pictures, from the demo's run. `python tools/make_readme.py [--check]`.
+"""Writes the outputs that README.md and docs/start.md show, and their pictures, from the demo's run.
 
+`python tools/make_readme.py [--check]`
 A comment `<!-- output of: COMMAND -->` is followed by the output of that command, in a block, up to the next empty line after it.
 """
 
@@ -16,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+START = ROOT / "docs" / "start.md"
 PICTURE = ROOT / "docs" / "images" / "breakdown.svg"
 ACTIVITY = ROOT / "docs" / "images" / "activity.svg"
 _BLOCK = re.compile(r"<!-- output of: (?P<command>.+?) -->\n(?:\n```\n.*?\n```\n)?", re.DOTALL)
@@ -47,7 +49,7 @@ def rendered() -> dict[Path, str]:
     _output("alltrace demo --output demo")
     _output("alltrace recipe activity demo/run --picture demo/activity.svg")
     return {
-        README: fill_outputs(README.read_text(encoding="utf-8")),
+        **{page: fill_outputs(page.read_text(encoding="utf-8")) for page in (README, START)},
         PICTURE: _picture(),
         ACTIVITY: Path("demo/activity.svg").read_text(encoding="utf-8"),
     }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from alltrace.api import OpenRun, Result
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "open"]
 
 
