@@ -295,6 +295,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         shutil.copy(_PROJECT / name, project)
     shutil.copytree(_PACKAGING, project / "tools" / "packaging", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(_PROJECT / "src", project / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copytree(_PROJECT / "docs" / "man", project / "docs" / "man")
     (project / "tests").mkdir()
     (project / "tests" / "test_it.py").write_text("")
     core = project / "src" / "alltrace" / "core"
@@ -332,7 +333,15 @@ _SOURCE_FILES = {
 def test_the_source_archive_has_what_a_build_needs(archives: tuple[Path, Path]) -> None:
     with tarfile.open(archives[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    needed = {"setup.py", "pyproject.toml", "LICENSE", "README.md", "tools/packaging/build_backend.py", "tools/packaging/zig_cc.py"}
+    needed = {
+        "setup.py",
+        "docs/man/alltrace.1",
+        "pyproject.toml",
+        "LICENSE",
+        "README.md",
+        "tools/packaging/build_backend.py",
+        "tools/packaging/zig_cc.py",
+    }
     assert needed <= names
     assert {f"src/{name}" for name in _SOURCE_FILES} <= names
     assert not [name for name in names if name.startswith("tests/") or name.endswith((".so", ".c", ".pyc"))]
@@ -347,9 +356,10 @@ def test_the_wheel_serves_every_python_from_3_11_and_has_all_files(archives: tup
         names = {name for name in archive.namelist() if not name.endswith("/")}
         archive.extractall(tmp_path)
     (facts,) = {name.partition("/")[0] for name in names if ".dist-info/" in name}
+    page = f"{facts.removesuffix('.dist-info')}.data/data/share/man/man1/alltrace.1"
     compiled = "alltrace/core/intervals.abi3.so"
     meta = {f"{facts}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")}
-    assert names == _SOURCE_FILES | meta | {compiled}
+    assert names == _SOURCE_FILES | meta | {compiled, page}
     for name in ("py.typed", "core/intervals.pyi", "capture/scripts/exec.sh", "ui/static/index.html", "ui/static/main.js"):
         assert f"alltrace/{name}" in names
     imported = "import sys; sys.path.insert(0, sys.argv[1]); from alltrace.core import intervals; print(intervals.__file__)"
