@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 TILES = "tiles"
 """The folder of the page's levels of detail."""
 
+FINDINGS = "findings"
+"""The folder of what was found in the run."""
+
 
 class Damage(NamedTuple):
     """A file of a run that is not as it was written.
@@ -76,12 +79,13 @@ def remove_damaged_folders(run: Path) -> None:
 
 def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
     """The folders of what is made of the ranks when it is needed: the damaged files of each, and what is wrong with them."""
-    found = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: []}
-    for path in sorted((run / TILES).rglob("[!.]*.*")):
-        try:
-            read_json(path) if path.suffix == ".json" else checked_content(path)
-        except DamageError as error:
-            found[TILES].append((path.relative_to(run).as_posix(), error.found))
+    found = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: [], FINDINGS: []}
+    for folder in (TILES, FINDINGS):
+        for path in sorted((run / folder).rglob("[!.]*.*")):
+            try:
+                read_json(path) if path.suffix == ".json" else checked_content(path)
+            except DamageError as error:
+                found[folder].append((path.relative_to(run).as_posix(), error.found))
     return found
 
 
