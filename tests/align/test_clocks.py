@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -252,3 +253,16 @@ def test_healthy_clocks_are_not_said_to_step():
     for seed in range(40, 50):
         simulated = simulate(replace(SMALL, seed=seed, drift_ppm=20.0, jitter_spread=2.0, outliers=0.15))
         assert solve(simulated.evidence, simulated.ranks).notes == ()
+
+
+@pytest.mark.parametrize("monotonic", [False, True])
+def test_memory_grows_with_the_ends_and_not_with_pairs_of_ranks(monotonic):
+    simulated = simulate(Job(hosts=125, steps=4, layers=1, outliers=0.0, seed=31, monotonic=monotonic))
+    tracemalloc.start()
+    try:
+        solution = solve(simulated.evidence, simulated.ranks)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert errors_ns(simulated, solution).max() < 20_000
+    assert peak < 6e6  # a number for each pair of 1,000 ranks would be 8 MB

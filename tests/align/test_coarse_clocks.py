@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from alltrace.align.coarse_clocks import _connect, _to_root
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.pairwise_clock_fit import ClockLine
 
 
-def test_ranks_are_connected_as_a_forest_in_which_each_tree_has_the_number_of_its_root():
+def test_ranks_are_connected_as_a_forest_whose_trees_are_the_sets_of_connected_ranks():
     draw = np.random.default_rng(0)
     ranks = draw.permutation(40)[:25].tolist()
-    component, parent = np.arange(40), {}
+    component, parent = DisjointSets(40), {}
     for _ in range(40):
         first, second = draw.choice(ranks, 2).tolist()
-        if component[first] != component[second]:
+        if component.of(first) != component.of(second):
             _connect(first, second, a_course(draw), component, parent)
         roots = {}
         for rank in ranks:
@@ -23,7 +24,7 @@ def test_ranks_are_connected_as_a_forest_in_which_each_tree_has_the_number_of_it
             while node in parent:
                 node = parent[node][0]
             roots[rank] = node
-        assert {r: int(component[r]) for r in ranks} == roots
+        assert all((component.of(a) == component.of(b)) == (roots[a] == roots[b]) for a in ranks for b in ranks)
     assert len(parent) == len(ranks) - len(set(roots.values()))
 
 

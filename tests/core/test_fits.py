@@ -56,29 +56,34 @@ def test_residuals_are_against_the_median_of_those_that_are_there(block):
             assert found[i, j] == (pytest.approx(times[j] - median_of(times.values())) if present[i, j] else 0.0)
 
 
-@pytest.mark.parametrize("with_drift", [True, False])
-def test_normal_equations_are_those_of_the_mean_taken_off(block, with_drift):
+def test_normal_equations_are_those_of_the_mean_taken_off(block):
     ends, present = block
     weights = np.where(present, np.random.default_rng(2).uniform(0.1, 2, ends.shape), 0.0)
-    unit, host = np.array([0, 1, 1, 2, 0]), np.array([0, 0, 0, 1, 1])
-    offsets, rates = np.arange(5) * 1e3, np.arange(5) * 1e-6
-    cc, cb, bb, y_c, y_b = np.zeros((3, 3)), np.zeros((3, 2)), np.zeros((2, 2)), np.zeros(3), np.zeros(2)
-    unit_weights, host_weights = np.zeros(3), np.zeros(2)
-    fits.add_normal_equations(
-        ends, weights, unit, host, offsets, rates, 5e8, with_drift, np.empty(5), unit_weights, host_weights, cc, cb, bb, y_c, y_b
-    )
-    assert not unit_weights.any()
-    assert not host_weights.any()
-    want, right = np.zeros((5, 5)), np.zeros(5)
-    for i in np.flatnonzero(present.any(axis=1)):
-        w = weights[i]
-        z = (ends[i] - 5e8) / 1e9 if with_drift else np.zeros(5)
-        design = np.concatenate((np.eye(3)[unit], np.eye(2)[host] * z[:, None]), axis=1)
+    weights[5] = 0.0
+    # of members one for each unit, so that the diagonal is that of the matrix
+    unit, host = np.array([3, 1, 4, 2, 0]), np.array([0, 0, 0, 1, 1])
+    offsets, rates = np.arange(5) * 1e3, np.array([1e-6, -2e-6])
+    want, right = np.zeros((7, 7)), np.zeros(7)
+    for i in np.flatnonzero(weights.any(axis=1)):
+        w, z = weights[i], (ends[i] - 5e8) / 1e9
+        design = np.concatenate((np.eye(5)[unit], np.eye(2)[host] * z[:, None]), axis=1)
         matrix = np.diag(w) - np.outer(w, w) / w.sum()
         want += design.T @ matrix @ design
-        right += design.T @ matrix @ (ends[i] - offsets - rates * (ends[i] - 5e8))
-    assert np.block([[cc, cb], [cb.T, bb]]) == pytest.approx(want, rel=1e-9, abs=1e-9)
-    assert np.concatenate((y_c, y_b)) == pytest.approx(right, rel=1e-6, abs=1.0)
+        right += design.T @ matrix @ (ends[i] - offsets[unit] - rates[host] * (ends[i] - 5e8))
+    flat = [
+        np.concatenate(([0], np.cumsum(present.sum(axis=1)))), ends[present], weights[present],
+        np.broadcast_to(unit, ends.shape)[present], np.broadcast_to(host, ends.shape)[present],
+    ]  # fmt: skip
+    found, diagonal, room = np.zeros(7), np.zeros(7), np.empty(int(present.sum()))
+    fits.add_pulls(*flat, offsets, rates, 5e8, room, found[:5], found[5:], diagonal[:5], diagonal[5:])
+    assert found == pytest.approx(right, rel=1e-6, abs=1.0)
+    assert diagonal[:5] == pytest.approx(np.diag(want)[:5], rel=1e-9)
+    vector, product = np.random.default_rng(3).normal(0, 1e3, 7), np.zeros(7)
+    fits.add_products(*flat, vector[:5], vector[5:], 5e8, room, product[:5], product[5:])
+    assert product == pytest.approx(want @ vector, rel=1e-9, abs=1e-6)
+    share = weights - weights**2 / np.maximum(weights.sum(axis=1), 1e-30)[:, None]
+    square = (share * ((ends - 5e8) / 1e9) ** 2).sum(axis=0)
+    assert diagonal[5:] == pytest.approx([square[host == h].sum() for h in (0, 1)], rel=1e-9)
 
 
 def test_a_line_leaves_out_what_is_off_it():

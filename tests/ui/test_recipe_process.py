@@ -67,3 +67,16 @@ def test_a_question_that_nobody_waits_for_is_ended_with_all_that_it_wrote(tmp_pa
 def _write_and_go_on(*_):
     Path(tempfile.mkdtemp(prefix="alltrace-parts-"), "part").write_bytes(bytes(1000))
     time.sleep(600)
+
+
+def test_findings_that_are_kept_with_the_run_need_no_process(tmp_path, monkeypatch):
+    make_run(tmp_path / "run", {0: rank_rows(), 1: rank_rows(5)})
+    session = Session(tmp_path / "run", tmp_path / "scratch", 1)
+    session.prepare()
+    first = answer(session, Question("diagnose", jobs=1))
+    monkeypatch.setattr("alltrace.ui.recipe_process._asked", lambda *_: pytest.fail("asked again"))
+    again = Session(tmp_path / "run", tmp_path / "scratch", 1)
+    again.prepare()
+    found = answer(again, Question("diagnose", jobs=1))
+    assert found.table.equals(first.table)
+    assert found.notes == first.notes

@@ -2,8 +2,9 @@
 
 All members leave a synchronising collective within microseconds of each other, however late each arrived. With x the end as rank r
 stamped it, the true end of instance i is estimated by every member as ``T = x - c[unit of r] - b[host of r] * (x - t0)``, and
-the weighted mean over the members eliminates it. Per communicator that is a matrix (instances x members); its normal equations
-need the members of that communicator only, so small communicators suffice as long as they connect.
+the weighted mean over the members eliminates it. Small communicators suffice as long as they connect. The normal equations are
+solved by conjugate gradients, scaled by the diagonal, without their matrix (Hestenes and Stiefel 1952): a step is a pass over the
+ends, so time grows with the ends and memory holds no more, where pairs of ranks would be a hundred million of ten thousand.
 
 Robust: residuals against the median of the instance, weights of Tukey's biweight on the scale of each communicator (1.4826 times
 the median absolute deviation), after a few rounds of absolute-value weights that find the right basin. An end can be late but never
@@ -35,6 +36,9 @@ _ROUNDS = 15
 _SETTLED_NS = 0.5
 _LATE_WEIGHT = 0.2
 _ENOUGH = 40
+_RELATIVE = 1e-8
+"""What a round leaves of the step that it has to make; the next one begins there."""
+_MOST_STEPS = 500
 
 
 @dataclass
@@ -156,17 +160,20 @@ def fit(blocks: list[Block], units: Units, drifting: NDArray[np.bool_], start: F
     for block in blocks:
         block.weights = block.present.astype(np.float64)
     first_tukey = 0 if start else _ROUNDS_ABSOLUTE
-    error = np.full(units.hosts, np.inf)
     span_s = max((float(np.ptp(bl.ends[bl.present])) for bl in blocks), default=0.0) / 1e9
+    equations = _Equations(blocks, units, t0)
+    free_b = drifting & _not_first(units.cluster)
     for turn in range(_ROUNDS):
         if turn or start:
             _reweigh(blocks, units, c, b, t0, tukey=turn >= first_tukey)
-        step_c, step_b, error = _solve(blocks, units, drifting, c, b, t0)
+        equations.weigh(blocks)
+        step_c, step_b = equations.solved(free_b, c, b)
         c += step_c
         b += step_b
         moved = max(np.abs(step_c).max(initial=0.0), np.abs(step_b).max(initial=0.0) * 1e9 * max(span_s, 1e-9))
         if turn > first_tukey and moved < _SETTLED_NS:
             break
+    error = equations.rate_errors(free_b)
     _reweigh(blocks, units, c, b, t0, tukey=True)
     everything = np.concatenate([np.abs(residuals(bl, units, c, b, t0)[bl.present]) for bl in blocks]) if blocks else np.empty(0)
     scale = MAD_TO_SIGMA * core.median(everything, len(everything)) if len(everything) else 0.0
@@ -233,54 +240,84 @@ def _scale(size: Floats) -> float:
     return MAD_TO_SIGMA * (core.median(size, len(size)) if len(size) else 0.0) + _FLOOR_NS
 
 
-def _solve(
-    blocks: list[Block], units: Units, drifting: NDArray[np.bool_], c: Floats, b: Floats, t0: float
-) -> tuple[Floats, Floats, Floats]:
-    """One step of the normal equations: what to add to `c` and `b`, and the standard error of `b`."""
-    n, m = units.count, units.hosts
-    with_drift = bool(drifting.any())
-    a_cc, y_c = np.zeros((n, n)), np.zeros(n)
-    a_cb, a_bb, y_b = np.zeros((n, m)), np.zeros((m, m)), np.zeros(m)
-    for block in blocks:
-        own, unit = np.unique(units.of_rank[block.ranks], return_inverse=True)
-        hosts, host = np.unique(units.host_of_rank[block.ranks], return_inverse=True)
-        ahead, rate = c[units.of_rank[block.ranks]], b[units.host_of_rank[block.ranks]]
-        n_own, n_hosts = len(own), len(hosts)
-        of_c, of_b = np.zeros(n_own), np.zeros(n_hosts)
-        cc, cb, bb = np.zeros((n_own, n_own)), np.zeros((n_own, n_hosts)), np.zeros((n_hosts, n_hosts))
-        core.add_normal_equations(
-            block.ends, block.weights, unit, host, ahead, rate, t0, with_drift,
-            np.empty(len(block.ranks)), np.zeros(n_own), np.zeros(n_hosts), cc, cb, bb, of_c, of_b,
+class _Equations:
+    """The normal equations of all blocks, as the ends that they are made from.
+
+    Args:
+        blocks: The evidence.
+        units: What is unknown.
+        t0: The time that offsets are of, ns.
+    """
+
+    def __init__(self, blocks: list[Block], units: Units, t0: float) -> None:
+        self._units, self._t0 = units, t0
+        none = [np.empty(0, np.int64)]
+        rank = np.concatenate([*none, *(np.broadcast_to(b.ranks, b.present.shape)[b.present] for b in blocks)])
+        members = np.concatenate([*none, *(b.present.sum(axis=1) for b in blocks)])
+        self._ends = np.concatenate([np.empty(0), *(b.ends[b.present] for b in blocks)])
+        self._first = np.concatenate(([0], np.cumsum(members)))
+        self._unit, self._host = units.of_rank[rank], units.host_of_rank[rank]
+        self._weights = np.empty(len(rank))
+        self._room = np.empty(len(rank))
+
+    def weigh(self, blocks: list[Block]) -> None:
+        """Take the weights that the blocks have."""
+        if blocks:
+            np.concatenate([b.weights[b.present] for b in blocks], out=self._weights)
+
+    def solved(self, free_b: NDArray[np.bool_], c: Floats, b: Floats) -> tuple[Floats, Floats]:
+        """What to add to `c`, and to those of `b` that are free.
+
+        Offsets are told but for one constant of each component, which stays as near as it can to where it is; so does a unit or
+        host all of whose evidence was left out.
+        """
+        n = self._units.count
+        right, diagonal = np.zeros(n + self._units.hosts), np.zeros(n + self._units.hosts)
+        core.add_pulls(
+            self._first, self._ends, self._weights, self._unit, self._host, c, b, self._t0, self._room,
+            right[:n], right[n:], diagonal[:n], diagonal[n:],
         )  # fmt: skip
-        y_c[own] += of_c
-        a_cc[np.ix_(own, own)] += cc
-        if with_drift:
-            y_b[hosts] += of_b
-            a_cb[np.ix_(own, hosts)] += cb
-            a_bb[np.ix_(hosts, hosts)] += bb
-    free_c = _not_first(units.component)
-    free_b = drifting & _not_first(units.cluster) if with_drift else np.zeros(m, np.bool_)
-    matrix = np.block(
-        [
-            [a_cc[np.ix_(free_c, free_c)], a_cb[np.ix_(free_c, free_b)]],
-            [a_cb[np.ix_(free_c, free_b)].T, a_bb[np.ix_(free_b, free_b)]],
-        ]
-    )
-    right = np.concatenate((y_c[free_c], y_b[free_b]))
-    step_c, step_b, error = np.zeros(n), np.zeros(m), np.full(m, np.inf)
-    if not len(right):
-        return step_c, step_b, error
-    # a unit or host whose evidence was all left out keeps what it has; scaling makes ns and ns/s comparable
-    root = np.sqrt(np.maximum(np.diag(matrix), 1e-30))
-    scaled = matrix / root[:, None] / root[None, :] + 1e-10 * np.eye(len(right))
-    found = np.linalg.solve(scaled, right / root) / root
-    free = int(free_c.sum())
-    step_c[free_c] = found[:free]
-    step_b[free_b] = found[free:] / 1e9
-    if free_b.any():
-        variance = np.diag(np.linalg.inv(scaled))[free:] / root[free:] ** 2
-        error[free_b] = np.sqrt(np.maximum(variance, 0.0)) / 1e9
-    return step_c, step_b, error
+        free = np.concatenate((np.ones(n, np.bool_), free_b)) & (diagonal > 0.0)
+        scaling = np.divide(1.0, diagonal, out=np.zeros(len(right)), where=free)
+        found, left = np.zeros(len(right)), np.where(free, right, 0.0)
+        scaled = scaling * left
+        along, worth = scaled.copy(), float(left @ scaled)
+        enough = worth * _RELATIVE**2
+        for _ in range(_MOST_STEPS):
+            if worth <= enough:
+                break
+            product = np.zeros(len(right))
+            core.add_products(
+                self._first, self._ends, self._weights, self._unit, self._host, along[:n], along[n:], self._t0, self._room,
+                product[:n], product[n:],
+            )  # fmt: skip
+            product[~free] = 0.0
+            bend = float(along @ product)
+            if bend <= 0.0:
+                break
+            found += worth / bend * along
+            left -= worth / bend * product
+            scaled = scaling * left
+            before, worth = worth, float(left @ scaled)
+            along = scaled + worth / before * along
+        return found[:n], found[n:] / 1e9
+
+    def rate_errors(self, free_b: NDArray[np.bool_]) -> Floats:
+        """Standard error of each host's rate against that of the first of its cluster; infinite where it is held at 0.
+
+        As if the two met each other's ends alone, as they do where all meet all. Hosts that are related through many others are
+        less sure.
+        """
+        units, hosts = self._units, self._units.hosts
+        z = (self._ends - self._t0) / 1e9
+        sums = [np.bincount(self._unit, self._weights * v, units.count) for v in (1.0, z)]
+        host_of = np.zeros(units.count, np.int64)
+        host_of[self._unit] = self._host
+        own = np.divide(sums[1] ** 2, sums[0], out=np.zeros(units.count), where=sums[0] > 0.0)
+        known = np.bincount(self._host, self._weights * z * z, hosts) - np.bincount(host_of, own, hosts)
+        variance = np.divide(1.0, known, out=np.full(hosts, np.inf), where=known > 0.0)
+        first = np.unique(units.cluster, return_index=True, return_inverse=True)
+        return np.where(free_b, np.sqrt(variance + variance[first[1]][first[2]]) / 1e9, np.inf)
 
 
 def _not_first(component: Int64) -> NDArray[np.bool_]:

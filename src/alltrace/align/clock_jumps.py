@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.align.clock_fit import Block, Fit, Units, corrected, residuals
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -55,13 +56,9 @@ def find_jump(blocks: Sequence[Block], units: Units, fitted: Fit, known: Collect
         fitted: The clocks found so far.
         known: Hosts whose step is already known.
     """
-    late = [residuals(block, units, fitted.c, fitted.b, fitted.t0) for block in blocks]
     best: tuple[float, Jump] | None = None
-    for host in range(units.hosts):
-        if host in known:
-            continue
-        times, values = _series(blocks, units, late, host)
-        if len(times) < _LEAST_ENDS:
+    for host, (times, values) in _series(blocks, units, fitted).items():
+        if host in known or len(times) < _LEAST_ENDS:
             continue
         found = _split(times, values)
         if found is None:
@@ -73,21 +70,19 @@ def find_jump(blocks: Sequence[Block], units: Units, fitted: Fit, known: Collect
     return best[1] if best else None
 
 
-def _series(blocks: Sequence[Block], units: Units, late: Sequence[Floats], host: int) -> tuple[Floats, Floats]:
-    """Time and lateness of the host's ends against those of other hosts, by time."""
-    times, values = [], []
-    for block, residual in zip(blocks, late, strict=True):
-        own = units.host_of_rank[block.ranks] == host
-        if own.all() or not own.any():
+def _series(blocks: Sequence[Block], units: Units, fitted: Fit) -> dict[int, tuple[Floats, Floats]]:
+    """Time and lateness of each host's ends against those of other hosts, by time."""
+    hosts, times, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0)]
+    for block in blocks:
+        host = units.host_of_rank[block.ranks]
+        if (host == host[0]).all():
             continue
-        here = block.present & own[None, :]
-        times.append(block.ends[here])
-        values.append(residual[here])
-    if not times:
-        return np.empty(0), np.empty(0)
-    joined = np.concatenate(times)
-    order = np.argsort(joined, kind="stable")
-    return joined[order], np.concatenate(values)[order]
+        hosts.append(np.broadcast_to(host, block.present.shape)[block.present])
+        times.append(block.ends[block.present])
+        values.append(residuals(block, units, fitted.c, fitted.b, fitted.t0)[block.present])
+    host, time, value = np.concatenate(hosts), np.concatenate(times), np.concatenate(values)
+    order = np.lexsort((time, host))
+    return {h: (time[order[rows]], value[order[rows]]) for h, rows in rows_by(host[order]).items()}
 
 
 def _split(times: Floats, values: Floats) -> tuple[float, float, bool] | None:
@@ -102,14 +97,13 @@ def _split(times: Floats, values: Floats) -> tuple[float, float, bool] | None:
     middle[1:-1] = np.median(np.stack([middle[:-2], middle[1:-1], middle[2:]]), axis=0)
     x = (at - at[0]) / max(at[-1] - at[0], 1.0)
     line = np.stack([np.ones(bins), x], axis=1)
-    without = _left(line, middle)[0]
-    splits = range(_LEAST_SIDE, bins - _LEAST_SIDE + 1)
-    fits = [_left(np.column_stack([line, np.arange(bins) >= s]), middle) for s in splits]
-    if not fits:
-        return None
-    best = int(np.argmin([f[0] for f in fits]))
-    left, coefficients = fits[best]
-    step = float(coefficients[2])
+    without = float(_left(line[None], middle)[0][0])
+    splits = np.arange(_LEAST_SIDE, bins - _LEAST_SIDE + 1)
+    designs = np.empty((len(splits), bins, 3))
+    designs[:, :, :2], designs[:, :, 2] = line, np.arange(bins) >= splits[:, None]
+    every, coefficients = _left(designs, middle)
+    best = int(every.argmin())
+    left, step = float(every[best]), float(coefficients[best, 2])
     if left > _EXPLAINED * without or abs(step) < max(_LEAST_NS, _SIGMAS * float(spread)):
         return None
     split = best + _LEAST_SIDE
@@ -123,9 +117,10 @@ def _split(times: Floats, values: Floats) -> tuple[float, float, bool] | None:
     return float(times[cut]), step, len(times) - cut > cut
 
 
-def _left(design: Floats, values: Floats) -> tuple[float, Floats]:
-    coefficients = np.linalg.lstsq(design, values, rcond=None)[0].astype(np.float64)
-    return float(np.abs(values - design @ coefficients).sum()) + 1e-9, coefficients
+def _left(designs: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """For each of d designs (d, n, k) what its fit by least squares leaves of n values, and the k coefficients."""
+    coefficients = np.linalg.pinv(designs) @ values
+    return np.abs(values - (designs @ coefficients[:, :, None])[:, :, 0]).sum(axis=1) + 1e-9, coefficients
 
 
 def _size(blocks: Sequence[Block], units: Units, fitted: Fit, jump: Jump) -> float:

@@ -35,9 +35,9 @@ class Remaining:
     hosts: Int64
     late: Sequence[Floats]
 
-    def of(self, ranks: NDArray[np.bool_]) -> float | None:
-        """The typical residual of the ends of `ranks`, ns; None with too little evidence."""
-        chosen = np.flatnonzero(ranks).tolist()
+    def of(self, ranks: NDArray[np.intp]) -> float | None:
+        """The typical residual of the ends of `ranks`, by their places, ns; None with too little evidence."""
+        chosen = ranks.tolist()
         if not chosen or self.ranks[chosen].max() < LEAST_INSTANCES:
             return None
         pool = np.concatenate([self.late[i] for i in chosen])

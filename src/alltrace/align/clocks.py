@@ -17,6 +17,7 @@ import numpy as np
 from alltrace.align.clock_fit import MAD_TO_SIGMA, Block, Fit, Units, fit, make_blocks, residuals
 from alltrace.align.clock_jumps import Jump, find_jump
 from alltrace.align.clock_residuals import LEAST_INSTANCES, remaining
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE
 from alltrace.align.message_bounds import bounds_between
 from alltrace.run.manifest import Clock
@@ -24,7 +25,7 @@ from alltrace.run.store import number_ranges
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -174,8 +175,10 @@ def _usable(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _Rows:
 def _solved(rows: _Rows, ranks: Sequence[PlacedRank], *, tied: bool) -> _State:
     hosts = list(dict.fromkeys(p.host for p in ranks))
     keys, known = _units(ranks, tied=tied)
-    unit_of = np.unique(np.array([keys.index(k) for k in keys], np.int64), return_inverse=True)[1]
-    host_of = np.array([hosts.index(p.host) for p in ranks], np.int64)
+    number = {key: n for n, key in enumerate(dict.fromkeys(keys))}
+    unit_of = np.array([number[k] for k in keys], np.int64)
+    place = {host: n for n, host in enumerate(hosts)}
+    host_of = np.array([place[p.host] for p in ranks], np.int64)
     used = rows.synchronising
     stamped = rows.end - known[rows.at]
     blocks = make_blocks(rows.evidence.instance[used], rows.evidence.communicator[used], rows.at[used], stamped[used])
@@ -282,8 +285,18 @@ def _criterion(blocks: Sequence[Block], units: Units, found: Fit, parameters: in
 
 def _components(blocks: Sequence[Block], unit_of: Int64) -> Int64:
     """Component of each unit, by the instances that its ranks share."""
-    together = (unit_of[block.ranks[columns]] for block in blocks for columns in np.unique(block.present, axis=0))
+    together = (unit_of[members] for block in blocks for members in _meetings(block))
     return _joined(int(unit_of.max()) + 1 if len(unit_of) else 0, together)
+
+
+def _meetings(block: Block) -> Iterator[Int64]:
+    """The members of instances, each set of them at least once."""
+    whole = block.present.all(axis=1)
+    if whole.any():
+        yield block.ranks
+        return
+    for columns in block.present:
+        yield block.ranks[columns]
 
 
 def _clusters(component: Int64, unit_of: Int64, host_of: Int64, hosts: int) -> Int64:
@@ -293,12 +306,12 @@ def _clusters(component: Int64, unit_of: Int64, host_of: Int64, hosts: int) -> I
 
 def _joined(count: int, together: Iterable[Int64]) -> Int64:
     """The set of each of `count` things, which is its lowest member, where all of each of `together` are of one set."""
-    found = np.arange(count)
+    sets = DisjointSets(count)
     for members in together:
-        sets = np.unique(found[members])
-        if len(sets) > 1:
-            found[np.isin(found, sets)] = sets[0]
-    return found
+        one, *others = members.tolist() or (0,)
+        for other in others:
+            sets.join(one, other)
+    return sets.labels()
 
 
 def _join_by_messages(state: _State, rows: _Rows) -> None:
@@ -314,6 +327,8 @@ def _join_by_messages(state: _State, rows: _Rows) -> None:
     component = units.component.copy()
     moves = np.zeros(units.count)
     bounds = bounds_between(rows.evidence.instance[used], units.component[unit], rows.evidence.direction[used], ends)
+    members = {number: rows.tolist() for number, rows in rows_by(component[units.of_rank]).items()}
+    own = rows_by(component)
     for bound in bounds:
         one, other = int(component[bound.one]), int(component[bound.other])
         if one == other:
@@ -322,15 +337,16 @@ def _join_by_messages(state: _State, rows: _Rows) -> None:
         kept, moved = min(one, other), max(one, other)
         ahead = bound.ahead_ns - (moves[bound.other] - moves[bound.one])
         ahead = ahead if moved == other else -ahead
-        for i in np.flatnonzero((component == kept)[units.of_rank]):
-            state.widths.setdefault(int(i), bound.half_width_ns)
-            state.messages[int(i)] = state.messages.get(int(i), 0) + bound.messages
-        here = component == moved
-        moves[here] += ahead
-        component[here] = kept
-        for i in np.flatnonzero(here[units.of_rank]):
-            state.widths[int(i)] = max(state.widths.get(int(i), 0.0), bound.half_width_ns)
-            state.messages[int(i)] = state.messages.get(int(i), 0) + bound.messages
+        for i in members[kept]:
+            state.widths.setdefault(i, bound.half_width_ns)
+            state.messages[i] = state.messages.get(i, 0) + bound.messages
+        for i in members[moved]:
+            state.widths[i] = max(state.widths.get(i, 0.0), bound.half_width_ns)
+            state.messages[i] = state.messages.get(i, 0) + bound.messages
+        moves[own[moved]] += ahead
+        component[own[moved]] = kept
+        members[kept] += members.pop(moved)
+        own[kept] = np.concatenate((own[kept], own.pop(moved)))
     fitted.c += moves
     state.units = replace(units, component=component)
 
@@ -343,18 +359,18 @@ def _assembled(state: _State) -> Solution:
     rates = fitted.b[host_of]
     c = fitted.c[units.of_rank] - rates * fitted.t0 + state.known * (1.0 - rates)
     stamped = np.array([p.stamped for p in ranks], np.bool_)
-    for number in np.unique(component):
-        here = component == number
-        reference = here & (host_of == host_of[here].min())
-        own = reference & stamped
-        c[here] -= np.median(c[own if own.any() else reference])
+    for here in rows_by(component).values():
+        reference = here[host_of[here] == host_of[here].min()]
+        own = reference[stamped[reference]]
+        c[here] -= np.median(c[own if len(own) else reference])
     ahead = c / (1.0 - rates)
+    of_host = rows_by(host_of)
     # a host belongs to the component with most evidence of its ranks'
-    main = [_heaviest(component[host_of == h], left.ranks[host_of == h]) for h in range(units.hosts)]
+    main = [_heaviest(component[of_host[h]], left.ranks[of_host[h]]) for h in range(units.hosts)]
     numbers = {int(n): i for i, n in enumerate(dict.fromkeys([*main, *component.tolist()]))}
     clocks, errors = [], np.zeros(len(ranks))
     for h, host in enumerate(state.hosts):
-        inside = (host_of == h) & (component == main[h])
+        inside = of_host[h][component[of_host[h]] == main[h]]
         offset = round(float(np.median(ahead[inside])))
         # a rank that nothing connects to the others of its host has its host's clock, and its stamp is all there is
         errors[inside] = ahead[inside] - offset
@@ -363,13 +379,12 @@ def _assembled(state: _State) -> Solution:
         clocks.append(clock)
     stamp = {p.rank: round(float(errors[i])) for i, p in enumerate(ranks)}
     offsets = {clock.host: clock.offset_ns for clock in clocks}
-    each = np.eye(len(ranks), dtype=np.bool_)
     return Solution(
         clocks=tuple(clocks),
         stamp_errors_ns=stamp,
         ahead_ns={p.rank: stamp[p.rank] + offsets[p.host] for p in ranks},
         components={p.rank: numbers[int(component[i])] for i, p in enumerate(ranks)},
-        residuals_ns={p.rank: _residual(state, left, each[i]) for i, p in enumerate(ranks)},
+        residuals_ns={p.rank: _residual(state, left, np.array([i])) for i, p in enumerate(ranks)},
         notes=(*state.notes, *_notes(state, clocks, component != np.array(main, np.int64)[host_of])),
     )
 
@@ -381,9 +396,9 @@ def _heaviest(components: Int64, weights: Int64) -> int:
     return max(totals, key=lambda n: (totals[n], -n))
 
 
-def _residual(state: _State, left: Remaining, ranks: NDArray[np.bool_]) -> int | None:
-    """The typical error of `ranks`; a clock that stepped is wrong by the step on one side of it."""
-    widths = [state.widths[int(i)] for i in np.flatnonzero(ranks) if int(i) in state.widths]
+def _residual(state: _State, left: Remaining, ranks: NDArray[np.intp]) -> int | None:
+    """The typical error of `ranks`, by their places; a clock that stepped is wrong by the step on one side of it."""
+    widths = [state.widths[i] for i in ranks.tolist() if i in state.widths]
     found = left.of(ranks)
     if widths:
         found = max(found or 0.0, *widths, 1.0)
@@ -391,8 +406,8 @@ def _residual(state: _State, left: Remaining, ranks: NDArray[np.bool_]) -> int |
     return None if found is None else round(max([found, *steps]))
 
 
-def _evidence(state: _State, left: Remaining, ranks: NDArray[np.bool_], host: int) -> int:
-    messages = sum(state.messages.get(int(i), 0) for i in np.flatnonzero(ranks))
+def _evidence(state: _State, left: Remaining, ranks: NDArray[np.intp], host: int) -> int:
+    messages = sum(state.messages.get(i, 0) for i in ranks.tolist())
     return int(left.hosts[host]) or messages
 
 

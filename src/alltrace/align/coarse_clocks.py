@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.host_offsets import HostOffset, host_offsets
 from alltrace.align.operations import telling_streams
 from alltrace.align.pairwise_clock_fit import ClockLine, Ends, ends_of, relate
@@ -72,10 +73,10 @@ def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, st
     if stamped and hosts is not None:
         sure = _with_hosts_together(operations, ranks, hosts, start, end)
     parent: Relations = {}
-    component = np.arange(ranks[-1] + 1 if ranks else 0)  # of each rank; to begin with each is alone
+    component = DisjointSets(ranks[-1] + 1 if ranks else 0)
 
     def connect(first: int, second: int, ends: tuple[Ends, Ends]) -> None:
-        if component[first] == component[second] or not (len(ends[0].time) and len(ends[1].time)):
+        if component.of(first) == component.of(second) or not (len(ends[0].time) and len(ends[1].time)):
             return
         line = relate(*ends, window)
         if line is None and window is not None:
@@ -100,7 +101,7 @@ def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, st
     if chosen.any() and len(parent) < len(ranks) - 1:
         ends = _ends(operations, end, ranks, chosen, _nameless_keys(operations, chosen))
         _connect_parts(ends, hosts or {}, window, component, parent)
-    timing = _placed(operations, start, end, ranks, component, parent)
+    timing = _placed(operations, start, end, ranks, component.labels(), parent)
     timing.certainty = {r: min(c, sure[r]) for r, c in timing.certainty.items()}
     return timing
 
@@ -145,12 +146,12 @@ def _nameless_keys(operations: Operations, chosen: NDArray[np.bool_]) -> NDArray
 
 
 def _connect_parts(
-    ends: Mapping[int, Ends], hosts: Mapping[int, str], window: float | None, component: NDArray[np.int64], parent: Relations
+    ends: Mapping[int, Ends], hosts: Mapping[int, str], window: float | None, component: DisjointSets, parent: Relations
 ) -> None:
     """Relate ranks that may share some of their operations: sharp relations at once, others in order of scatter."""
     doubtful: list[tuple[float, int, int, ClockLine]] = []
     for first, second in _guesses([r for r in sorted(ends) if len(ends[r].time)]):
-        if component[first] == component[second]:
+        if component.of(first) == component.of(second):
             continue
         one_clock = first in hosts and hosts[first] == hosts[second]
         line = relate_part(ends[first], ends[second], window, rate=not one_clock)
@@ -161,7 +162,7 @@ def _connect_parts(
         else:
             doubtful.append((line.scale_ns / max(line.certainty, 0.1), first, second, line))
     for _, first, second, line in sorted(doubtful, key=lambda d: d[:3]):
-        if component[first] != component[second]:
+        if component.of(first) != component.of(second):
             _connect(first, second, line, component, parent)
 
 
@@ -216,7 +217,7 @@ def _guesses(ranks: list[int]) -> Iterator[tuple[int, int]]:
             yield ranks[0], rank
 
 
-def _connect(first: int, second: int, line: ClockLine, component: NDArray[np.int64], parent: Relations) -> None:
+def _connect(first: int, second: int, line: ClockLine, component: DisjointSets, parent: Relations) -> None:
     """Hang the tree of `second` below `first`, turning it so that `second` is its root."""
     chain = []
     node = second
@@ -229,7 +230,7 @@ def _connect(first: int, second: int, line: ClockLine, component: NDArray[np.int
     for node, above, found in chain:
         parent[above] = (node, _reversed(found))
     parent[second] = (first, line)
-    component[component == component[second]] = component[first]
+    component.join(first, second)
 
 
 def _reversed(line: ClockLine) -> ClockLine:

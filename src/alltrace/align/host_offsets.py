@@ -7,10 +7,13 @@ taken. Steps are alike, so a shift by a whole step is always a rival; how much l
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.shared_ends import possible_lines
 
 if TYPE_CHECKING:
@@ -23,7 +26,10 @@ _STAMPS_NS = 2e7
 """By so much the stamps of two ranks of a host may differ."""
 _SHARP_NS = 3_000.0
 _MOST_PAIRS = 6
-_MOST_HOSTS = 6
+_MOST_HOSTS = 8
+"""Hosts that a host is compared with; as often once more where none of those before it relates to it."""
+_LOOKED_AT = 64
+_UNKNOWN = -1
 _ENOUGH_WORTH = 150.0
 _CERTAIN = 0.8
 _MOST = 0.5
@@ -52,29 +58,91 @@ def host_offsets(
         if len(ends[rank].time):
             ranks.setdefault(hosts[rank], []).append(rank)
     names = list(ranks)
-    found = {name: HostOffset(0.0, 1.0 if name == names[0] else 0.0) for name in names}
-    placed, waiting = names[:1], names[1:]
-    while waiting:
-        related = None
-        for host in waiting:
-            for known in _nearest(placed, names.index(host), names):
-                pairs = list(_pairs(ranks[known], ranks[host], sharing))
-                related = _between(ends, pairs, found[known].shift_ns, window_ns)
-                if related is not None:
-                    found[host] = HostOffset(related.shift_ns, min(related.certainty, found[known].certainty))
-                    break
-            if related is not None:
-                placed.append(host)
-                waiting.remove(host)
-                break
-        if related is None:  # the rest shares nothing with what is placed
-            placed, waiting = waiting[:1], waiting[1:]
-    return found
+    shared = [_shared(mine, sharing) for mine in ranks.values()]
+    forest = _Forest(len(names))
+
+    def relate(host: int) -> None:
+        for known in forest.candidates(host, shared[host]):
+            forest.tried.add((known, host))
+            found = _between(ends, list(_pairs(ranks[names[known]], ranks[names[host]], sharing)), window_ns)
+            if found is not None:
+                forest.connect(known, host, found)
+                return
+
+    for host in range(len(names)):
+        relate(host)
+        forest.add(host, shared[host])
+    for host in forest.roots()[1:]:  # now with those behind them too
+        relate(host)
+    return dict(zip(names, forest.offsets(), strict=True))
 
 
-def _nearest(placed: list[str], place: int, names: list[str]) -> list[str]:
-    """The hosts to relate a host to: those placed that are nearest in number."""
-    return sorted(placed, key=lambda n: abs(names.index(n) - place))[:_MOST_HOSTS]
+def _shared(ranks: list[int], sharing: Mapping[int, AbstractSet[int]]) -> list[int]:
+    """The communicators of a host's ranks; of ranks of which none is known one that stands for all that may be."""
+    return sorted({c for r in ranks for c in sharing.get(r, ())}) or [_UNKNOWN]
+
+
+class _Forest:
+    """Hosts by their places, as trees of those that are related.
+
+    Args:
+        hosts: How many there are.
+
+    Attributes:
+        tried: Pairs of hosts that were compared.
+    """
+
+    def __init__(self, hosts: int) -> None:
+        self._sets = DisjointSets(hosts)
+        self._relations: list[list[tuple[int, HostOffset]]] = [[] for _ in range(hosts)]
+        self._seen: dict[int, list[int]] = {}  # by communicator, ascending
+        self.tried: set[tuple[int, int]] = set()
+
+    def add(self, host: int, communicators: list[int]) -> None:
+        """From now on others may be related to a host."""
+        for communicator in communicators:
+            self._seen.setdefault(communicator, []).append(host)
+
+    def candidates(self, host: int, communicators: list[int]) -> list[int]:
+        """The hosts to relate a host to: of those that share a communicator with it the nearest in number, of each tree in turn."""
+        near: set[int] = set()
+        for communicator in communicators:
+            hosts = self._seen.get(communicator, [])
+            at = bisect(hosts, host)
+            near.update(hosts[max(at - _LOOKED_AT, 0) : at + _LOOKED_AT])
+        own, turn = self._sets.of(host), Counter[int]()
+        found: list[tuple[int, int, int]] = []
+        for other in sorted(near, key=lambda h: (abs(h - host), h)):
+            tree = self._sets.of(other)
+            if tree != own and (other, host) not in self.tried and (host, other) not in self.tried:
+                found.append((turn[tree], abs(other - host), other))
+                turn[tree] += 1
+        return [other for _, _, other in sorted(found)[:_MOST_HOSTS]]
+
+    def connect(self, known: int, host: int, offset: HostOffset) -> None:
+        """Put the trees of two hosts together, of which the second is `offset` from the first."""
+        self._sets.join(known, host)
+        self._relations[known].append((host, offset))
+        self._relations[host].append((known, offset._replace(shift_ns=-offset.shift_ns)))
+
+    def roots(self) -> list[int]:
+        """The first host of each tree."""
+        return sorted(set(self._sets.labels().tolist()))
+
+    def offsets(self) -> list[HostOffset]:
+        """The offset of each host from the first of its tree; only those of the first tree are sure."""
+        found: dict[int, HostOffset] = {}
+        for root in self.roots():
+            found[root] = HostOffset(0.0, 0.0 if found else 1.0)
+            left = [root]
+            while left:
+                known = left.pop()
+                for host, offset in self._relations[known]:
+                    if host not in found:
+                        shift, certainty = found[known]
+                        found[host] = HostOffset(shift + offset.shift_ns, min(certainty, offset.certainty))
+                        left.append(host)
+        return [found[host] for host in sorted(found)]
 
 
 def _pairs(first: list[int], second: list[int], sharing: Mapping[int, AbstractSet[int]]) -> Iterator[tuple[int, int]]:
@@ -90,21 +158,21 @@ def _pairs(first: list[int], second: list[int], sharing: Mapping[int, AbstractSe
             yield a, b
 
 
-def _between(ends: Mapping[int, Ends], pairs: list[tuple[int, int]], shift: float, window_ns: float) -> HostOffset | None:
-    """The offset that most of what pairs of ranks propose agrees on, beside what the first host is shifted by."""
+def _between(ends: Mapping[int, Ends], pairs: list[tuple[int, int]], window_ns: float) -> HostOffset | None:
+    """The offset that most of what pairs of ranks propose agrees on."""
     proposed: list[list[tuple[float, float]]] = []
     best: _Agreed | None = None
     for first, second in pairs:
         near = possible_lines(ends[first], ends[second], window_ns)
         if near and near[0][1].scale_ns <= _SHARP_NS and near[0][1].certainty >= _CERTAIN and near[0][1].share > _MOST:
-            return HostOffset(shift + _at_middle(near[0][1], ends[second]), near[0][1].certainty)
+            return HostOffset(_at_middle(near[0][1], ends[second]), near[0][1].certainty)
         lines = [(worth, _at_middle(line, ends[second])) for worth, line in possible_lines(ends[first], ends[second], None)]
         if lines:
             proposed.append(lines)
             best = _agreed(proposed)
             if best.worth >= _ENOUGH_WORTH and best.certainty >= _CERTAIN:
                 break
-    return None if best is None else HostOffset(shift + best.shift_ns, min(best.certainty, best.worth / _ENOUGH_WORTH))
+    return None if best is None else HostOffset(best.shift_ns, min(best.certainty, best.worth / _ENOUGH_WORTH))
 
 
 def _at_middle(line: ClockLine, ends: Ends) -> float:

@@ -20,7 +20,7 @@ from alltrace.align.matching_score import connected, explained, reason_of
 from alltrace.align.operations import Operations, flatten
 from alltrace.align.schema import Group
 from alltrace.run.overlay import MEMBERS
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -331,8 +331,7 @@ def _lacking(operations: Operations, timing: Timing, alone: NDArray[np.bool_]) -
     found = {}
     high = np.append(low[1:], len(operations.rank))
     first, last = np.minimum.reduceat(timing.end, low), np.maximum.reduceat(timing.end, low)
-    for component in np.unique(timing.component[low]).tolist():
-        its = np.flatnonzero(timing.component[low] == component)
+    for its in rows_by(timing.component[low]).values():
         begin, stop = (first[its].max(), last[its].min()) if len(its) > 1 else (-np.inf, np.inf)
         for i in its.tolist():
             part = slice(int(low[i]), int(high[i]))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.schema import LEAST_MATCHING_SCORE
 from alltrace.trace.distinct import distinct_rows
 
@@ -67,15 +68,13 @@ def connected(communicator: NDArray[np.int64], rank: NDArray[np.int64], every: N
         rank: Its rank.
         every: All ranks.
     """
-    part = {int(r): int(r) for r in every.tolist()}
-    pairs = distinct_rows(communicator, rank)[0]
+    place = {int(r): n for n, r in enumerate(every.tolist())}
+    parts = DisjointSets(len(place))
     first: dict[int, int] = {}
-    for group, member in pairs.T.tolist():
-        old, new = part[member], part[first.setdefault(group, member)]
-        if old != new:
-            part = {r: new if p == old else p for r, p in part.items()}
-    sizes = np.unique(list(part.values()), return_counts=True)[1]
-    return float((sizes * (sizes - 1)).sum() / max(len(part) * (len(part) - 1), 1)) if len(part) > 1 else 1.0, len(sizes)
+    for group, member in distinct_rows(communicator, rank)[0].T.tolist():
+        parts.join(first.setdefault(group, place[member]), place[member])
+    sizes = np.unique(parts.labels(), return_counts=True)[1]
+    return float((sizes * (sizes - 1)).sum() / max(len(place) * (len(place) - 1), 1)) if len(place) > 1 else 1.0, len(sizes)
 
 
 def reason_of(score: float | None, unnamed: float, timing: Timing, apart: int) -> str | None:

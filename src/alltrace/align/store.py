@@ -2,7 +2,8 @@
 
 It is made once: in `RUN/align`, or in the cache folder where the run cannot be written. It is written to a folder beside its place
 and renamed into it whole, so that one that was interrupted leaves nothing that could be taken for it; one that was made from other
-ranks or reports is made anew.
+ranks or reports is made anew. What it takes from each rank alone is kept beside it (`alltrace.align.rank_parts`), so both cost only
+what is missing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collecti
 from alltrace.run.parquet import read_parquet
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Names, Run
+from alltrace.run.verify import OPERATIONS
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, DamageError, InputError
 from alltrace.trace.names import intern
@@ -143,22 +145,25 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
     draft = place.parent / f"{_DRAFT}{own}"
     try:
         (draft / "collectives").mkdir(parents=True)
-        facts = _fill(run, draft, jobs, progress)
+        parts = place.parent / OPERATIONS if place == run.path / ALIGN else place.parent / f".{OPERATIONS}-{place.name}"
+        facts = _fill(run, draft, parts, jobs, progress)
         write_json(draft / FACTS, {**facts, FILES: checksums(draft, FACTS)})
         old = place.parent / f"{_DRAFT}old-{own}"
         if place.exists():
             place.rename(old)
         draft.rename(place)
         shutil.rmtree(old, ignore_errors=True)
+        if place != run.path / ALIGN:
+            shutil.rmtree(parts, ignore_errors=True)  # a run that cannot be written gets no other ranks
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
-    """Write the tables of the alignment into `draft`; returns its facts."""
+def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
+    """Write the tables of the alignment into `draft`, and what it takes from each rank into `parts`; returns its facts."""
     reason = _nothing_to_match(run)
     if reason is None:
-        alignment, each = _matched(run, draft, jobs, progress)
+        alignment, each = _matched(run, draft, parts, jobs, progress)
     else:
         each = None
         alignment = Alignment(signature(run.manifest), groups=(), clocks=(), stamp_errors_ns={}, unmatched={}, notes=(reason,))
@@ -172,14 +177,14 @@ def _fill(run: Run, draft: Path, jobs: int | None, progress: Callable[[int], Non
 
 
 def _matched(
-    run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None
+    run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None
 ) -> tuple[Alignment, list[RankSteps | AlltraceError | None]]:
     """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`. And each rank's steps."""
     from alltrace.align.clocks import place_ranks, solve
     from alltrace.align.matching import match
     from alltrace.align.members import evidence_of, meet
 
-    tables, names, steps = _collect_all(run, draft, jobs, progress)
+    tables, names, steps = _collect_all(run, draft, parts, jobs, progress)
     ranks = place_ranks(run.manifest)
     shifts = {p.rank: p.shift_ns for p in ranks}
     hosts = {p.rank: p.host for p in ranks}
@@ -245,47 +250,59 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
 
 
 def _collect_all(
-    run: Run, draft: Path, jobs: int | None, progress: Callable[[int], None] | None
+    run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None] | None
 ) -> tuple[dict[int, Any], Names, list[RankSteps | AlltraceError | None]]:
-    """The collectives of every rank, also written into `draft`, the names in them, and each rank's steps."""
+    """The collectives of every rank, also in `draft`, the names in them, and each rank's steps; made where they are not kept."""
     import pyarrow as pa
 
-    rows = sum(r.rows.get(t, 0) for r in run.ranks for t in SOURCES)
+    from alltrace.align.rank_parts import made_from, read_part, remove_others
+
+    remove_others(folder, run.manifest)
+    parts = {r.rank: read_part(folder, r.rank, made_from(run.manifest, r)) for r in run.ranks}
+    todo = [r for r in run.ranks if parts[r.rank] is None]
+    if progress is not None:
+        progress(len(run.ranks) - len(todo))
+    rows = sum(r.rows.get(t, 0) for r in todo for t in SOURCES)
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
+    errors: dict[int, AlltraceError | None] = {}
+    for outcome in run_tasks(partial(_collected, SentRun(run), folder), [r.rank for r in todo], jobs=jobs, progress=progress):
+        number = todo[outcome.index].rank
+        errors[number] = outcome.get()
+        parts[number] = read_part(folder, number)
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
     steps: list[RankSteps | AlltraceError | None] = []
-    work = partial(_collected, SentRun(run), draft)
-    for outcome in run_tasks(work, [r.rank for r in run.ranks], jobs=jobs, progress=progress):
-        names, found = outcome.get()
-        own.append(names)
-        steps.append(found)
+    for number, part in parts.items():
+        if part is None:
+            raise InputError(folder, found=f"what was made of rank {number} is not there any more", advice="ask again")
+        shutil.copyfile(part.file, draft / collectives_file(number))
+        own.append(part.names)
+        steps.append(errors.get(number) or part.steps)
     _write(_distinct(pa.concat_tables(own)), draft / NAMES)
     columns = TABLES["collectives"].column_names
     tables = {r.rank: read_parquet(draft / collectives_file(r.rank), columns, _ENUMS) for r in run.ranks}
     return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
 
-def _collected(
-    sent: SentRun, draft: Path, number: int, advance: Callable[[int], None]
-) -> tuple[Any, RankSteps | AlltraceError | None]:
-    """Writes the collectives of one rank; returns the strings that they refer to, as a table of names, and the rank's steps."""
+def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> AlltraceError | None:
+    """Writes the part of one rank; returns why its steps could not be found, where that is so."""
     from alltrace.align.evidence import collect
+    from alltrace.align.rank_parts import made_from, write_part
     from alltrace.align.steps import rank_steps
 
     rank = sent.run.rank(number)
     rank.clock = ClockMap(0)  # kept in the time of the rank's files
     table, names = interned(collect(rank))
-    _write(table, draft / collectives_file(number))
-    steps: RankSteps | AlltraceError | None
+    source, steps, failed = made_from(sent.run.manifest, rank.record), None, None
     try:
         steps = rank_steps(sent.run.rank(number))
     except DamageError:
         raise
     except AlltraceError as error:
-        steps = error
+        source, failed = "", error
+    write_part(folder, number, table, names, steps, source)
     advance(1)
-    return names, steps
+    return failed
 
 
 def interned(table: Any) -> tuple[Any, Any]:

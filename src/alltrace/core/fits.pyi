@@ -12,7 +12,8 @@ def median(values: _Float64, count: int) -> float: ...
 def residuals(
     ends: _Float64, present: _Bool, offsets: _Float64, rates: _Float64, t0: float, room: _Float64, out: _Float64
 ) -> None: ...
-def add_normal_equations(
+def add_pulls(
+    first: _Int64,
     ends: _Float64,
     weights: _Float64,
     units: _Int64,
@@ -20,13 +21,22 @@ def add_normal_equations(
     offsets: _Float64,
     rates: _Float64,
     t0: float,
-    with_drift: bool,
     times: _Float64,
-    unit_weights: _Float64,
-    host_weights: _Float64,
+    out_c: _Float64,
+    out_b: _Float64,
     out_cc: _Float64,
-    out_cb: _Float64,
     out_bb: _Float64,
+) -> None: ...
+def add_products(
+    first: _Int64,
+    ends: _Float64,
+    weights: _Float64,
+    units: _Int64,
+    hosts: _Int64,
+    of_units: _Float64,
+    of_hosts: _Float64,
+    t0: float,
+    room: _Float64,
     out_c: _Float64,
     out_b: _Float64,
 ) -> None: ...

@@ -1,4 +1,4 @@
-"""Robust fits of clocks: medians, offsets by histograms of differences, lines, and normal equations of one communicator.
+"""Robust fits of clocks: medians, offsets by histograms of differences, lines, and normal equations.
 
 Times are float64 nanoseconds. Arrays named `out...` are written to, and so are those that a docstring calls room to work in.
 """
@@ -117,116 +117,119 @@ def residuals(
                         out[i, j] -= typical
 
 
-cdef int subtract_mean(
-    const double[::1] unit_weights,
-    const double[::1] host_weights,
-    double total,
-    double[:, ::1] out_cc,
-    double[:, ::1] out_cb,
-    double[:, ::1] out_bb,
-) except -1 nogil:
-    """Take the weighted mean of one instance off the normal equations."""
-    cdef Py_ssize_t u, v, h, g
-    cdef double share
-    for u in range(unit_weights.shape[0]):
-        share = unit_weights[u] / total
-        if share == 0.0:
-            continue
-        for v in range(unit_weights.shape[0]):
-            out_cc[u, v] -= share * unit_weights[v]
-        for h in range(host_weights.shape[0]):
-            out_cb[u, h] -= share * host_weights[h]
-    for h in range(host_weights.shape[0]):
-        share = host_weights[h] / total
-        for g in range(host_weights.shape[0]):
-            out_bb[h, g] -= share * host_weights[g]
-    return 0
-
-
-def add_normal_equations(
-    const double[:, ::1] ends,
-    const double[:, ::1] weights,
+def add_pulls(
+    const int64_t[::1] first,
+    const double[::1] ends,
+    const double[::1] weights,
     const int64_t[::1] units,
     const int64_t[::1] hosts,
     const double[::1] offsets,
     const double[::1] rates,
     double t0,
-    bint with_drift,
     double[::1] times,
-    double[::1] unit_weights,
-    double[::1] host_weights,
-    double[:, ::1] out_cc,
-    double[:, ::1] out_cb,
-    double[:, ::1] out_bb,
     double[::1] out_c,
     double[::1] out_b,
+    double[::1] out_cc,
+    double[::1] out_bb,
 ):
-    """Add the normal equations of one communicator to `out_cc`, `out_cb`, `out_bb`, `out_c` and `out_b`.
+    """Add the right side of the normal equations of clocks, and the diagonal of their matrix but for what units share.
 
     For each instance with weights w and W their sum, the matrix diag(w) - w w' / W takes the weighted mean off.
 
     Args:
-        ends: Stamped ends, instances x members.
+        first: i + 1 places: where the ends of each instance begin.
+        ends: Stamped ends, ns, by instance.
         weights: Their weights, none below 0.
-        units: Unit of each member, counted among the communicator's.
-        hosts: Host of each member, likewise.
-        offsets: How far each member's clock is ahead at `t0`.
-        rates: Its relative rate error.
+        units: Unit of each end.
+        hosts: Host of each end.
+        offsets: How far the clock of each unit is ahead at `t0`.
+        rates: The relative rate error of each host.
         t0: The time that the offsets are of.
-        with_drift: Whether rates are unknown.
-        times: Room to work in, a value of each member.
-        unit_weights: Room for a value of each unit; 0 before and after.
-        host_weights: Room for a value of each host; 0 before and after.
-        out_cc: Units x units.
-        out_cb: Units x hosts.
-        out_bb: Hosts x hosts.
+        times: Room to work in, a value of each end.
         out_c: Right side of each unit.
-        out_b: Right side of each host.
+        out_b: Right side of each host, for rates in ns/s.
+        out_cc: Diagonal of each unit.
+        out_bb: Diagonal of each host.
     """
-    cdef Py_ssize_t i, j, count
-    cdef int64_t u, h
-    cdef double total, base, mean, w, z, pull
+    cdef Py_ssize_t i, j, low, high, count
+    cdef double total, base, mean, w, z, pull, own
     with nogil:
-        for i in range(ends.shape[0]):
+        for i in range(first.shape[0] - 1):
+            low = first[i]
+            high = first[i + 1]
             total = 0.0
             base = 0.0
             count = 0
-            for j in range(ends.shape[1]):
-                if weights[i, j] > 0.0:
-                    times[j] = ends[i, j] - offsets[j] - rates[j] * (ends[i, j] - t0)
-                    total += weights[i, j]
+            for j in range(low, high):
+                if weights[j] > 0.0:
+                    times[j] = ends[j] - offsets[units[j]] - rates[hosts[j]] * (ends[j] - t0)
+                    total += weights[j]
                     base += times[j]
                     count += 1
             if count == 0:
                 continue
             base /= count
             mean = 0.0
-            for j in range(ends.shape[1]):
-                if weights[i, j] > 0.0:
+            for j in range(low, high):
+                if weights[j] > 0.0:
                     times[j] -= base
-                    mean += weights[i, j] * times[j]
+                    mean += weights[j] * times[j]
             mean /= total
-            for j in range(ends.shape[1]):
-                w = weights[i, j]
+            for j in range(low, high):
+                w = weights[j]
                 if w <= 0.0:
                     continue
-                u = units[j]
+                z = (ends[j] - t0) / 1e9
                 pull = w * (times[j] - mean)
-                out_c[u] += pull
-                out_cc[u, u] += w
-                unit_weights[u] += w
-                if with_drift:
-                    h = hosts[j]
-                    z = (ends[i, j] - t0) / 1e9
-                    out_b[h] += z * pull
-                    out_cb[u, h] += w * z
-                    out_bb[h, h] += w * z * z
-                    host_weights[h] += w * z
-            subtract_mean(unit_weights, host_weights, total, out_cc, out_cb, out_bb)
-            for j in range(unit_weights.shape[0]):
-                unit_weights[j] = 0.0
-            for j in range(host_weights.shape[0]):
-                host_weights[j] = 0.0
+                own = w - w * w / total
+                out_c[units[j]] += pull
+                out_b[hosts[j]] += z * pull
+                out_cc[units[j]] += own
+                out_bb[hosts[j]] += z * z * own
+
+
+def add_products(
+    const int64_t[::1] first,
+    const double[::1] ends,
+    const double[::1] weights,
+    const int64_t[::1] units,
+    const int64_t[::1] hosts,
+    const double[::1] of_units,
+    const double[::1] of_hosts,
+    double t0,
+    double[::1] room,
+    double[::1] out_c,
+    double[::1] out_b,
+):
+    """Add the product of the matrix of the normal equations (see `add_pulls`) and a vector; the matrix is not made.
+
+    Args:
+        first: As in `add_pulls`; likewise `ends`, `weights`, `units`, `hosts`, `t0`.
+        of_units: The vector's value of each unit.
+        of_hosts: The vector's value of each host.
+        room: Room to work in, a value of each end.
+        out_c: The product's value of each unit.
+        out_b: The product's value of each host.
+    """
+    cdef Py_ssize_t i, j, low, high
+    cdef double total, mean, pull
+    with nogil:
+        for i in range(first.shape[0] - 1):
+            low = first[i]
+            high = first[i + 1]
+            total = 0.0
+            mean = 0.0
+            for j in range(low, high):
+                room[j] = of_units[units[j]] + of_hosts[hosts[j]] * ((ends[j] - t0) / 1e9)
+                total += weights[j]
+                mean += weights[j] * room[j]
+            if total <= 0.0:
+                continue
+            mean /= total
+            for j in range(low, high):
+                pull = weights[j] * (room[j] - mean)
+                out_c[units[j]] += pull
+                out_b[hosts[j]] += pull * ((ends[j] - t0) / 1e9)
 
 
 cdef Py_ssize_t line_residuals(

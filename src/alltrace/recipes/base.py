@@ -290,6 +290,7 @@ class Recipe(ABC):
             run where that is so is aligned first, as for `aligned`, and others are taken as they are.
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
         rereads: Whether `map` asks for a table more than once; each is then read once, with all columns that `reads` names.
+        keeps: Whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`).
         worth_processes: How many rows make it pay to ask ranks in processes, which take half a second of CPU time to start.
         windowed: Whether it can be asked about some steps only; the tables that it then sees are cut down to them.
     """
@@ -305,6 +306,7 @@ class Recipe(ABC):
     host_samples: ClassVar[bool] = False
     windowed: ClassVar[bool] = True
     rereads: ClassVar[bool] = False
+    keeps: ClassVar[bool] = False
     worth_processes: ClassVar[int] = 4_000_000
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 TILES = "tiles"
 """The folder of the page's levels of detail."""
 
+OPERATIONS, PART_RECORD = "operations", "part.json"
+"""The folder of what an alignment takes from each rank, a folder in it for each, and the record in that."""
+
+FINDINGS = "findings"
+"""The folder of what was found in the run."""
+
 
 class Damage(NamedTuple):
     """A file of a run that is not as it was written.
@@ -63,7 +69,8 @@ def verify(run: Path) -> list[Damage]:
         found += [Damage(None, name, what, repair) for name, what in _damaged(run, LOGS, LOGS_RECORD)]
     for folder, damaged in _derived(run).items():
         repair = f"remove the folder {folder}, which is made again when it is needed"
-        found += [Damage(None, name, what, repair) for name, what in damaged]
+        number = folder.rpartition("=")[2]
+        found += [Damage(int(number) if number.isdecimal() else None, name, what, repair) for name, what in damaged]
     return found
 
 
@@ -76,12 +83,16 @@ def remove_damaged_folders(run: Path) -> None:
 
 def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
     """The folders of what is made of the ranks when it is needed: the damaged files of each, and what is wrong with them."""
-    found = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: []}
-    for path in sorted((run / TILES).rglob("[!.]*.*")):
-        try:
-            read_json(path) if path.suffix == ".json" else checked_content(path)
-        except DamageError as error:
-            found[TILES].append((path.relative_to(run).as_posix(), error.found))
+    found = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: [], FINDINGS: []}
+    for part in sorted((run / OPERATIONS).glob("rank=*")):
+        name = part.relative_to(run).as_posix()
+        found[name] = list(_damaged(run, name, PART_RECORD))
+    for folder in (TILES, FINDINGS):
+        for path in sorted((run / folder).rglob("[!.]*.*")):
+            try:
+                read_json(path) if path.suffix == ".json" else checked_content(path)
+            except DamageError as error:
+                found[folder].append((path.relative_to(run).as_posix(), error.found))
     return found
 
 

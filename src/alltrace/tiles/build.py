@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.engine.local import default_jobs, run_tasks
+from alltrace.run.checked_arrow import write_table
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import plain
 from alltrace.run.overlay import signature as run_signature
@@ -36,7 +37,6 @@ from alltrace.tiles.files import (
     rank_file,
     read_rank,
     write_rank,
-    write_table,
 )
 from alltrace.tiles.grid import Grid, grid_of
 from alltrace.tiles.rank_tiles import SUMMARY_PARTS, TrackTiles, binned, summary_of, tracks_of

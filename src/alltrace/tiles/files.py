@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.run.checksums import append_checksum, checked_content
+from alltrace.run.checked_arrow import read_table, write_table
+from alltrace.run.checksums import checked_content
 from alltrace.tiles.rank_tiles import TrackTiles
 from alltrace.trace.errors import DamageError
 
@@ -59,28 +59,6 @@ def write_rank(path: Path, tracks: Iterable[TrackTiles], signature: str) -> None
         rows.append(row)
     table = pa.Table.from_pylist(rows, _RANK_SCHEMA)
     write_table(path, table.replace_schema_metadata({SIGNATURE: signature.encode()}))
-
-
-def write_table(path: Path, table: pa.Table) -> None:
-    """Write an Arrow file, compressed, and behind it its checksum, so that it is there whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))
-        with pa.OSFile(str(draft), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
-            writer.write_table(table)
-        append_checksum(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def read_table(path: Path) -> pa.Table:
-    """What `write_table` wrote.
-
-    Raises:
-        DamageError: The file is missing or not as it was written.
-    """
-    return pa.ipc.open_file(checked_content(path)).read_all()
 
 
 def is_of(path: Path, signature: str) -> bool:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.run.checked_arrow import read_table
 from alltrace.tiles.busy import binned_parts
 from alltrace.tiles.cancel import WANTED
 from alltrace.tiles.events import Bounded, EventReader
-from alltrace.tiles.files import HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
+from alltrace.tiles.files import HEAT, NO_DATA, heat_arrays, rank_file, read_rank
 from alltrace.tiles.grid import MOST_LEVEL, TILE_BINS
 from alltrace.tiles.prefetch import Prefetcher
 from alltrace.tiles.rank_tiles import TrackTiles, binned

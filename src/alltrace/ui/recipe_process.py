@@ -58,7 +58,16 @@ def answer(session: Session, question: Question, token: Token = WANTED) -> Answe
         AlltraceError: The run cannot be read, or memory ran out.
         CancelledError: The answer is no longer wanted.
     """
-    return _asked(_ask, [session], question, token)
+    found = _kept(session, question)
+    return _asked(_ask, [session], question, token) if found is None else found
+
+
+def _kept(session: Session, question: Question) -> Answer | None:
+    """An answer that is kept with the run, which needs no process of its own."""
+    from alltrace.recipes.execution.ask import checked, kept_answer
+
+    about = {name: value for name, value in question.about.items() if name != "jobs"}
+    return kept_answer(session.run, checked(question.name, question.options, **about))
 
 
 def comparison(first: Session, second: Session, question: Question, token: Token = WANTED) -> Answer:

@@ -137,6 +137,9 @@ def answer_of(
 
             facts = WindowedRun(run, window)
             notes = (*notes, *window.notes)
+    kept = kept_answer(run, question)
+    if kept is not None:
+        return kept
     able = able_ranks(asked, run, chosen, given)
     reached = [r for r in able if window is None or r.rank in window.ranks]
     told = asked.prepared(given, facts)
@@ -144,8 +147,31 @@ def answer_of(
     if answer is None:
         with PartFiles() as files:
             answer = asked.reduce(_map(run, asked, told, reached, window, jobs, progress, files), facts, told)
+    if _is_kept(run, question):
+        from alltrace.recipes.execution.kept_findings import keep_findings
+
+        keep_findings(run, asked, given, answer)
     chart = answer.chart or asked.answer_chart(given)
     return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer, aligned=aligning)), chart=chart)
+
+
+def kept_answer(run: Run, question: Question) -> Answer | None:
+    """The answer to a question, where it is kept with a run whose alignment is known; None where it is to be found."""
+    if run.alignment is None or not _is_kept(run, question):
+        return None
+    from alltrace.recipes.execution.kept_findings import kept_findings  # it loads what reads files
+
+    recipe, options = question.recipe, question.options
+    kept = kept_findings(run, recipe, options)
+    if kept is None:
+        return None
+    said = answer_notes(recipe, run, run.ranks, options, kept, aligned=True)
+    notes = (*run.manifest.notes, *run.alignment.notes, *said)
+    return kept._replace(notes=notes, chart=recipe.answer_chart(options))
+
+
+def _is_kept(run: Run, question: Question) -> bool:
+    return question.recipe.keeps and question.ranks is None and not question.selection and run.manifest.complete
 
 
 def answer_notes(

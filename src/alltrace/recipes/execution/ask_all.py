@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from alltrace.recipes.base import Answer, Part
 from alltrace.recipes.execution.ask import answer_notes, resolve_options, wants_alignment
 from alltrace.recipes.execution.availability import able_ranks, check_imported, notes_on_missing
+from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
 from alltrace.recipes.execution.part_store import PartStore
 from alltrace.recipes.execution.shared_tables import SharedRank, SharedRun
 from alltrace.run.sent_run import SentRun
@@ -126,6 +127,11 @@ def each_reply(
         if not able and chosen:
             yield number, Reply(recipe, None, "; ".join(notes_on_missing(recipe, run, chosen, options)))
             continue
+        kept = kept_findings(run, recipe, options) if _keeps(run, recipe, chosen) else None
+        if kept is not None:
+            said = answer_notes(recipe, run, chosen, options, kept, aligned=True)
+            yield number, Reply(recipe, kept._replace(notes=(*notes, *said)), None)
+            continue
         asked.append(_Question(number, recipe, options, prepared, frozenset(r.rank for r in able)))
     with PartStore() as parts:
         _map(run, asked, jobs, progress, parts)
@@ -154,11 +160,18 @@ def _reduce(
     try:
         made = recipe.streamed if stream else recipe.reduce
         answer = made([p for p in parts if isinstance(p, Part)], facts, question.options)
+        if _keeps(run, recipe, chosen):
+            keep_findings(run, recipe, question.given, answer)
     except AlltraceError as error:
         return Reply(recipe, None, str(error))
     aligned = wants_alignment(recipe, run, question.given)
     said = answer_notes(recipe, run, chosen, question.given, answer, aligned=aligned)
     return Reply(recipe, answer._replace(notes=(*notes, *said)), None)
+
+
+def _keeps(run: Run, recipe: Recipe, chosen: Sequence[Rank]) -> bool:
+    """Whether what a recipe tells of the chosen ranks is kept."""
+    return recipe.keeps and len(chosen) == len(run.ranks) and run.manifest.complete
 
 
 def _map(

@@ -51,6 +51,7 @@ class Diagnose(Recipe):
     name = "diagnose"
     aligned = True
     rereads = True
+    keeps = True
     tables: ClassVar = {
         "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
         "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),

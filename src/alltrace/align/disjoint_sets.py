@@ -1,0 +1,38 @@
+"""Sets of things that are put together pair by pair, such as ranks that a chain of collectives connects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from alltrace.trace.arrays import Int64
+
+
+class DisjointSets:
+    """Sets of the numbers 0 to n - 1, each alone to begin with; nearly constant time for each question (Tarjan 1975).
+
+    Args:
+        count: The number n.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._above = list(range(count))
+
+    def of(self, member: int) -> int:
+        """The number that stands for the set of a member: the lowest in it."""
+        above = self._above
+        while above[member] != member:
+            above[member] = member = above[above[member]]
+        return member
+
+    def join(self, one: int, other: int) -> bool:
+        """Put the sets of two members together; whether they were apart."""
+        low, high = sorted((self.of(one), self.of(other)))
+        self._above[high] = low
+        return low != high
+
+    def labels(self) -> Int64:
+        """For each number the lowest of its set: int64 array of n."""
+        return np.array([self.of(n) for n in range(len(self._above))], np.int64)

@@ -1,0 +1,123 @@
+"""What an alignment takes from each rank alone: its communication operations and its steps, kept until the rank is another.
+
+So an alignment that was interrupted goes on where it was, and of a run that got a new rank, or one rank anew, only that is read.
+What compares ranks is small beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from alltrace.align.steps import RankSteps
+from alltrace.run.checksums import FILES, CheckedFiles, checksum, files_of
+from alltrace.run.code_version import code_version
+from alltrace.run.json_files import read_json, write_json
+from alltrace.run.manifest import plain
+from alltrace.run.verify import PART_RECORD
+from alltrace.trace.errors import AlltraceError
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from alltrace.run.manifest import Manifest, Rank
+
+_FILE = "collectives.parquet"
+_TIMES = ("starts", "ends", "device", "took", "copied")
+
+
+class RankPart(NamedTuple):
+    """The part of one rank.
+
+    Attributes:
+        file: Its operations: the canonical table `collectives`, in the time of the rank's files.
+        names: The strings that only they refer to, as a table of names.
+        steps: Its steps, or None.
+    """
+
+    file: Path
+    names: pa.Table
+    steps: RankSteps | None
+
+
+def made_from(manifest: Manifest, rank: Rank) -> str:
+    """What a rank's part is made from: the rank as it was imported, its reports, and the code; its clock does not count."""
+    reports = [(manifest.reports[i].content_hash, manifest.reports[i].system_clock_ns) for i in rank.reports]
+    own = plain(rank._replace(stamp_error_ns=0, reports=()))
+    text = json.dumps([code_version(), manifest.kernel_rules, manifest.zero_utc_ns, own, reports], sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, steps: RankSteps | None, source: str) -> None:
+    """Write the part of a rank; its record comes last and makes it whole.
+
+    Args:
+        folder: The folder of all parts.
+        number: The rank.
+        table: Its operations.
+        names: The strings that only they refer to.
+        steps: Its steps, or None.
+        source: What `made_from` gives; empty for a part that is to be made again.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    place = _place(folder, number)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / PART_RECORD).unlink(missing_ok=True)
+    pq.write_table(table, place / _FILE, compression="zstd", compression_level=1)
+    record = {
+        "made_from": source,
+        FILES: {_FILE: checksum(place / _FILE)},
+        "names": names.to_pylist(),
+        "steps": None if steps is None else _as_json(steps),
+    }
+    write_json(place / PART_RECORD, record, lasting=False)
+
+
+def read_part(folder: Path, number: int, source: str | None = None) -> RankPart | None:
+    """The part of a rank; None where there is none that is whole and made from `source` (None for whatever it was made from)."""
+    place = _place(folder, number)
+    try:
+        record = read_json(place / PART_RECORD)
+        if source is not None and record["made_from"] != source:
+            return None
+        file = CheckedFiles(place, files_of(record, place / PART_RECORD)).path(_FILE)
+        names = pa.Table.from_pylist(record["names"], TABLES["names"].arrow_schema())
+        return RankPart(file, names, None if record["steps"] is None else _from_json(record["steps"]))
+    except (AlltraceError, KeyError, TypeError, ValueError):
+        return None
+
+
+def remove_others(folder: Path, manifest: Manifest) -> None:
+    """Remove the parts of ranks that the run has no more."""
+    ranks = {_place(folder, r.rank).name for r in manifest.ranks}
+    with suppress(OSError):
+        for place in folder.iterdir():
+            if place.name not in ranks:
+                shutil.rmtree(place, ignore_errors=True)
+
+
+def _place(folder: Path, number: int) -> Path:
+    return folder / f"rank={number}"
+
+
+def _as_json(steps: RankSteps) -> dict[str, Any]:
+    found: dict[str, Any] = {"rank": steps.rank, "source": steps.source, "saves": steps.saves.tolist()}
+    found["numbers"] = None if steps.numbers is None else steps.numbers.tolist()
+    return found | {name: getattr(steps, name).tolist() for name in _TIMES}
+
+
+def _from_json(found: dict[str, Any]) -> RankSteps:
+    times = {name: np.array(found[name], np.int64) for name in _TIMES}
+    times["device"] = times["device"].reshape(-1, 2)
+    numbers = None if found["numbers"] is None else np.array(found["numbers"], np.int64)
+    return RankSteps(found["rank"], found["source"], numbers=numbers, saves=np.array(found["saves"], np.bool_), **times)
