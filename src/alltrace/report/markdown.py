@@ -6,8 +6,8 @@ import html
 import re
 from typing import TYPE_CHECKING
 
-from alltrace.charts.words import amount
 from alltrace.report.words import FACTORS, cell, facts, heading, ranks, sentence
+from alltrace.trace.amounts import amount
 from alltrace.trace.errors import printable
 
 if TYPE_CHECKING:

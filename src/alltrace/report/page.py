@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace import __version__
-from alltrace.charts.words import amount
 from alltrace.report import words
+from alltrace.trace.amounts import amount
 from alltrace.trace.errors import UsageError, printable
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING, Any
 
-from alltrace.charts.words import amount, label
-from alltrace.charts.words import text as shortened
+from alltrace.charts.words import label
 from alltrace.recipes.registry import find
+from alltrace.trace.amounts import amount
+from alltrace.trace.amounts import text as shortened
 from alltrace.trace.errors import printable
 
 if TYPE_CHECKING:
