@@ -153,6 +153,12 @@ _FAULTS: dict[str, Callable[[_Row], str]] = {
     "clocks not connected": lambda row: f"nothing connects the clocks of {row.hosts or row.ranks} with those of the others",
 }
 
+
+def _capture_fault(row: _Row) -> str:
+    make = _FAULTS.get(row.where)
+    return f"the reports of {row.ranks} are not whole: {row.where}" if make is None else make(row)
+
+
 _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "straggler": _straggler,
     "slow-host": _slow_host,
@@ -175,7 +181,7 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "idle-gap": lambda row: f"devices of {row.ranks} stand still although work is queued",
     "missing-rank": _missing,
     "unexplained": _unexplained,
-    "capture-fault": lambda row: _FAULTS.get(row.where, lambda r: f"the reports of {r.ranks} are not whole: {r.where}")(row),
+    "capture-fault": _capture_fault,
     "precision": "matrix products run in fp32 or TF32, although the device is faster in fp16 or bf16",
     "attention": "attention runs as several kernels that one fused kernel could replace",
     "fusion": "kernels in a row that move data could be one fused kernel",
