@@ -38,10 +38,7 @@ class RecipeCommand:
         """RUN, the recipe's options, and the output's."""
         from alltrace.recipes.registry import find
 
-        recipe = find(self.recipe)
-        add_run_argument(parser)
-        add_recipe_options(parser, recipe)
-        add_answer_options(parser, cards=has_cards(recipe), top=not _has_top(recipe))
+        add_recipe_arguments(parser, find(self.recipe))
 
     def run(self, args: argparse.Namespace) -> int:
         """Ask the recipe and write its answer."""
@@ -70,20 +67,17 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
             raise UsageError("--show-sql prints the question to all ranks and steps; leave out --ranks, --steps and --skip-warmup")
         print(recipe.shown_statement(resolve_options(recipe, _options(recipe, args))))  # noqa: T201
         return EXIT_DONE
-    add_run_argument(parser)
-    add_recipe_options(parser, recipe)
+    add_recipe_arguments(parser, recipe, folders=folders)
     parser.add_argument("--show-sql", action="store_true", help="print the question as SQL for `alltrace sql` and stop")
-    add_answer_options(parser, folders=folders, cards=has_cards(recipe), top=not _has_top(recipe))
     return ask_and_write(verb, recipe, parser.parse_args(arguments))
 
 
-def has_cards(recipe: Recipe) -> bool:
-    """Whether an answer can be written as cards."""
-    return recipe.name == "diagnose"
-
-
-def _has_top(recipe: Recipe) -> bool:
-    return any(option.name == "top" for option in recipe.options)
+def add_recipe_arguments(parser: argparse.ArgumentParser, recipe: Recipe, *, folders: bool = False) -> None:
+    """RUN, the options of `recipe`, and the output's; with `folders` the answer may be written to one."""
+    add_run_argument(parser)
+    add_recipe_options(parser, recipe)
+    top = any(option.name == "top" for option in recipe.options)
+    add_answer_options(parser, folders=folders, cards=recipe.name == "diagnose", top=not top)
 
 
 def _options(recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
