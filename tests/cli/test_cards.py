@@ -7,7 +7,7 @@ import pytest
 from tests.recipes.questions.diagnose.test_cards import row, told
 
 from alltrace.cli import cards
-from alltrace.cli.cards import cards_text, command_of
+from alltrace.cli.cards import cards_text
 from alltrace.recipes.questions.diagnose.cards import Proof
 
 FOUND = told(
@@ -63,10 +63,8 @@ def test_severities_are_in_colour_where_it_is_wanted(monkeypatch):
 
 
 def test_the_proof_is_a_command_to_type():
-    assert (
-        command_of(Proof("steps", {"per_step": True, "by": "rank"}), "'my run'")
-        == "alltrace recipe steps 'my run' --per-step --by rank"
-    )
+    proof = Proof("steps", {"per_step": True, "by": "rank"})
+    assert proof.command("'my run'") == "alltrace recipe steps 'my run' --per-step --by rank"
 
 
 def test_a_run_without_a_finding_says_why():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from alltrace.recipes.base import Answer
-    from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis, Proof
+    from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis
 
 _LEAST, _MOST = 40, 110
 """Columns of a card: narrower ones break every word, wider ones have lines that eyes lose."""
@@ -96,18 +96,10 @@ def _card(number: int, card: Card, width: int, run: str, color: bool) -> Iterato
         ("where", card.where),
         ("evidence", card.evidence),
         ("to do", card.advice),
-        ("proof", command_of(card.proof, run)),
+        ("proof", card.proof.command(run)),
     ):
         if text:
             yield from _wrapped(text, width, f"{'':<{_INDENT}}{label:<{_LABEL}}", " " * (_INDENT + _LABEL))
-
-
-def command_of(proof: Proof, run: str) -> str:
-    """The command that shows the table that a finding rests on."""
-    options = "".join(
-        f" --{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in proof.options.items()
-    )
-    return f"alltrace recipe {proof.recipe} {run}{options}"
 
 
 def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:

@@ -48,6 +48,15 @@ class Proof(NamedTuple):
     recipe: str
     options: Mapping[str, Any]
 
+    def command(self, run: str = "RUN") -> str:
+        """The command that shows it.
+
+        Args:
+            run: The run, as a shell takes it.
+        """
+        options = "".join(f" --{k.replace('_', '-')}" + ("" if v is True else f" {v}") for k, v in self.options.items())
+        return f"alltrace recipe {self.recipe} {run}{options}"
+
 
 class Card(NamedTuple):
     """A finding for people.
