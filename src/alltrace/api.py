@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.aligned import Aligned
     from alltrace.recipes.base import Answer, CellValue, OptionValue
+    from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis
     from alltrace.recipes.row_stream import RowStream
 
 
@@ -104,8 +105,39 @@ class Result(NamedTuple):
         return picture_bytes(draw(self.answer), kind)
 
 
+class Findings(NamedTuple):
+    """What `diagnose` found, for people; a notebook shows it.
+
+    Attributes:
+        diagnosis: The verdict, the cards and the notes.
+    """
+
+    diagnosis: Diagnosis
+
+    @property
+    def verdict(self) -> str:
+        """A sentence or two on what costs most."""
+        return self.diagnosis.verdict
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """A card for each finding: `what`, `who`, `cost`, `evidence`, `advice` and more, in the order of the rows of `diagnose`."""
+        return self.diagnosis.cards
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be judged, and why."""
+        return self.diagnosis.notes
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows. Text from a trace is text, never markup."""
+        from alltrace.charts.html_cards import diagnosis_html
+
+        return diagnosis_html(self.diagnosis)
+
+
 class OpenRun(Run):
-    """A run, opened: `ranks`, `hosts`, `span_ns`, `table(...)`, `connect()`, `recipe(...)` and `aligned()`."""
+    """A run, opened: `ranks`, `hosts`, `span_ns`, `table(...)`, `connect()`, `recipe(...)`, `diagnosis()` and `aligned()`."""
 
     alignment: Aligned | None
     """The alignment, once a question asked for it; `aligned()` makes it."""
@@ -160,6 +192,22 @@ class OpenRun(Run):
         from alltrace.recipes.execution.ask import ask
 
         return Result(ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup))
+
+    def diagnosis(self, *, ranks: Sequence[int] | None = None, steps: str | None = None, skip_warmup: bool = False) -> Findings:
+        """The verdict in a sentence, and a card for each finding: what, who, what it costs, the evidence, what to do.
+
+        Args:
+            ranks: As of `recipe`.
+            steps: As of `recipe`.
+            skip_warmup: As of `recipe`.
+
+        Raises:
+            UsageError: There is no such rank or step.
+        """
+        from alltrace.recipes.questions.diagnose.cards import told
+
+        answer = self.recipe("diagnose", ranks=ranks, steps=steps, skip_warmup=skip_warmup).answer
+        return Findings(told(answer, {r.rank: r.host for r in self.ranks}))
 
     def recipe_rows(
         self,

@@ -9,8 +9,8 @@ from tests.charts.answers import HOSTILE, answer, every_kind, hostile, of_ranks
 
 from alltrace.charts import draw, picture_bytes
 from alltrace.charts.files import check_picture
-from alltrace.charts.words import shortened, text
 from alltrace.recipes.base import Chart
+from alltrace.trace.amounts import shortened, text
 from alltrace.trace.errors import UsageError
 
 KINDS = every_kind()

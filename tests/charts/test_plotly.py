@@ -7,8 +7,8 @@ import pytest
 from tests.charts.answers import HOSTILE, answer, every_kind, hostile, of_ranks
 
 from alltrace.charts import draw, figure
-from alltrace.charts.words import text
 from alltrace.recipes.base import Chart
+from alltrace.trace.amounts import text
 
 KINDS = every_kind()
 

@@ -51,7 +51,7 @@ def test_help_of_a_recipe_shows_its_own_options(alltrace, name):
         (["overlap", "RUN", "--no-such"], "unrecognized arguments: --no-such"),
         (["overlap", "RUN", "--form", "json"], "unrecognized arguments: --form"),
         (["overlap", "RUN", "--format", "xml"], "invalid choice: 'xml'"),
-        (["overlap", "RUN", "--limit", "-1"], "--limit: it is '-1', expected a whole number from 0 up"),
+        (["overlap", "RUN", "--limit", "-1"], "argument --limit/--top: it is '-1', expected a whole number from 0 up"),
         (["overlap", "RUN", "--jobs", "0"], "--jobs: it is '0', expected a whole number from 1 up"),
         (["overlap", "RUN", "--format", "parquet"], "--format parquet is not text; expected -o FILE with it"),
         (["sql", "RUN", "select 1", "--format", "parquet"], "--format parquet is not text; expected -o FILE with it"),

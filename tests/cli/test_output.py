@@ -17,7 +17,8 @@ import pytest
 from tests.cli.tables import TABLE
 
 from alltrace.cli.csv_text import to_csv
-from alltrace.cli.output import check_output, save_tables, streamed_text, to_json, to_markdown, to_text, write_answer
+from alltrace.cli.output import check_output, save_tables, to_json, to_markdown, write_answer
+from alltrace.cli.text_table import TableForm, streamed_text, to_text
 from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable
 from alltrace.recipes.row_stream import RowStream
 from alltrace.trace.errors import InputError, UsageError
@@ -28,7 +29,9 @@ FACTS = {"ranks": 8, "hosts": 1, "devices": 8, "span_ns": 10}
 
 
 def arguments(**given):
-    return argparse.Namespace(**{"format": "table", "output": None, "limit": None, "picture": None, "csv_safe": False, **given})
+    return argparse.Namespace(
+        **{"format": "table", "output": None, "limit": None, "picture": None, "csv_safe": False, "units": None, **given}
+    )
 
 
 def test_json_is_the_envelope_and_nothing_else():
@@ -111,8 +114,8 @@ def test_a_table_groups_thousands_and_escapes_control_characters():
 
 def test_a_narrow_terminal_cuts_text_and_never_numbers():
     table = pa.table({"name": ["a" * 60], "time_ns": [123456789]})
-    row = to_text(Answer(table, ()), table, width=40).splitlines()[2]
-    assert row == "a" * 26 + "…  123,456,789"
+    row = to_text(Answer(table, ()), table, form=TableForm(40)).splitlines()[2]
+    assert row == "a" * 17 + "…" + "a" * 9 + "  123,456,789"
     assert len(row) == 40
 
 

@@ -37,5 +37,6 @@ def test_a_name_is_no_link():
 
 def test_an_empty_run_says_so(tmp_path):
     text = to_markdown(gather(make_run(tmp_path, {}), "empty", pictures=False))
-    assert "No finding." in text
+    assert re.search(r"\*\*The run has no .*\.\*\*", text)
+    assert text.lower().count("the run has no ") == 1, "what the verdict says is no note"
     assert "There is nothing to show." in text

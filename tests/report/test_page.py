@@ -7,12 +7,16 @@ import json
 import re
 from html.parser import HTMLParser
 
+import pyarrow as pa
 import pytest
 from tests.charts.answers import HOSTILE
 from tests.making import make_run
+from tests.recipes.questions.diagnose.test_cards import row, told
 
-from alltrace.report import Report, gather, to_html
+from alltrace.recipes.base import Answer
+from alltrace.report import Report, gather, to_html, to_markdown
 from alltrace.report.content import ASKS, Section
+from alltrace.report.markdown import literal
 from alltrace.report.page import check_plotly
 from alltrace.trace.errors import UsageError
 
@@ -57,6 +61,21 @@ def test_why_nothing_was_diagnosed_is_said():
     findings = Section(next(a for a in ASKS if a.key == "findings"), None, "rank 3: <damaged>")
     text = to_html(Report("a run", {"ranks": 1, "hosts": 1, "devices": 1, "span_ns": 5}, "", (findings,)))
     assert "rank 3: <damaged>" in Page(text).text
+
+
+def test_the_verdict_and_whole_cards_are_told():
+    advice = "Look at the clocks. " * 40
+    found = told(row("straggler", slowdown=1.25, advice=advice, where="<b>gemm"), notes=["7 steps are judged"])
+    findings = Section(next(a for a in ASKS if a.key == "findings"), Answer(pa.table({"kind": ["straggler"]}), ()))
+    report = Report("a run", {"ranks": 16, "hosts": 1, "devices": 16, "span_ns": 5}, "", (findings,), found)
+    text = Page(to_html(report)).text
+    assert text.count(found.verdict) == 1
+    for words in (found.cards[0].what, found.cards[0].cost, found.cards[0].evidence, advice, "<b>gemm"):
+        assert any(words in t for t in text), words
+    marked = to_markdown(report)
+    assert f"**{literal(found.verdict)}**" in marked
+    assert literal(advice) in marked
+    assert "`alltrace recipe stragglers RUN`" in marked
 
 
 def unpacked(page, name):

@@ -88,11 +88,22 @@ def test_recipes_answer_with_options_ranks_and_notes(client):
     assert any(n.startswith("rank 2 has no `kernels`, `copies` or `graphs`: ") for n in found["notes"])
 
 
-def test_findings_have_places(client):
+def test_findings_have_a_verdict_and_cards_with_places(client):
     found = client.get("/api/findings").json()
-    assert len(found["places"]) == len(found["rows"])
+    assert found["verdict"].endswith(".")
+    assert len(found["cards"]) == len(found["rows"])
+    assert all(c["place"]["ranks"][0] == c["place"]["culprit"] and c["proof"]["recipe"] for c in found["cards"])
     assert found["columns"][0]["name"] == "kind"
     assert client.get("/api/by-rank").json()["columns"]["rank"] == [0, 1, 2]
+
+
+def test_the_time_of_the_job_is_that_of_its_devices(client):
+    found = client.get("/api/job-time").json()
+    assert [c["name"] for c in found["classes"]] == ["compute", "exposed communication", "exposed copy", "idle"]
+    rows = client.post("/api/recipe", json={"name": "breakdown"}).json()
+    at = [c["name"] for c in rows["columns"]].index("compute_ns")
+    assert found["devices"] == len(rows["rows"])
+    assert found["classes"][0]["ns"] == sum(row[at] for row in rows["rows"]) > 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.charts.drawing import Axis, Drawing, Series
-from alltrace.charts.words import color, label, natural, scale, size, text
+from alltrace.charts.words import color, label, natural, size
+from alltrace.trace.amounts import scale, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

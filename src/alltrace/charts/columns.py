@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.charts.words import natural, scale, text, title
+from alltrace.charts.words import natural, title
+from alltrace.trace.amounts import scale, text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from alltrace.charts.plotly import HEAT_COLORS, SHADES
-from alltrace.charts.words import shortened
+from alltrace.trace.amounts import shortened
 from alltrace.trace.errors import UsageError, printable
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.charts.drawing import Axis, Drawing, Series
-from alltrace.charts.words import color, label, natural, scale, sizes, text
+from alltrace.charts.words import color, label, natural, sizes
+from alltrace.trace.amounts import scale, text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,7 @@ from alltrace.charts.columns import Columns
 from alltrace.charts.drawing import Axis, Drawing
 from alltrace.charts.heatmaps import heatmap
 from alltrace.charts.points import lines, roofline, scatter
-from alltrace.charts.words import text
+from alltrace.trace.amounts import text
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What axes, series and numbers are called: columns without their unit's ending, units that can be read, colours by meaning."""
+"""What axes and series are called: columns without their unit's ending, marks of sizes, colours by meaning."""
 
 from __future__ import annotations
 
@@ -6,24 +6,11 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from alltrace.trace.errors import printable
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from alltrace.recipes.base import AnswerColumn
 
-_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
-_SCALES: dict[str, tuple[tuple[float, str], ...]] = {
-    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")),
-    "us": ((1e6, "s"), (1e3, "ms"), (1.0, "µs")),
-    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
-    "bytes": _SIZES,
-    "B": _SIZES,
-    "MB": ((1e6, "TB"), (1e3, "GB"), (1.0, "MB"), (1e-3, "kB")),
-    "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")),
-    "bytes/s": ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s")),
-}
 _ENDINGS = {
     "ns": ("_ns",),
     "us": ("_us",),
@@ -37,7 +24,6 @@ _ENDINGS = {
 }
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _MOST_SIZES = 16
-_LONGEST = 60
 _BY_MEANING = {
     "compute": "#2f77b5",
     "overlapped": "#2f77b5",
@@ -78,23 +64,6 @@ def title(column: AnswerColumn, unit: str) -> str:
     return f"{label(column)} [{unit}]" if unit else label(column)
 
 
-def scale(unit: str | None, values: Iterable[float]) -> tuple[float, str]:
-    """By what numbers are divided so that they can be read, and the unit they are in then.
-
-    Args:
-        unit: The unit they are in, or None.
-        values: The numbers; the largest decides.
-    """
-    steps = _SCALES.get(unit or "")
-    if steps is None:
-        return 1.0, unit or ""
-    largest = max((abs(v) for v in values), default=0.0)
-    for divisor, name in steps:
-        if largest >= divisor:
-            return divisor, name
-    return next(((d, n) for d, n in steps if d == 1.0), steps[-1])
-
-
 def sizes(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
     """Marks for sizes in bytes on a logarithmic axis: powers of two with binary prefixes, such as 4 KiB; sixteen at most.
 
@@ -121,23 +90,6 @@ def size(value: float) -> str:
     return f"{value:.4g} {_BINARY[step]}"
 
 
-def text(value: object) -> str:
-    """A value from a trace as a short text on one line."""
-    if value is None:
-        return "none"
-    if isinstance(value, (list, tuple)):
-        return text(", ".join(map(str, value)))
-    return shortened(printable(str(value)), _LONGEST)
-
-
-def shortened(shown: str, longest: int) -> str:
-    """A text with its middle left out where it is too long: kernels often differ in their last words only."""
-    if len(shown) <= longest:
-        return shown
-    tail = longest // 3
-    return f"{shown[: longest - tail - 1]}…{shown[-tail:]}"
-
-
 def color(name: str, position: int) -> str:
     """The colour of a series: what means the same has the same colour in all pictures."""
     return _BY_MEANING.get(name) or _COLORS[position % len(_COLORS)]
@@ -146,21 +98,3 @@ def color(name: str, position: int) -> str:
 def natural(name: str) -> tuple[object, ...]:
     """A key that sorts names as people do: `node9` before `node10`."""
     return tuple((0, int(p), "") if "0" <= p[0] <= "9" else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)
-
-
-def amount(value: object, unit: str | None) -> str:
-    """A value with its unit, short, for reading: `1.892 ms`, `99.1 GB/s`, `1,024`; nothing for None."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if not isinstance(value, (int, float)):
-        return text(value)
-    if unit == "%":
-        return f"{value:.1f} %"
-    if isinstance(value, int) and unit is None:
-        return str(value) if abs(value) < 10_000 else f"{value:,}"
-    divisor, name = scale(unit, [float(value)])
-    shown = value / divisor
-    digits = f"{shown:,.0f}" if abs(shown) >= 1000 or not shown else format(shown, "#.4g" if unit else ".4g")
-    return f"{digits} {name}" if name else digits

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
+from alltrace.run.store import number_ranges
+from alltrace.trace.amounts import amount
+
+_UNIT = re.compile(r"(_ns|_us|_bytes)((?:_per_step)?)$")
+_UNITS = ("bytes", "ns")
+_PLACE = re.compile(r"(?:^|_)(?:start|end)_ns$")
 _NAMING = frozenset({"process", "pid", "tid", "corrid", "rank", "device", "strm", "ctx", "line", "op_count", "tag"})
 
 
@@ -46,6 +53,39 @@ def column_cells(column: Any, field: Any, *, grouped: bool) -> list[str]:
     if pa.types.is_list(field.type):
         return ["" if v is None else ", ".join(map(words, v)) for v in values]
     return [words(v) for v in values]
+
+
+def with_units(table: Any) -> list[list[str]]:
+    """The cells of each column as people read them: times and sizes, which names of columns tell, have units that suit them."""
+    return [_read_cells(table.column(i), table.schema.field(i)) for i in range(table.num_columns)]
+
+
+def read_name(field: Any) -> str:
+    """The name of a column whose cells have units: without that of the column."""
+    name = str(field.name)
+    return _UNIT.sub(r"\2", name) if _unit_of(field) is not None and name not in _UNITS else name
+
+
+def _unit_of(field: Any) -> str | None:
+    """The unit of a column of times or sizes, which its name tells; None for any other."""
+    if not is_number(field):
+        return None
+    found = _UNIT.search(field.name)
+    return found[1].lstrip("_") if found else field.name if field.name in _UNITS else None
+
+
+def _read_cells(column: Any, field: Any) -> list[str]:
+    import pyarrow as pa
+
+    unit = _unit_of(field)
+    if unit is None:
+        if pa.types.is_list(field.type) and pa.types.is_integer(field.type.value_type) and field.name == "ranks":
+            return ["" if v is None else number_ranges(v) for v in column.to_pylist()]
+        return column_cells(column, field, grouped=True)
+    values = column.to_pylist()
+    if _PLACE.search(field.name):
+        return ["" if v is None else f"{v / 1e9:.6f} s" for v in values]
+    return ["" if v is None else amount(int(v) if v == int(v) else float(v), unit, 3) for v in values]
 
 
 def words(value: Any) -> str:

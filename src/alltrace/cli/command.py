@@ -78,10 +78,26 @@ def add_import_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False) -> None:
-    """How an answer is written; with `folders`, -o may also be a folder or a URL, and stays text."""
+def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False, cards: bool = False, top: bool = True) -> None:
+    """How an answer is written.
+
+    Args:
+        parser: What gets the arguments.
+        folders: Whether -o may also be a folder or a URL; it then stays text.
+        cards: Whether the answer can be written as cards, as it is on a terminal.
+        top: Whether --top is another name of --limit; recipes may have an option of that name.
+    """
     group = parser.add_argument_group("output")
-    group.add_argument("--format", choices=FORMATS, default="table", help="default: table")
+    if cards:
+        group.add_argument("--format", choices=("cards", *FORMATS), help="default: cards on a terminal, else table")
+    else:
+        group.add_argument("--format", choices=FORMATS, default="table", help="default: table")
+    group.add_argument(
+        "--units",
+        choices=("auto", "ns"),
+        help="times and sizes in tables: with units that suit them, such as 12.4 ms, or plain numbers in ns and bytes; "
+        "default: auto on a terminal, else ns",
+    )
     if folders:
         group.add_argument(
             "-o",
@@ -102,7 +118,8 @@ def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False
     group.add_argument(
         "--csv-safe", action="store_true", help="CSV for spreadsheets: texts that begin as a formula have a ' before them"
     )
-    group.add_argument("--limit", type=not_negative, metavar="N", help="show only the first N rows")
+    flags = ("--limit", "--top") if top else ("--limit",)
+    group.add_argument(*flags, type=not_negative, metavar="N", help="show only the first N rows; a picture shows all")
     group.add_argument(
         "--picture", type=Path, metavar="FILE", help="also draw the answer into FILE, a .png or .svg; needs `alltrace[pictures]`"
     )

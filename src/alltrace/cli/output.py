@@ -9,7 +9,6 @@ import io
 import os
 import re
 import sys
-import tempfile
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from alltrace.cli.cells import cells, is_number, is_sparse, json_text
 from alltrace.cli.csv_text import csv_header, csv_rows, without_formulas
+from alltrace.cli.text_table import TableForm, streamed_text, terminal_width, to_text
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.recipes.base import Answer, Chart
-    from alltrace.recipes.row_stream import RowStream
 
 ENVELOPE_VERSION = 1
-_NAME_WIDTH = 100
 _SAMPLE = 4096
 _PIECE_ROWS = 1 << 14  # so many rows become text at once
 _GROUP_ROWS = 1 << 16  # at least in a row group of Parquet
@@ -39,9 +37,13 @@ def check_output(args: argparse.Namespace) -> None:
     """Whether an answer can be written as `args` say; asked before the work is done.
 
     Raises:
-        UsageError: Parquet without a file to write to, or an output that is no file.
+        UsageError: Parquet without a file to write to, units of a format without them, or an output that is no file.
     """
     check_csv_safe(args, [args.format])
+    if args.units == "auto" and args.format not in ("table", "cards"):
+        raise UsageError(f"--units auto is for tables, and the format is {args.format}, whose numbers are plain; leave out --units")
+    if args.units == "ns" and args.format == "cards":
+        raise UsageError("--units ns is for tables, and the format is cards; add --format table")
     if args.format == "parquet" and args.output is None:
         raise UsageError("--format parquet is not text; expected -o FILE with it")
     if args.output is not None and (not args.output.name or args.output.is_dir()):
@@ -104,9 +106,7 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
     for line in said:
         print(line, file=sys.stderr)  # noqa: T201
     if args.picture is not None:
-        write_picture(
-            verb, answer if args.limit is None else answer._replace(table=answer.table.slice(0, args.limit)), args.picture
-        )
+        write_picture(verb, answer, args.picture)
 
 
 def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace) -> Iterable[str]:
@@ -114,13 +114,19 @@ def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.
     if args.format != "table":
         schema, tables = _main_rows(answer, args.limit)
         return _whole(_form(args.format, verb, answer, facts, schema, safe=args.csv_safe), tables)
-    width = None if args.output is None and sys.stdout.isatty() else 0
+    form = table_form(args)
     if answer.stream is None:
         table = answer.table if args.limit is None else answer.table.slice(0, args.limit)
-        return [to_text(answer, table, answer.table.num_rows - table.num_rows, width=width)]
+        return [to_text(answer, table, answer.table.num_rows - table.num_rows, form)]
     if args.limit is None:
-        return streamed_text(answer, answer.stream, width)
-    return [to_text(answer, *answer.stream.head(args.limit), width=width)]
+        return streamed_text(answer, answer.stream, form)
+    return [to_text(answer, *answer.stream.head(args.limit), form)]
+
+
+def table_form(args: argparse.Namespace) -> TableForm:
+    """How tables for people are written: as wide as the terminal and with units there, whole and with plain numbers elsewhere."""
+    terminal = args.output is None and sys.stdout.isatty()
+    return TableForm(terminal_width() if terminal else 0, units=terminal if args.units is None else args.units == "auto")
 
 
 def _main_rows(answer: Answer, limit: int | None = None) -> tuple[Any, Iterable[Any]]:
@@ -274,130 +280,6 @@ class _Markdown:
     def tail(self) -> Iterator[str]:
         if self._answer.notes:
             yield "\n" + "".join(f"- {markdown_text(n)}\n" for n in self._answer.notes)
-
-
-def to_text(answer: Answer, table: Any, cut: int = 0, width: int | None = 0) -> str:
-    """A table for people: numbers grouped by thousands and aligned right, notes below.
-
-    Args:
-        answer: The answer.
-        table: The rows of it to show.
-        cut: How many rows are not shown.
-        width: Columns of the terminal; None to ask it, 0 for as wide as it takes.
-    """
-    lines = _grid(table, _terminal_width() if width is None else width) if table.num_rows or table.num_columns else []
-    return "\n".join([*lines, *_below(answer, cut)]) + "\n"
-
-
-def streamed_text(answer: Answer, stream: RowStream, width: int | None = 0) -> Iterator[str]:
-    """`to_text` with all rows of a stream, whose cells wait in a file until all are known to fit.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
-    limits = [len(printable(n)) for n in stream.schema.names]
-    try:
-        with tempfile.TemporaryFile(prefix="alltrace-table-") as file:
-            kept = pa.schema([(str(n), pa.string()) for n in range(len(limits))])
-            with pa.ipc.new_stream(file, kept) as writer:
-                for table in stream.tables():
-                    for first in range(0, table.num_rows, _PIECE_ROWS):
-                        columns = _shown(table.slice(first, _PIECE_ROWS))
-                        limits = [max(n, *map(len, column)) for n, column in zip(limits, columns, strict=True)]
-                        writer.write_batch(pa.record_batch([pa.array(c, pa.string()) for c in columns], kept))
-            file.seek(0)
-            lines = _Lines(stream.schema, limits, _terminal_width() if width is None else width)
-            yield "".join(f"{line}\n" for line in lines.head())
-            with pa.ipc.open_stream(file) as reader:
-                for batch in reader:
-                    yield "".join(f"{line}\n" for line in lines.of([column.to_pylist() for column in batch.columns]))
-    except OSError as error:
-        raise InputError(
-            tempfile.gettempdir(),
-            found=f"the rows of the answer cannot be kept there ({error.strerror or error})",
-            advice="make room, set TMPDIR to a folder on a larger disk, or ask for --format csv",
-        ) from error
-    yield "".join(f"{line}\n" for line in _below(answer, 0))
-
-
-def _below(answer: Answer, cut: int) -> list[str]:
-    """What stands below the table of an answer, of which `cut` rows are not shown."""
-    lines = []
-    for name, rows in answer.extra.items():
-        if rows:
-            lines += ["", f"{name}:", *_grid(pa.Table.from_pylist([dict(r) for r in rows]), 0)]
-    if cut:
-        lines.append(f"... {cut} more rows; --limit shows more or fewer")
-    if answer.further:
-        counts = ((name, t.table.num_rows if t.stream is None else t.stream.head(0)[1]) for name, t in answer.further.items())
-        others = (f"{name} ({count:,} rows)" for name, count in counts)
-        lines += ["", f"further tables, for --table: {', '.join(others)}"]
-    if answer.notes:
-        lines += ["", *(f"note: {printable(n)}" for n in answer.notes)]
-    return lines
-
-
-def _grid(table: Any, width: int) -> list[str]:
-    columns = _shown(table)
-    head = [printable(n) for n in table.column_names]
-    limits = [max(len(h), *(len(c) for c in column)) if column else len(h) for h, column in zip(head, columns, strict=True)]
-    lines = _Lines(table.schema, limits, width)
-    return [*lines.head(), *lines.of(columns)]
-
-
-def _shown(table: Any) -> list[list[str]]:
-    """The cells of each column as a table for people has them."""
-    return [[printable(c) for c in column] for column in cells(table, grouped=True)]
-
-
-class _Lines:
-    """The lines of a table for people.
-
-    Args:
-        schema: Its schema.
-        longest: How long the longest cell of each column is, the head among them.
-        width: Columns of the terminal; 0 for as many as it takes.
-    """
-
-    def __init__(self, schema: Any, longest: Sequence[int], width: int) -> None:
-        self._head = [printable(n) for n in schema.names]
-        self._right = [is_number(f) for f in schema]
-        limits = [n if right else min(n, _NAME_WIDTH) for n, right in zip(longest, self._right, strict=True)]
-        self._limits = _fitted(limits, self._right, width) if width else limits
-
-    def head(self) -> list[str]:
-        """The names of the columns, and the line below them."""
-        return [self._line(self._head), "  ".join("-" * n for n in self._limits)]
-
-    def of(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        """The rows of these cells."""
-        return [self._line(row) for row in zip(*columns, strict=True)]
-
-    def _line(self, row: Sequence[str]) -> str:
-        return "  ".join(_cell(c, n, r) for c, n, r in zip(row, self._limits, self._right, strict=True)).rstrip()
-
-
-def _fitted(limits: Sequence[int], right: Sequence[bool], width: int) -> list[int]:
-    """Narrow the widest text columns until the row fits; numbers are never cut."""
-    fitted = list(limits)
-    while sum(fitted) + 2 * (len(fitted) - 1) > width:
-        widest = max((i for i in range(len(fitted)) if not right[i]), key=lambda i: fitted[i], default=None)
-        if widest is None or fitted[widest] <= 12:
-            return fitted
-        fitted[widest] -= 1
-    return fitted
-
-
-def _cell(text: str, width: int, right: bool) -> str:
-    if len(text) > width:
-        text = text[: width - 1] + "…"
-    return text.rjust(width) if right else text.ljust(width)
-
-
-def _terminal_width() -> int:
-    import shutil
-
-    return shutil.get_terminal_size((0, 0)).columns
 
 
 def markdown_text(text: str) -> str:

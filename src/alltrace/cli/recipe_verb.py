@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +38,7 @@ class RecipeCommand:
         """RUN, the recipe's options, and the output's."""
         from alltrace.recipes.registry import find
 
-        add_run_argument(parser)
-        add_recipe_options(parser, find(self.recipe))
-        add_answer_options(parser)
+        add_recipe_arguments(parser, find(self.recipe))
 
     def run(self, args: argparse.Namespace) -> int:
         """Ask the recipe and write its answer."""
@@ -68,11 +67,17 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
             raise UsageError("--show-sql prints the question to all ranks and steps; leave out --ranks, --steps and --skip-warmup")
         print(recipe.shown_statement(resolve_options(recipe, _options(recipe, args))))  # noqa: T201
         return EXIT_DONE
+    add_recipe_arguments(parser, recipe, folders=folders)
+    parser.add_argument("--show-sql", action="store_true", help="print the question as SQL for `alltrace sql` and stop")
+    return ask_and_write(verb, recipe, parser.parse_args(arguments))
+
+
+def add_recipe_arguments(parser: argparse.ArgumentParser, recipe: Recipe, *, folders: bool = False) -> None:
+    """RUN, the options of `recipe`, and the output's; with `folders` the answer may be written to one."""
     add_run_argument(parser)
     add_recipe_options(parser, recipe)
-    parser.add_argument("--show-sql", action="store_true", help="print the question as SQL for `alltrace sql` and stop")
-    add_answer_options(parser, folders=folders)
-    return ask_and_write(verb, recipe, parser.parse_args(arguments))
+    top = any(option.name == "top" for option in recipe.options)
+    add_answer_options(parser, folders=folders, cards=recipe.name == "diagnose", top=not top)
 
 
 def _options(recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
@@ -111,6 +116,9 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
 
     given = _options(recipe, args)
+    if args.format is None:  # plain numbers are those of a table
+        on_terminal = args.output is None and sys.stdout.isatty() and args.units != "ns"
+        args.format = "cards" if on_terminal else "table"
     # what cannot work is refused before hours of import, not after
     folder = _folder(args)
     if folder is None:
@@ -126,7 +134,11 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
     run = open_from(args)
     with closing(answer_of(run, question, jobs=args.jobs, stream=args.picture is None)) as whole:
         answer = whole if getattr(args, "table", None) is None else whole.only(args.table)
-        if folder is None:
+        if args.format == "cards" and folder is None:
+            from alltrace.cli.cards import write_cards
+
+            write_cards(verb, answer, {r.rank: r.host for r in run.ranks}, args)
+        elif folder is None:
             write_answer(verb, answer, run.facts(), args)
         else:
             folder.write(verb, answer, run.facts())
@@ -145,7 +157,7 @@ def _folder(args: argparse.Namespace) -> Folder | None:
     if args.csv or is_folder(args.output):
         if args.limit is not None:
             raise UsageError("--limit was given, but a folder holds whole tables; expected one of them")
-        kinds = ["parquet" if args.format == "table" else args.format, *(["csv"] if args.csv else [])]
+        kinds = ["parquet" if args.format in ("cards", "table") else args.format, *(["csv"] if args.csv else [])]
         from alltrace.cli.output import check_csv_safe
 
         check_csv_safe(args, kinds)

@@ -65,6 +65,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("notebook", "verbs.notebook", "a Jupyter notebook that opens the run and draws what its recipes answer"),
     Verb("sql", "verbs.sql", "answer an SQL query over the canonical tables"),
     Verb("explain", "verbs.explain", "what a kind of finding, a recipe, a table or a column means"),
+    Verb("completion", "verbs.completion", "a script by which bash, zsh or fish completes command lines"),
     Verb("mcp", "verbs.mcp", "a server of the Model Context Protocol, for programs that ask questions about runs"),
     Verb("ui", "verbs.ui", "look at a run, or two side by side, in a browser: heat map, timeline, tables, SQL"),
     Verb("capture", "verbs.capture", "profile every rank under any launcher, and look after the reports"),

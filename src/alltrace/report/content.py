@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from alltrace.charts import draw, figure
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from alltrace.api import OpenRun
+    from alltrace.recipes.questions.diagnose.cards import Diagnosis
 
 _RANK_ROWS = 100
 _ROWS = 20
@@ -228,12 +229,14 @@ class Report:
         facts: Ranks, hosts, devices and span of the run.
         selection: Which steps and ranks were asked, in words; empty for all.
         sections: Its sections.
+        diagnosis: What `diagnose` found, for people; None where it cannot say.
     """
 
     name: str
     facts: Mapping[str, int]
     selection: str
     sections: tuple[Section, ...]
+    diagnosis: Diagnosis | None = None
 
 
 def gather(
@@ -291,9 +294,16 @@ def gather(
         if wanted.recipe == "info":
             sections.append(_clocks(answer, pictures=pictures))
     selection = str(select(steps, skip_warmup=skip_warmup))
-    return Report(
-        name, run.facts(), " ".join([selection, *(["of some ranks"] if ranks is not None else [])]).strip(), tuple(sections)
-    )
+    asked = " ".join([selection, *(["of some ranks"] if ranks is not None else [])]).strip()
+    from alltrace.recipes.questions.diagnose.cards import told
+
+    diagnosis = None
+    for place, section in enumerate(sections):
+        if section.ask.key == "findings" and section.answer is not None:
+            diagnosis = told(section.answer, {r.rank: r.host for r in run.ranks})
+            left = tuple(n for n in section.notes if n in diagnosis.notes)  # the verdict may have said one
+            sections[place] = replace(section, notes=left)
+    return Report(name, run.facts(), asked, tuple(sections), diagnosis)
 
 
 def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -6,14 +6,11 @@ import html
 import re
 from typing import TYPE_CHECKING
 
-from alltrace.charts.words import amount
-from alltrace.report.words import FACTORS, cell, facts, heading, ranks, sentence
+from alltrace.report.words import FACTORS, cell, facts, heading
 from alltrace.trace.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
+    from alltrace.recipes.questions.diagnose.cards import Diagnosis
     from alltrace.report.content import Report, Section
 
 _ROWS = 10
@@ -30,7 +27,7 @@ def to_markdown(report: Report) -> str:
     ]
     for section in report.sections:
         if section.ask.key == "findings":
-            lines += _findings(section)
+            lines += _findings(section, report.diagnosis)
         elif section.ask.key == "efficiency":
             lines += _efficiency(section)
         elif section.ask.key in _TABLES:
@@ -38,26 +35,17 @@ def to_markdown(report: Report) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _findings(section: Section) -> list[str]:
+def _findings(section: Section, diagnosis: Diagnosis | None) -> list[str]:
     lines = [f"## {section.ask.title}", ""]
-    rows = section.answer.table.to_pylist() if section.answer is not None else []
-    if rows:
-        lines += ["| finding | severity | lost | where | who | advice |", "|---|---|---:|---|---|---|"]
-        for row in rows:
-            share = "" if row["lost_share"] is None else f" ({100 * row['lost_share']:.1f} %)"
-            cells = (
-                *(row["kind"], row["severity"], f"{amount(row['lost_ns'], 'ns')}{share}", _where(row)),
-                *(ranks(row["ranks"] or []), sentence(row["advice"])),
-            )
-            lines.append("| " + " | ".join(literal(c) for c in cells) + " |")
-    else:
-        lines.append("No finding." if not section.problem or section.answer is not None else literal(section.problem))
+    if diagnosis is None:
+        return [*lines, literal(section.problem), "", *_notes(section)]
+    lines += [f"**{literal(diagnosis.verdict)}**", ""]
+    for number, card in enumerate(diagnosis.cards, 1):
+        lines.append(f"{number}. **{literal(card.what)}** ({literal(card.severity)}, {literal(card.kind)})")
+        rows = (("who", card.who), ("cost", card.cost), ("where", card.where), ("evidence", card.evidence), ("to do", card.advice))
+        lines += [f"   - {name}: {literal(text)}" for name, text in rows if text]
+        lines.append(f"   - proof: `{card.proof.command()}`")
     return [*lines, "", *_notes(section)]
-
-
-def _where(row: Mapping[str, Any]) -> str:
-    """The place of a finding, and what launched it."""
-    return ", ".join(amount(row[c], None) for c in ("where", "launched_by") if row[c])
 
 
 def _efficiency(section: Section) -> list[str]:

@@ -36,11 +36,14 @@ _SETUP = """from pathlib import Path
 
 import duckdb
 import plotly.graph_objects as go
+import plotly.io
 
 import alltrace
 from alltrace.trace.errors import AlltraceError
 
 run = alltrace.open({inputs})
+# figures are kept as HTML too, with the library that draws them, so that a notebook as a page has them without a network
+plotly.io.renderers.default = "plotly_mimetype+notebook"
 
 
 def show(name, rows=10, **options):
@@ -84,7 +87,12 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_
         _code(_SETUP.replace("{inputs}", ", ".join(given))),
     ]
     for recipe in recipes:
-        cells += [_markdown(f"## {recipe.name}\n\n{described(recipe)}"), _code(f"show({recipe.name!r})")]
+        cells.append(_markdown(f"## {recipe.name}\n\n{described(recipe)}"))
+        if recipe.name == "diagnose":
+            cells.append(_code("run.diagnosis()"))
+        cells.append(_code(f"show({recipe.name!r})"))
+        if recipe.name == "operators":
+            cells.append(_code("show('operators', by='module')"))
     cells += [_markdown("## SQL\n\nThe tables of all ranks, to be asked anything."), _code(_SQL)]
     made = {
         "cells": [{**cell, "id": hashlib.sha256(f"{n}".encode()).hexdigest()[:12]} for n, cell in enumerate(cells)],

@@ -10,14 +10,15 @@ import json
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alltrace import __version__
-from alltrace.charts.words import amount
+from alltrace.charts.html_cards import cards_html
 from alltrace.report import words
 from alltrace.trace.errors import UsageError, printable
 
 if TYPE_CHECKING:
+    from alltrace.recipes.questions.diagnose.cards import Diagnosis
     from alltrace.report.content import Report, Section
 
 
@@ -54,7 +55,14 @@ def to_html(report: Report) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     figures = {f"{s.ask.key}:{w}": f for s in report.sections for w, f in s.figures.items()}
-    body = [_head(report), _contents(report), "<main>", *(_section(s) for s in report.sections), "</main>", _foot()]
+    body = [
+        _head(report),
+        _contents(report),
+        "<main>",
+        *(_section(s, report.diagnosis) for s in report.sections),
+        "</main>",
+        _foot(),
+    ]
     return "\n".join(
         [
             "<!doctype html>",
@@ -97,8 +105,9 @@ def _text(text: object) -> str:
 def _head(report: Report) -> str:
     shown = "".join(f"<li><b>{_text(v)}</b> {_text(k)}</li>" for v, k in words.facts(report))
     selection = f'<p class="selection">Asked: {_text(report.selection)}</p>' if report.selection else ""
+    verdict = "" if report.diagnosis is None else f'<p class="verdict">{_text(report.diagnosis.verdict)}</p>'
     return (
-        f'<header><p class="brand">alltrace</p><h1>{_text(report.name)}</h1>{selection}<ul class="facts">{shown}</ul>'
+        f'<header><p class="brand">alltrace</p><h1>{_text(report.name)}</h1>{verdict}{selection}<ul class="facts">{shown}</ul>'
         '<button type="button" id="theme">Light or dark</button></header>'
         "<noscript><p>The charts need scripts; the tables do not.</p></noscript>"
     )
@@ -116,12 +125,12 @@ def _foot() -> str:
     )
 
 
-def _section(section: Section) -> str:
+def _section(section: Section, diagnosis: Diagnosis | None) -> str:
     key = section.ask.key
     parts = [f'<section id="{key}"><h2>{_text(section.ask.title)}</h2>', f'<p class="about">{_code(words.about(section))}</p>']
     empty = section.answer is None or not section.answer.table.num_rows
-    if key == "findings" and section.answer is not None:
-        parts.append(_findings(section))
+    if key == "findings" and diagnosis is not None:
+        parts.append(cards_html(diagnosis) or f'<p class="nothing">{_text(diagnosis.verdict)}</p>')
     elif key == "efficiency" and not empty:
         parts.append(_efficiency(section))
     if section.problem and (key != "findings" or section.answer is None):
@@ -153,28 +162,6 @@ def _charts(section: Section) -> str:
     return (
         f'<figure>{chooser}<div class="chart" id="chart-{key}" data-figure="{key}:{_text(views[0])}" role="group" '
         f'aria-label="{title}" style="min-height:{int(height)}px"></div></figure>'
-    )
-
-
-def _findings(section: Section) -> str:
-    answer = section.answer
-    rows = answer.table.to_pylist() if answer is not None else []
-    if not rows:
-        return '<p class="nothing">No finding.</p>'  # a note says why
-    return "".join(_finding(row) for row in rows)
-
-
-def _finding(row: dict[str, Any]) -> str:
-    share = "" if row["lost_share"] is None else f", {100 * row['lost_share']:.1f} % of the judged time"
-    lost = f'<p class="lost"><b>{_text(amount(row["lost_ns"], "ns"))}</b>{_text(share)}</p>' if row["lost_ns"] else ""
-    where = [w for w in (words.ranks(row["ranks"] or []), words.hosts(row["hosts"] or []), row["where"], row["launched_by"]) if w]
-    facts = "".join(f"<dt>{_text(n)}</dt><dd>{_text(v)}</dd>" for n, v in words.evidence(row["evidence"]))
-    grave = _text(row["severity"])
-    return (
-        f'<article class="finding {grave}"><h3>{_text(row["kind"])} <span class="badge">{grave}</span></h3>'
-        f'{lost}<p class="where">{_text(" · ".join(words.sentence(w) for w in where))}</p>'
-        f"<p>{_text(words.sentence(row['advice']))}</p>"
-        f"<details><summary>Evidence</summary><dl>{facts}<dt>confidence</dt><dd>{row['confidence']:.2f}</dd></dl></details></article>"
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING, Any
 
-from alltrace.charts.words import amount, label
-from alltrace.charts.words import text as shortened
+from alltrace.charts.words import label
 from alltrace.recipes.registry import find
-from alltrace.trace.errors import printable
+from alltrace.trace.amounts import amount
+from alltrace.trace.amounts import text as shortened
 
 if TYPE_CHECKING:
     from alltrace.recipes.base import AnswerColumn, Recipe
@@ -34,8 +34,6 @@ FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
 NAMING = frozenset({"rank", "local_rank", "slowest_rank", "process", "step", "component"})
 """Columns whose numbers name something, so that they are written without commas."""
 
-_ADVICE_LENGTH = 400
-_HOSTS = 4
 _GROUPED = 10_000
 _PLACES = frozenset({"start_ns", "end_ns"})
 
@@ -56,48 +54,11 @@ def heading(column: AnswerColumn) -> str:
     return f"{label(column)} %" if column.unit == "%" else label(column)
 
 
-def ranks(numbers: list[int]) -> str:
-    """`rank 3`, `ranks 0-15,17`; nothing for none."""
-    from alltrace.run.store import number_ranges
-
-    if not numbers:
-        return ""
-    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {number_ranges(numbers)}"
-
-
 def facts(report: Report) -> list[tuple[str, str]]:
     """How many ranks, hosts and devices the run has and how long it is, as (number, what)."""
     counts = [(report.facts[k], k) for k in ("ranks", "hosts", "devices")]
     shown = [(str(n) if n < _GROUPED else f"{n:,}", k.removesuffix("s") if n == 1 else k) for n, k in counts]
     return [*shown, (amount(report.facts["span_ns"], "ns"), "from first to last event")]
-
-
-def hosts(names: list[str]) -> str:
-    """`host a`, `hosts a, b`, the first four of more; nothing for none."""
-    if not names:
-        return ""
-    left = f" and {len(names) - _HOSTS} more" if len(names) > _HOSTS else ""
-    return f"host{'s' if len(names) > 1 else ''} {', '.join(names[:_HOSTS])}{left}"
-
-
-def evidence(found: Any) -> list[tuple[str, str]]:
-    """The numbers that a finding rests on, with units."""
-    rows = []
-    for name, value in (found or {}).items():
-        if value is None:
-            continue
-        unit = next(
-            (u for ending, u in (("_ns_per_step", "ns"), ("_ns", "ns"), ("gb_per_s", "GB/s")) if name.endswith(ending)), None
-        )
-        whole = isinstance(value, float) and value == int(value)
-        label = name.removesuffix("_gb_per_s").replace("_ns_per_step", " per step").removesuffix("_ns").replace("_", " ")
-        rows.append((label, amount(int(value) if whole else value, unit)))
-    return rows
-
-
-def sentence(text: object) -> str:
-    """A sentence from an answer on one line."""
-    return printable(str(text or ""))[:_ADVICE_LENGTH]
 
 
 def about(section: Section) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from alltrace.trace.intervals import NOTHING, by_track, merge_by_track
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from alltrace.run.overlay import Overlay
     from alltrace.run.store import Run
     from alltrace.trace.intervals import Merged
@@ -44,19 +46,61 @@ def waits_of(run: Run) -> dict[int, Merged]:
     return {r.rank: sets.get(r.rank, NOTHING) for r in run.ranks}
 
 
-def worst_wait(run: Run, rank: int) -> tuple[int, int] | None:
-    """First arrival and last end, ns from the run's first event, of the operation at which others waited longest for `rank`."""
-    found = matched(run)
-    if found is None:
+class Instance(NamedTuple):
+    """A matched operation.
+
+    Attributes:
+        start: Its first arrival, ns from the run's first event.
+        end: Its last end, likewise.
+        ranks: Its members, those that waited longest first; who waits for nobody comes last.
+        rows: The rows of the members' `collectives`, in that order.
+        arrivals: When they arrived, in that order.
+    """
+
+    start: int
+    end: int
+    ranks: tuple[int, ...]
+    rows: tuple[int, ...]
+    arrivals: tuple[int, ...]
+
+
+def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[int], *, transfer: bool = False) -> Instance | None:
+    """The instance at which others waited longest for one of `ranks`, or with `transfer` that of them whose transfer is longest.
+
+    Args:
+        run: The run.
+        found: What `matched` gives for it.
+        ranks: The ranks.
+        transfer: Whether the time from the last arrival to the end decides, and not the waiting.
+
+    Returns:
+        The instance; None where no operation is matched, or with `ranks` nobody waited for them.
+    """
+    if found is None or not len(found["instance"]):
         return None
-    mine = np.flatnonzero((found["last_rank"] == rank) & (found["wait_ns"] > 0))
+    instance = found["instance"]
+    if transfer:
+        last = np.zeros(int(instance.max()) + 1, np.int64)
+        np.maximum.at(last, instance, found["start"])
+        mine = np.flatnonzero(np.isin(found["rank"], ranks))
+        worth = (found["end"] - last[instance])[mine]
+    else:
+        mine = np.flatnonzero(np.isin(found["last_rank"], ranks) & (found["wait_ns"] > 0))
+        worth = found["wait_ns"][mine]
     if not len(mine):
         return None
-    instances, which = np.unique(found["instance"][mine], return_inverse=True)
-    worst = instances[np.argmax(np.bincount(which, weights=found["wait_ns"][mine]))]
-    rows = found["instance"] == worst
-    zero = run.span_ns[0]
-    return int(found["start"][rows].min()) - zero, int(found["end"][rows].max()) - zero
+    numbers, which = np.unique(instance[mine], return_inverse=True)
+    worst = numbers[np.argmax(np.bincount(which, weights=worth))]
+    rows = np.flatnonzero(instance == worst)
+    rows = rows[np.argsort(found["start"][rows], kind="stable")]
+    start, end, zero = found["start"][rows], found["end"][rows], run.span_ns[0]
+    return Instance(
+        int(start.min()) - zero,
+        int(end.max()) - zero,
+        tuple(found["rank"][rows].tolist()),
+        tuple(found["row"][rows].tolist()),
+        tuple((start - zero).tolist()),
+    )
 
 
 class Certainty:
@@ -85,7 +129,7 @@ class Certainty:
 
 
 def matched(run: Run) -> dict[str, Any] | None:
-    """The members of all matched instances: arrays of n, `instance`, `rank`, `start`, `end` (aligned), `last_rank`, `wait_ns`.
+    """All members of matched instances: arrays of n, `instance`, `rank`, `row`, `start`, `end` (aligned), `last_rank`, `wait_ns`.
 
     A wait that the clocks' error could explain is 0.
     """
@@ -94,16 +138,16 @@ def matched(run: Run) -> dict[str, Any] | None:
     from alltrace.run.clock import clock_map
     from alltrace.run.parquet import read_parquet
 
-    members = read_parquet(run.overlay.files.path("members.parquet"), ["instance", "rank", "start", "end"])
-    names = ("instance", "rank", "start", "end")
+    members = read_parquet(run.overlay.files.path("members.parquet"), ["instance", "rank", "row", "start", "end"])
+    names = ("instance", "rank", "row", "start", "end")
     by_instance = np.lexsort([members.column(c).to_numpy() for c in ("rank", "instance")])  # they are stored by rank
-    instance, rank, start, end = (members.column(c).to_numpy()[by_instance].astype(np.int64) for c in names)
+    instance, rank, row, start, end = (members.column(c).to_numpy()[by_instance].astype(np.int64) for c in names)
     clocks = {r.rank: clock_map(run.manifest, r) for r in run.ranks}
     for (number,), own in by_track(rank):
         if number in clocks:
             start[own], end[own] = clocks[number].apply(start[own]), clocks[number].apply(end[own])
     if not len(instance):
-        return {"instance": instance, "rank": rank, "start": start, "end": end, "last_rank": rank, "wait_ns": start}
+        return {"instance": instance, "rank": rank, "row": row, "start": start, "end": end, "last_rank": rank, "wait_ns": start}
     firsts = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
     counts = np.diff(np.append(firsts, len(instance)))
     arrival = np.repeat(np.maximum.reduceat(start, firsts), counts)
@@ -119,4 +163,5 @@ def matched(run: Run) -> dict[str, Any] | None:
                 table[int(number)] = value
     error = np.maximum(residual[rank], residual[last])
     sure = (residual[rank] >= 0) & (residual[last] >= 0) & (component[rank] == component[last]) & (wait >= _SURE_RESIDUALS * error)
-    return {"instance": instance, "rank": rank, "start": start, "end": end, "last_rank": last, "wait_ns": np.where(sure, wait, 0)}
+    facts_of = {"instance": instance, "rank": rank, "row": row, "start": start, "end": end, "last_rank": last}
+    return facts_of | {"wait_ns": np.where(sure, wait, 0)}

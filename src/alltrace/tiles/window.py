@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -302,21 +302,30 @@ def search(
     }
 
 
-def longest_named(reader: EventReader, rank: int, name: str) -> tuple[int, int] | None:
-    """Start and end, ns from the run's first event, of the longest event of that name on a rank; None where there is none."""
+class Named(NamedTuple):
+    """An event: its table and row, start and end in ns from the run's first event."""
+
+    table: str
+    row: int
+    start: int
+    end: int
+
+
+def longest_named(reader: EventReader, rank: int, name: str) -> Named | None:
+    """The longest event of that name, short or full, on a rank; None where there is none."""
     names = reader.run.name_table()
     ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
     ids = np.concatenate([ids, np.array([i for i, text in dict(reader.words).items() if text == name], np.int64)])
-    best: tuple[int, int, int] | None = None
+    best: Named | None = None
     if not len(ids):
         return None
+    zero = reader.run.span_ns[0]
     for table in SOURCES:
         for events in reader.window(rank, table, -(1 << 62), 1 << 62):
             at = np.flatnonzero(np.isin(events.name, ids))
             if len(at):
                 longest = at[np.argmax((events.end - events.start)[at])]
-                start, end = int(events.start[longest]), int(events.end[longest])
-                if best is None or end - start > best[0]:
-                    best = (end - start, start, end)
-    zero = reader.run.span_ns[0]
-    return None if best is None else (best[1] - zero, best[2] - zero)
+                start, end = int(events.start[longest]) - zero, int(events.end[longest]) - zero
+                if best is None or end - start > best.end - best.start:
+                    best = Named(table, int(events.row[longest]), start, end)
+    return best

@@ -112,6 +112,11 @@ def _findings(session: Session, asked: Asked, token: Token) -> Response:  # noqa
     return JSONResponse(session.kept("findings", lambda: facts.findings(session)))
 
 
+def _job_time(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    _ = session.view
+    return JSONResponse(session.kept("job_time", lambda: facts.job_time(session)))
+
+
 def _by_rank(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
     _ = session.view
     return JSONResponse(session.kept("by_rank", lambda: facts.by_rank(session)))
@@ -295,6 +300,7 @@ _HANDLERS: dict[str, Handler] = {
     "run": _run,
     "findings": _findings,
     "by-rank": _by_rank,
+    "job-time": _job_time,
     "recipes": _recipes,
     "heat": _heat,
     "heat-fine": _fine,

@@ -12,8 +12,6 @@ from alltrace.ui.json_values import plain, plain_answer
 from alltrace.ui.recipe_process import Question, answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from alltrace.ui.session import Session
 
 MOST_STEPS = 5000
@@ -99,30 +97,29 @@ def _steps(session: Session, zero: int) -> list[dict[str, Any]]:
 
 
 def findings(session: Session) -> dict[str, Any]:
-    """What `diagnose` found; beside each row the `place` to look at: ranks and a range of time, where one is known."""
+    """What `diagnose` found, as rows; and for people the `verdict`, and a card of each row with the place to look at."""
+    from alltrace.recipes.questions.diagnose.cards import told
+    from alltrace.tiles.places import Places
+
     found = answer(session, Question("diagnose", jobs=session.jobs))
-    return plain_answer(found) | {"places": [_place(session, row) for row in found.table.to_pylist()]}
+    diagnosis, places = told(found, {r.rank: r.host for r in session.run.ranks}), Places(session.view)
+    cards = []
+    for card, row in zip(diagnosis.cards, found.table.to_pylist(), strict=True):
+        place = places.of(card.kind, card.ranks, row["where"])
+        cards.append(card._asdict() | {"proof": card.proof._asdict(), "place": None if place is None else place._asdict()})
+    told_of: dict[str, Any] = plain({"verdict": diagnosis.verdict, "cards": cards})
+    return plain_answer(found) | told_of | {"notes": list(diagnosis.notes)}
 
 
-def _place(session: Session, row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Where a finding can be seen: the ranks, and a range of time around the event that shows it most."""
-    from alltrace.tiles.waits import worst_wait
-    from alltrace.tiles.window import longest_named
-
-    ranks = [int(r) for r in row.get("ranks") or []]
-    known = {r.rank for r in session.run.ranks}
-    ranks = [r for r in ranks if r in known] or ([session.run.ranks[0].rank] if session.run.ranks else [])
-    if not ranks:
-        return None
-    span = None
-    if row.get("kind") in ("straggler", "imbalance", "slow-communicator"):
-        span = worst_wait(session.run, ranks[0])
-    elif row.get("where"):
-        span = longest_named(session.view.events, ranks[0], str(row["where"]))
-    if span is None:
-        return {"ranks": ranks[:16], "start": 0, "end": session.view.grid.span_ns}
-    room = max((span[1] - span[0]) // 2, 1000)
-    return {"ranks": ranks[:16], "start": max(span[0] - room, 0), "end": span[1] + room}
+def job_time(session: Session) -> dict[str, Any]:
+    """Where the time of all devices went: ns by class, as the recipe `breakdown` has it of each device, and their notes."""
+    found = answer(session, Question("breakdown", jobs=session.jobs))
+    names = [c.name for c in found.columns if c.name.endswith("_ns") and c.name != "span_ns"]
+    classes = [
+        {"name": name.removesuffix("_ns").replace("_", " "), "ns": pc.sum(found.table.column(name)).as_py() or 0} for name in names
+    ]
+    made: dict[str, Any] = plain({"classes": classes, "devices": found.table.num_rows, "notes": list(found.notes)})
+    return made
 
 
 def by_rank(session: Session) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _write_report(run: Any, page: Path) -> None:
 
 def _show(title: str, command: str, answer: Any, hidden: set[str], rows: int | None = None) -> None:
     """An answer as its verb shows it, less some columns, under the command that gives it whole."""
-    from alltrace.cli.output import to_text
+    from alltrace.cli.text_table import to_text
 
     table = answer.table.drop_columns([c for c in answer.table.column_names if c in hidden])
     shown = table if rows is None else table.slice(0, rows)

@@ -1,9 +1,10 @@
 // @ts-check
+import { cards, mainCard, timeBar, verdict } from "./cards.js";
 import { shades } from "./colors.js";
 import { choice, h } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { listOf, tableOf } from "./table.js";
-import { cell, count, duration, rankText } from "./units.js";
+import { count, duration, rankText } from "./units.js";
 import { keep, link } from "./url.js";
 
 /** @typedef {import("./main.js").Context} Context */
@@ -15,8 +16,13 @@ import { keep, link } from "./url.js";
  */
 export function show(ctx, values) {
   const { run, api } = ctx;
-  const state = { metric: values.metric ?? "busy", group: values.group ?? "host", sort: values.sort ?? "rank" };
+  // until the findings are there the busy time is shown, and then what the first of them is about, the culprits on top
+  const state = { metric: values.metric ?? "busy", group: values.group ?? "host", sort: values.sort ?? "culprits" };
   let closed = false;
+  /** @type {Set<number>} */
+  let culprits = new Set();
+  /** @type {import("./cards.js").JobTime|null} */
+  let time = null;
   const map = new HeatMap(api, run, {
     failed: (e) => ctx.failed(e),
     painted: () => ask(), // what costs the server more comes behind the first picture
@@ -38,9 +44,9 @@ export function show(ctx, values) {
   function remember() {
     const whole = map.span.start === 0 && map.span.end === run.grid.span_ns;
     keep("overview", {
-      metric: map.metric === "busy" ? "" : map.metric,
+      metric: values.metric,
       group: state.group === "host" ? "" : state.group,
-      sort: state.sort === "rank" ? "" : state.sort,
+      sort: state.sort === "culprits" ? "" : state.sort,
       start: whole ? "" : Math.round(map.span.start),
       end: whole ? "" : Math.round(map.span.end),
     });
@@ -48,7 +54,8 @@ export function show(ctx, values) {
 
   function arrange() {
     const worth = state.sort === "rank" || !byRank ? null : byRank[state.sort];
-    const order = new Map(run.ranks.map((r, i) => [r.rank, worth ? -(worth[i] ?? -1) : r.rank]));
+    const first = state.sort === "culprits" ? culprits : new Set();
+    const order = new Map(run.ranks.map((r, i) => [r.rank, worth ? -(worth[i] ?? -1) : first.has(r.rank) ? -1 : r.rank]));
     const sorted = (/** @type {number[]} */ ranks) => [...ranks].sort((a, b) => (order.get(a) ?? 0) - (order.get(b) ?? 0) || a - b);
     /** @type {import("./heatmap.js").Group[]} */
     let groups = [{ name: "", ranks: run.ranks.map((r) => r.rank) }];
@@ -67,41 +74,62 @@ export function show(ctx, values) {
       }
       if (left.size) groups.push({ name: groups.length ? "other" : "", ranks: [...left] });
     }
+    const blamed = (/** @type {number[]} */ ranks) => (ranks.some((r) => first.has(r)) ? 0 : 1);
+    groups.sort((a, b) => blamed(a.ranks) - blamed(b.ranks));
     map.arrange(groups.map((g) => ({ name: g.name, ranks: sorted(g.ranks) })));
     remember();
   }
 
   const sorts = h("span");
   function sortChoice() {
-    const names = byRank ? Object.keys(byRank) : ["rank"];
+    const names = ["culprits", ...(byRank ? Object.keys(byRank) : ["rank"])];
     const options = /** @type {[string, string][]} */ (names.map((n) => [n, n.replace(/_ns$/, "")]));
     sorts.replaceChildren(choice("sort by", options, state.sort, (v) => ((state.sort = v), arrange())));
   }
   sortChoice();
-  // of one height, so that what is below stays where it is when the findings come
-  const findings = h("div", { class: "found", tabindex: "0", role: "region", "aria-label": "findings" }, h("p", { class: "muted" }, "looking for what costs time ..."));
+  // of one height, so that the heat map stays where it is when the findings come
+  const told = h("div", { class: "told", "aria-live": "polite" }, h("p", { class: "verdict muted" }, "looking for what costs time ..."));
+  const bar = h("div", { class: "jobtime" });
+  const found = h("div", { class: "story-cards", tabindex: "0", role: "region", "aria-label": "findings" });
+  const other = h("div");
+  const metrics = h("span");
   const perRank = h("div");
+  function metricChoice() {
+    metrics.replaceChildren(choice("show", run.metrics.map((m) => [m.name, m.name]), map.metric, (v) => {
+      state.metric = map.metric = v;
+      values.metric = v; // chosen
+      legend();
+      arrange();
+    }));
+  }
+  metricChoice();
   ctx.main.append(
-    h("h2", {}, "What was found"),
-    findings,
-    facts(run),
-    h("h2", {}, "Ranks over time"),
+    ctx.runB ? h("h2", {}, run.name) : "",
+    told,
+    bar,
     h(
       "div",
-      { class: "bar" },
-      choice("show", run.metrics.map((m) => [m.name, m.name]), map.metric, (v) => {
-        map.metric = v;
-        legend();
-        arrange();
-      }),
-      choice("group by", [["host", "host"], ["communicator", "communicator"], ["none", "nothing"]], state.group, (v) => ((state.group = v), arrange())),
-      sorts,
-      h("button", { type: "button", on: { click: () => map.look({ start: 0, end: run.grid.span_ns }) } }, "whole run"),
-      h("span", { class: "legend", id: "legend" }),
+      { class: "story" },
+      h(
+        "div",
+        { class: "story-map" },
+        h(
+          "div",
+          { class: "bar" },
+          metrics,
+          choice("group by", [["host", "host"], ["communicator", "communicator"], ["none", "nothing"]], state.group, (v) => ((state.group = v), arrange())),
+          sorts,
+          h("button", { type: "button", on: { click: () => map.look({ start: 0, end: run.grid.span_ns }) } }, "whole run"),
+          h("span", { class: "legend", id: "legend" }),
+        ),
+        h("p", { class: "muted" }, "Drag to zoom, click to open the timeline there; W S A D zoom and move, Ctrl and wheel zooms."),
+        map.element,
+      ),
+      found,
     ),
-    h("p", { class: "muted" }, "Drag to zoom, click to open the timeline there; W S A D zoom and move, Ctrl and wheel zooms."),
-    map.element,
+    other,
     perRank,
+    facts(run),
     details(run),
   );
   legend();
@@ -123,13 +151,27 @@ export function show(ctx, values) {
 
   function ask() {
     if (closed) return;
-    api.get("findings").then((found) => findings.replaceChildren(findingsTable(ctx, found)), (e) => {
-      findings.replaceChildren(h("p", { class: "muted" }, `nothing can be said: ${e.message}`));
+    api.get("findings").then((answer) => {
+      told.replaceChildren(verdict(answer, true));
+      found.replaceChildren(cards(answer, true), notes(answer.notes) ?? "");
+      const main = mainCard(answer);
+      if (main) lead(main);
+      jobTime();
+    }, (e) => {
+      told.replaceChildren(h("p", { class: "verdict muted" }, `Nothing can be said: ${e.message}`));
+      jobTime();
     });
+    if (ctx.runB && ctx.apiB) {
+      const { name } = ctx.runB;
+      ctx.apiB.get("findings").then((answer) => {
+        const compare = h("p", { class: "actions" }, h("a", { class: "button", href: link("compare") }, "compare both runs"));
+        other.replaceChildren(h("h2", {}, name), verdict(answer, false), compare, cards(answer, false), notes(answer.notes) ?? "");
+      }, (e) => other.replaceChildren(h("h2", {}, name), h("p", { class: "muted" }, `Nothing can be said: ${e.message}`)));
+    }
     api.get("by-rank").then((found) => {
       byRank = found.columns;
       sortChoice();
-      if (state.sort !== "rank") arrange();
+      if (state.sort !== "rank" && state.sort !== "culprits") arrange();
       const names = Object.keys(found.columns);
       const rows = run.ranks.map((r, i) => [r.rank, r.host, ...names.slice(1).map((n) => found.columns[n][i])]);
       const columns = [{ name: "rank", unit: null }, { name: "host", unit: null }, ...names.slice(1).map((n) => ({ name: n, unit: n.endsWith("_ns") ? "ns" : "%" }))];
@@ -137,42 +179,26 @@ export function show(ctx, values) {
     }, (e) => ctx.failed(e));
   }
 
-  return { close: () => ((closed = true), map.close()), themed: () => (legend(), map.draw()) };
-}
+  function jobTime() {
+    if (closed) return;
+    api.get("job-time").then((answer) => ((time = answer), bar.replaceChildren(timeBar(answer))), (e) => {
+      bar.replaceChildren(h("p", { class: "muted" }, `where the time went cannot be said: ${e.message}`));
+    });
+  }
 
-/**
- * @param {Context} ctx
- * @param {any} found
- */
-function findingsTable(ctx, found) {
-  if (!found.rows.length) return h("div", {}, h("p", {}, "No finding."), notes(found.notes)); // the first note says why
-  const at = Object.fromEntries(found.columns.map((/** @type {any} */ c, /** @type {number} */ i) => [c.name, i]));
-  const body = h("tbody");
-  found.rows.forEach((/** @type {any[]} */ row, /** @type {number} */ i) => {
-    const place = found.places[i];
-    const many = row[at.ranks]?.length > 1 && row[at.ranks].length === ctx.run.ranks.length;
-    const title = row[at.kind].replace(/-/g, " ");
-    body.append(
-      h(
-        "tr",
-        {},
-        h("td", {}, place ? h("a", { href: link("timeline", { start: place.start, end: place.end, ranks: rankText(place.ranks), open: place.ranks[0] }) }, title) : title),
-        h("td", {}, h("span", { class: `severity ${row[at.severity]}` }, row[at.severity])),
-        h("td", { class: "number", title: cell(row[at.lost_ns], null, "") + " ns" }, row[at.lost_ns] === null ? "" : duration(row[at.lost_ns])),
-        h("td", { class: "number" }, row[at.lost_share] === null ? "" : `${(100 * row[at.lost_share]).toFixed(1)} %`),
-        h("td", {}, many ? "all" : cell(row[at.ranks], null, "")),
-        h("td", {}, [row[at.where], row[at.launched_by]].filter(Boolean).map((text) => cell(text, null, "")).join(", ")),
-        h("td", { title: cell(row[at.evidence], null, "") }, row[at.advice]),
-      ),
-    );
-  });
-  const heads = ["finding", "severity", "lost", "of the run", "ranks", "where", "what to do"];
-  return h(
-    "div",
-    {},
-    h("table", { class: "findings" }, h("thead", {}, h("tr", {}, ...heads.map((t) => h("th", { scope: "col" }, t)))), body),
-    notes(found.notes),
-  );
+  /**
+   * The heat map on what the first finding is about, its culprits on top; what a person or the address chose stays.
+   * @param {import("./cards.js").Card} main
+   */
+  function lead(main) {
+    culprits = new Set(main.ranks.length < run.ranks.length ? main.ranks : []);
+    if (values.metric === undefined && run.metrics.some((m) => m.name === main.measure)) map.metric = main.measure;
+    metricChoice();
+    legend();
+    arrange();
+  }
+
+  return { close: () => ((closed = true), map.close()), themed: () => (legend(), map.draw(), time && bar.replaceChildren(timeBar(time))) };
 }
 
 /** @param {string[]} lines */

@@ -1,0 +1,121 @@
+"""What `diagnose` found as cards for a terminal: the verdict, then each finding in words that are never cut."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+from alltrace.cli.output import emit, write_picture
+from alltrace.cli.text_table import terminal_width
+from alltrace.recipes.questions.diagnose.cards import told
+from alltrace.trace.errors import printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+
+    from alltrace.recipes.base import Answer
+    from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis
+
+_LEAST, _MOST = 40, 110
+"""Columns of a card: narrower ones break every word, wider ones have lines that eyes lose."""
+_ELSEWHERE = 100
+_LABEL = 10
+_INDENT = 3
+_NUMBER = re.compile(r"(\d) (?=%|[numk\u00b5GMT]?[sB/]|bytes|MHz|W\b|\u00b0C)")
+_COLORS = {"high": "31", "medium": "33", "low": "32"}
+
+
+def write_cards(verb: str, answer: Answer, hosts: Mapping[int, str], args: argparse.Namespace) -> None:
+    """Write the answer of `diagnose` as cards to `args.output` or standard output, its first `args.limit` findings.
+
+    Args:
+        verb: What was asked.
+        answer: The answer.
+        hosts: The host of each rank of the run.
+        args: The arguments of `add_answer_options`.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    answer = answer.read()
+    terminal = args.output is None and sys.stdout.isatty()
+    width = (terminal_width() if terminal else 0) or _ELSEWHERE
+    run = " ".join(map(shlex.quote, args.run))
+    found = told(answer, hosts)
+    emit([cards_text(found, args.limit, width, run, color=terminal and wants_color())], args.output)
+    if args.picture is not None:
+        write_picture(verb, answer, args.picture)
+
+
+def wants_color() -> bool:
+    """Whether a terminal is to be written to in colour: not where NO_COLOR is set, nor where it has none."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def cards_text(
+    found: Diagnosis, limit: int | None = None, width: int = _ELSEWHERE, run: str = "RUN", *, color: bool = False
+) -> str:
+    """The verdict, a card for each of the first `limit` findings, and the notes.
+
+    Args:
+        found: What was found.
+        limit: The most findings; None for all.
+        width: Columns.
+        run: How a shell takes the run.
+        color: Whether severities and titles are marked by the terminal's colours.
+    """
+    width = max(_LEAST, min(width, _MOST))
+    lines = [_styled(line, "1", color) for line in _wrapped(found.verdict, width)]
+    shown = found.cards if limit is None else found.cards[:limit]
+    for number, card in enumerate(shown, 1):
+        lines += ["", *_card(number, card, width, run, color)]
+    left = len(found.cards) - len(shown)
+    if left:
+        lines += ["", f"... {left} more finding{'s' if left > 1 else ''}; --limit shows more or fewer"]
+    if found.notes:
+        lines.append("")
+        for note in found.notes:
+            lines += _wrapped(f"note: {note}", width, "", "  ")
+    return "\n".join(lines) + "\n"
+
+
+def _card(number: int, card: Card, width: int, run: str, color: bool) -> Iterator[str]:
+    title = f"{number:<{_INDENT - 1}} {card.severity.upper()}  {printable(card.kind)}"
+    rule = "-" * (width - len(title) - 1)
+    yield f"{_styled(title, f'1;{_COLORS.get(card.severity, 0)}', color)} {rule}"
+    for line in _wrapped(card.what, width, " " * _INDENT, " " * _INDENT):
+        yield _styled(line, "1", color)
+    for label, text in (
+        ("who", card.who),
+        ("cost", card.cost),
+        ("where", card.where),
+        ("evidence", card.evidence),
+        ("to do", card.advice),
+        ("proof", card.proof.command(run)),
+    ):
+        if text:
+            yield from _wrapped(text, width, f"{'':<{_INDENT}}{label:<{_LABEL}}", " " * (_INDENT + _LABEL))
+
+
+def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Text in lines of at most `width` columns: a number stays with its unit, and only a name longer than a line is cut."""
+    together = _NUMBER.sub("\\1\u00a0", printable(text))
+    lines = []
+    for line in textwrap.wrap(
+        together, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    ):
+        left = line.replace("\u00a0", " ")
+        while len(left) > width:
+            lines.append(left[:width])
+            left = rest + left[width:]
+        lines.append(left)
+    return lines
+
+
+def _styled(text: str, code: str, color: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if color else text

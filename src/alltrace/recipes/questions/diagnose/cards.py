@@ -1,0 +1,193 @@
+"""Findings as people read them: the verdict in a sentence, and a card for each finding. Every face tells the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
+from alltrace.recipes.questions.diagnose.headlines import headline, who
+from alltrace.trace.amounts import amount
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import Answer
+
+_OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels"})
+_OTHERS_WAIT = frozenset({"straggler", "slow-host", "imbalance"})
+_HOST_KINDS = (
+    *("launch-bound", "sync", "host-pause", "data-stall", "allocation", "module-loading", "recompilation", "idle-gap"),
+    "unexplained",
+)
+_COPY_KINDS = ("pageable-copy", "sync-copy", "exposed-transfer")
+_MEASURES = {
+    **dict.fromkeys((*_OTHERS_WAIT, "slow-communicator", "low-bandwidth", "missing-rank"), "waiting"),
+    **dict.fromkeys(("exposed-communication", "serialized-communication"), "exposed"),
+    **dict.fromkeys(_COPY_KINDS, "copy"),
+    **dict.fromkeys(_HOST_KINDS, "idle"),
+    **dict.fromkeys(("jitter", *_OPPORTUNITIES), "compute"),
+}
+_PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
+    **dict.fromkeys(("straggler", "slow-host", "imbalance", "missing-rank"), ("stragglers", {})),
+    **dict.fromkeys(("slow-communicator", "serialized-communication"), ("collectives", {})),
+    "low-bandwidth": ("collectives", {}),
+    "exposed-communication": ("overlap", {}),
+    **dict.fromkeys(_COPY_KINDS, ("memory-bandwidth", {})),
+    "launch-bound": ("launches", {}),
+    **dict.fromkeys(_HOST_KINDS[1:], ("idle", {})),
+    "jitter": ("steps", {"per_step": True}),
+    **dict.fromkeys(_OPPORTUNITIES, ("kernels", {"by_rank": True})),
+    "capture-fault": ("info", {}),
+}
+
+
+class Proof(NamedTuple):
+    """The table that a finding rests on: a recipe and its options."""
+
+    recipe: str
+    options: Mapping[str, Any]
+
+    def command(self, run: str = "RUN") -> str:
+        """The command that shows it.
+
+        Args:
+            run: The run, as a shell takes it.
+        """
+        options = "".join(f" --{k.replace('_', '-')}" + ("" if v is True else f" {v}") for k, v in self.options.items())
+        return f"alltrace recipe {self.recipe} {run}{options}"
+
+
+class Card(NamedTuple):
+    """A finding for people.
+
+    Attributes:
+        kind: Its kind.
+        severity: `high`, `medium` or `low`.
+        what: What happens, in a sentence without a full stop.
+        who: The culprits with their hosts; empty where it is nobody's.
+        where: The kernel, range, communicator or call, and what launched it; empty where there is none.
+        cost: What it costs, with units, or why that is not known.
+        evidence: What it rests on, in sentences.
+        advice: What to do.
+        confidence: 0 to 1.
+        ranks: The culprits' ranks.
+        measure: The measure of the page's heat map that shows it best.
+        proof: The table that it rests on.
+    """
+
+    kind: str
+    severity: str
+    what: str
+    who: str
+    where: str
+    cost: str
+    evidence: str
+    advice: str
+    confidence: float
+    ranks: tuple[int, ...]
+    measure: str
+    proof: Proof
+
+
+class Diagnosis(NamedTuple):
+    """What `diagnose` found, for people.
+
+    Attributes:
+        verdict: A sentence or two on what costs most.
+        cards: A card for each finding, in the order of the rows.
+        notes: What could not be judged, and why; less what the verdict says.
+    """
+
+    verdict: str
+    cards: tuple[Card, ...]
+    notes: tuple[str, ...]
+
+
+def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
+    """The answer of `diagnose` for people.
+
+    Args:
+        answer: The answer.
+        hosts: The host of each rank of the run.
+    """
+    rows = answer.table.to_pylist()
+    notes = list(answer.notes)
+    causes = [row for row in rows if row["kind"] not in ("capture-fault", *_OPPORTUNITIES)]
+    possible = [row for row in rows if row["kind"] in _OPPORTUNITIES]
+    faults = [row for row in rows if row["kind"] == "capture-fault" and row["severity"] != "low"]
+    if causes:
+        verdict = _verdict(causes, hosts)
+    elif possible:
+        saved = _percent(possible[0]["opportunity_share"])
+        verdict = f"No fault was found. {headline(possible[0], len(hosts))}: up to {saved} of the time can be saved."
+    elif notes:  # the first note says why nothing was found
+        verdict = _as_sentence(notes.pop(0))
+    else:
+        verdict = "No finding."
+    if faults:
+        verdict += f" The reports are not whole: {_uncapitalized(headline(faults[0], len(hosts)))}."
+    return Diagnosis(verdict, tuple(_card(row, hosts) for row in rows), tuple(notes))
+
+
+def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> str:
+    """The sentence on the first cause, and how much more there is."""
+    first, others = causes[0], [row for row in causes[1:] if row["lost_share"]]
+    said = headline(first, len(hosts))
+    waiting = len(hosts) - len(first["ranks"])
+    if first["kind"] in _OTHERS_WAIT and first["lost_ns"] and first["ranks"] and waiting > 0:
+        said += f"; the other {waiting:,} wait" if waiting > 1 else "; the other waits"
+        said += " for it" if len(first["ranks"]) == 1 else " for them"
+    if first["lost_share"] is not None and first["lost_ns"]:
+        said += f", which costs {_percent(first['lost_share'])} of the time ({amount(first['lost_ns'], 'ns', 3)})"
+    said += "."
+    if others:
+        lost = _percent(sum(row["lost_share"] for row in others))
+        said += f" {counted(len(others), 'further finding')} {'costs' if len(others) == 1 else 'cost'} {lost}."
+    return said
+
+
+def _card(row: Mapping[str, Any], hosts: Mapping[int, str]) -> Card:
+    kind = str(row["kind"])
+    recipe, options = _PROOFS.get(kind, ("breakdown", {}))
+    if kind == "low-bandwidth" and row["evidence"].get("gb_per_s") is not None:  # of copies, not of a link between ranks
+        recipe, options = "memory-bandwidth", {}
+    return Card(
+        kind,
+        row["severity"],
+        headline(row, len(hosts)),
+        who(row["ranks"] or (), hosts),
+        ", ".join(row[name] for name in ("where", "launched_by") if row[name]),
+        _cost(row),
+        evidence_sentence(row["evidence"], row["confidence"], about_time=bool(row["classes"])),
+        row["advice"],
+        row["confidence"],
+        tuple(row["ranks"] or ()),
+        _MEASURES.get(kind, "busy"),
+        Proof(recipe, options),
+    )
+
+
+def _cost(row: Mapping[str, Any]) -> str:
+    """What a finding costs: its loss and share, per step too; or what an opportunity can save; or why it is not known."""
+    if row["opportunity_share"] is not None:
+        return f"up to {_percent(row['opportunity_share'])} of the judged time can be saved"
+    note = f" ({row['loss_note']})" if row["loss_note"] else ""
+    if row["lost_ns"] is None:
+        return f"not known{note}"
+    if not row["classes"]:
+        return "no time by itself"
+    per_step = "" if row["lost_ns_per_step"] is None else f"; {amount(row['lost_ns_per_step'], 'ns', 3)} a step"
+    return f"{amount(row['lost_ns'], 'ns', 3)}, {_percent(row['lost_share'])} of the judged time{per_step}{note}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _as_sentence(note: str) -> str:
+    return f"{note[:1].upper()}{note[1:]}."
+
+
+def _uncapitalized(said: str) -> str:
+    return f"{said[:1].lower()}{said[1:]}"

@@ -1,0 +1,117 @@
+"""The numbers that a finding rests on, in sentences with units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.amounts import amount
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peers_busbw_gb_per_s")
+_SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share")
+
+_PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("slowdown",), "the same work takes {slowdown} times as long as elsewhere"),
+    (("breadth",), "{breadth} of the kernels of a family, by time, take longer"),
+    (("work_ratio",), "{work_ratio} times as much work as the others have"),
+    (("persistence",), "{persistence} of the variance lies between ranks"),
+    (("noise",), "a rank varies by {noise} from step to step"),
+    (("affected_share",), "{affected_share} of the kernels' time is concerned"),
+    (("excess_ns_per_step",), "{excess_ns_per_step} more compute a step"),
+    (("late_ns_per_step",), "{late_ns_per_step} later a step by its own time"),
+    (("last_share",), "last at {last_share} of the operations that somebody waits at"),
+    (("stalled_ns_per_step",), "the device stands still for {stalled_ns_per_step} a step"),
+    (("longest_step_ns",), "at most {longest_step_ns} in one step"),
+    (("waited_ns_per_step",), "the device waits {waited_ns_per_step} a step"),
+    (("exposed_ns_per_step",), "{exposed_ns_per_step} a step are exposed"),
+    (("all_exposed_ns_per_step",), "all communication together exposes {all_exposed_ns_per_step} a step"),
+    (("hideable_ns_per_step",), "compute could hide {hideable_ns_per_step} of that"),
+    (("pinned_ns_per_step",), "pinned memory would take {pinned_ns_per_step}"),
+    (("operations_per_step",), "{operations_per_step} such operations a step and rank"),
+    (("steps_affected", "steps"), "in {steps_affected} of {steps} steps"),
+    (("steps_affected",), "in {steps_affected} steps"),
+    (("first_step", "steps"), "the first begins at step {first_step} of {steps}"),
+    (("first_missing_step", "steps"), "the first lacks step {first_missing_step} and later ones of {steps}"),
+    (("first_step",), "the first begins at step {first_step}"),
+    (("first_missing_step",), "the first lacks step {first_missing_step} and later ones"),
+    (("steps",), "{steps} steps were judged"),
+    (("calls",), "{calls} calls a rank"),
+    (("kernels_per_step",), "{kernels_per_step} kernels a step"),
+    (("mean_kernel_ns", "launch_ns"), "a kernel takes {mean_kernel_ns}, the next launch comes after {launch_ns}"),
+    (("mean_kernel_ns",), "a kernel takes {mean_kernel_ns}"),
+    (("launch_ns",), "the next launch comes after {launch_ns}"),
+    (("bytes_per_step",), "{bytes_per_step} a step and rank"),
+    (("gb_per_s", "peers_gb_per_s"), "{gb_per_s}, peers {peers_gb_per_s}"),
+    (("gb_per_s", "link_gb_per_s", "link_share"), "{gb_per_s}, which is {link_share} of the link's {link_gb_per_s}"),
+    (("gb_per_s",), "{gb_per_s}"),
+    (("peers_gb_per_s",), "peers {peers_gb_per_s}"),
+    (("link_gb_per_s",), "the link carries {link_gb_per_s}"),
+    (("link_share",), "{link_share} of what the link carries"),
+    (("busbw_gb_per_s", "peers_busbw_gb_per_s"), "bus bandwidth {busbw_gb_per_s}, communicators alike {peers_busbw_gb_per_s}"),
+    (("busbw_gb_per_s",), "bus bandwidth {busbw_gb_per_s}"),
+    (("peers_busbw_gb_per_s",), "bus bandwidth of communicators alike {peers_busbw_gb_per_s}"),
+    (("communicators",), "communicators concerned: {communicators}"),
+    (("queued",), "{queued} operations have another one queued behind them"),
+    (("sm_clock_mhz", "peers_sm_clock_mhz"), "multiprocessors at {sm_clock_mhz} MHz, peers {peers_sm_clock_mhz}"),
+    (("sm_clock_mhz",), "multiprocessors at {sm_clock_mhz} MHz"),
+    (("peers_sm_clock_mhz",), "peers' multiprocessors at {peers_sm_clock_mhz} MHz"),
+    (("memory_clock_mhz", "peers_memory_clock_mhz"), "memory at {memory_clock_mhz} MHz, peers {peers_memory_clock_mhz}"),
+    (("memory_clock_mhz",), "memory at {memory_clock_mhz} MHz"),
+    (("peers_memory_clock_mhz",), "peers' memory at {peers_memory_clock_mhz} MHz"),
+    (("power_w", "peers_power_w"), "{power_w} W, peers {peers_power_w}"),
+    (("power_w",), "{power_w} W"),
+    (("peers_power_w",), "peers {peers_power_w} W"),
+    (("temperature_c", "peers_temperature_c"), "{temperature_c} °C, peers {peers_temperature_c}"),
+    (("temperature_c",), "{temperature_c} °C"),
+    (("peers_temperature_c",), "peers {peers_temperature_c} °C"),
+    (("compute_share",), "devices compute for {compute_share} of the judged time"),
+    (("missing",), "missing ranks: {missing}"),
+    (("reports",), "reports with the complaint: {reports}"),
+    (("without_ranges",), "ranks without ranges: {without_ranges}"),
+    (("graph_launches",), "{graph_launches} graphs were traced as a whole"),
+    (("components",), "{components} groups of hosts that no evidence connects"),
+    (("covered_share",), "the reports show {covered_share} of what the culprits did in the judged steps"),
+)
+"""What is said of some numbers together; the first phrase whose numbers are all there and not yet said is said."""
+
+
+def evidence_sentence(evidence: Mapping[str, Any], confidence: float, *, about_time: bool) -> str:
+    """The evidence of a row of `diagnose` in two sentences: its numbers, and how sure the finding is.
+
+    Args:
+        evidence: Numbers by name, those that are None left out, and `basis`.
+        confidence: 0 to 1.
+        about_time: Whether the finding has a loss, which the basis is of.
+    """
+    left = {name: value for name, value in evidence.items() if value is not None}
+    basis, error = left.pop("basis", None), left.pop("replay_error", None)
+    said = []
+    for names, phrase in _PHRASES:
+        if all(name in left for name in names):
+            said.append(phrase.format(**{name: _shown(name, left.pop(name)) for name in names}))
+    numbers = "; ".join(said)
+    first = [f"{numbers[:1].upper()}{numbers[1:]}."] if numbers else []
+    return " ".join([*first, _surety(basis if about_time else None, error, confidence)])
+
+
+def _surety(basis: str | None, error: float | None, confidence: float) -> str:
+    sure = f"confidence {100 * confidence:.0f} %"
+    if basis == "replay":
+        away = "" if error is None else f", which is {100 * error:.1f} % off the run as it was"
+        return f"The cost is from a replay{away}; {sure}."
+    return f"The cost is a ceiling; {sure}." if basis == "ceiling" else f"C{sure[1:]}."
+
+
+def _shown(name: str, value: float) -> str:
+    """A number of the evidence with its unit."""
+    if name.endswith(("_ns", "_ns_per_step")):
+        return amount(round(value), "ns", 3)
+    if name in _RATES:
+        return amount(float(value), "GB/s", 3)
+    if name in _SHARES:
+        return f"{100 * value:.1f} %" if value < 0.1 else f"{100 * value:.0f} %"
+    if name == "bytes_per_step":
+        return amount(round(value), "bytes", 3)
+    return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,125 @@
+"""Amounts as people read them: a number with a unit that suits its size, and long names cut so that they can be told apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+_SCALES: dict[str, tuple[tuple[float, str], ...]] = {
+    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")),
+    "us": ((1e6, "s"), (1e3, "ms"), (1.0, "µs")),
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "bytes": _SIZES,
+    "B": _SIZES,
+    "MB": ((1e6, "TB"), (1e3, "GB"), (1.0, "MB"), (1e-3, "kB")),
+    "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")),
+    "bytes/s": ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s")),
+}
+_LONGEST = 60
+_TAILS = (1 / 3, 1 / 2, 2 / 3, 1 / 6, 5 / 6, 0.0)
+"""The shares of a name that come from its end, in the order in which they are tried."""
+
+
+def scale(unit: str | None, values: Iterable[float]) -> tuple[float, str]:
+    """By what numbers are divided so that they can be read, and the unit they are in then.
+
+    Args:
+        unit: The unit they are in, or None.
+        values: The numbers; the largest decides.
+    """
+    steps = _SCALES.get(unit or "")
+    if steps is None:
+        return 1.0, unit or ""
+    largest = max((abs(v) for v in values), default=0.0)
+    for divisor, name in steps:
+        if largest >= divisor:
+            return divisor, name
+    return next(((d, n) for d, n in steps if d == 1.0), steps[-1])
+
+
+def text(value: object) -> str:
+    """A value from a trace as a short text on one line."""
+    if value is None:
+        return "none"
+    if isinstance(value, (list, tuple)):
+        return text(", ".join(map(str, value)))
+    return shortened(printable(str(value)), _LONGEST)
+
+
+def shortened(shown: str, longest: int) -> str:
+    """A text with its middle left out where it is too long: kernels often differ in their last words only."""
+    return _without_middle(shown, longest, 1 / 3) if len(shown) > longest else shown
+
+
+def told_apart(names: Sequence[str], longest: int) -> list[str]:
+    """Names that are at most so long, their middle left out at the place where most of them still differ.
+
+    Names that are alike at all such places have what follows their common beginning instead.
+
+    Args:
+        names: The names, n; equal ones stay equal.
+        longest: Characters of the longest name that comes back, 4 or more.
+
+    Returns:
+        The names, n.
+    """
+    long = sorted({name for name in names if len(name) > longest})
+    if not long:
+        return list(names)
+    short = {name for name in names if len(name) <= longest}
+    found: dict[str, str] = {}
+    for share in _TAILS:
+        tried = {name: _without_middle(name, longest, share) for name in long}
+        if len({*tried.values(), *short}) > len({*found.values(), *short}) or not found:
+            found = tried
+    alike: dict[str, list[str]] = {}
+    for name, cut in found.items():
+        alike.setdefault(cut, []).append(name)
+    for same in (group for group in alike.values() if len(group) > 1):
+        low, high = min(same), max(same)  # what these have in common at their beginning, all have
+        common = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+        head = longest // 4
+        for name in same:
+            rest = name[max(common - 2, head) :]
+            room = longest - head - 1
+            found[name] = f"{name[:head]}…{rest if len(rest) <= room else f'{rest[: room - 1]}…'}"
+    return [found.get(name, name) for name in names]
+
+
+def _without_middle(name: str, longest: int, tail_share: float) -> str:
+    """A name of `longest` characters, of which this share comes from its end."""
+    tail = int(longest * tail_share)
+    return f"{name[: longest - tail - 1]}…{name[len(name) - tail :]}"
+
+
+def amount(value: object, unit: str | None, digits: int = 4) -> str:
+    """A value with its unit, short, for reading: `1.892 ms`, `99.10 GB/s`, `1,024`; nothing for None.
+
+    Args:
+        value: The value; what is no number is shown as text.
+        unit: Its unit, or None.
+        digits: How many digits of a number with fractions are shown.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
+        return text(value)
+    if unit == "%":
+        return f"{value:.1f} %"
+    if isinstance(value, int) and unit is None:
+        return str(value) if abs(value) < 10_000 else f"{value:,}"
+    # what rounds up to the next unit is in that one: 999,990 ns are 1.000 ms
+    divisor, name = scale(unit, [float(value), float(f"{float(value):.{digits}g}")])
+    shown = value / divisor
+    if abs(shown) >= 1000 or not shown or (divisor == 1.0 and isinstance(value, int)):
+        number = f"{shown:,.0f}"
+    else:
+        number = format(shown, f"#.{digits}g" if unit else f".{digits}g").removesuffix(".")
+    return f"{number} {name}" if name else number

@@ -1,0 +1,101 @@
+// @ts-check
+/** What was found, for people: the verdict, a card for each finding, and where the time of the job went. */
+import { classColor } from "./colors.js";
+import { h } from "./dom.js";
+import { duration, rankText } from "./units.js";
+import { link } from "./url.js";
+
+/**
+ * @typedef {{ranks: number[], culprit: number, peer: number|null, start: number, end: number, event: [number, string, number]|null}} Place
+ * @typedef {{kind: string, severity: string, what: string, who: string, where: string, cost: string, evidence: string, advice: string, confidence: number, ranks: number[], measure: string, proof: {recipe: string, options: Record<string, any>}, place: Place|null}} Card
+ * @typedef {{verdict: string, cards: Card[], notes: string[]}} Found
+ * @typedef {{classes: {name: string, ns: number}[], devices: number, notes: string[]}} JobTime
+ */
+
+/**
+ * The finding that the verdict is about: the first that is no fault of the capture.
+ * @param {Found} found
+ * @returns {Card|undefined}
+ */
+export const mainCard = (found) => found.cards.find((c) => c.kind !== "capture-fault") ?? found.cards[0];
+
+/**
+ * The verdict, with what shows and what proves it.
+ * @param {Found} found
+ * @param {boolean} links whether the views are of this run
+ */
+export function verdict(found, links) {
+  const main = mainCard(found);
+  return h("div", {}, h("p", { class: "verdict" }, found.verdict), links && main ? buttons(main) : null);
+}
+
+/**
+ * @param {Found} found
+ * @param {boolean} links whether the views are of this run
+ */
+export function cards(found, links) {
+  return h("ol", { class: "finding-cards" }, ...found.cards.map((c) => card(c, links)));
+}
+
+/**
+ * @param {Card} card
+ * @param {boolean} links
+ */
+function card(card, links) {
+  const rows = [
+    ["who", card.who],
+    ["cost", card.cost],
+    ["where", card.where],
+    ["evidence", card.evidence],
+    ["to do", card.advice],
+  ].filter(([, text]) => text);
+  return h(
+    "li",
+    { class: `finding ${card.severity}` },
+    h("h3", {}, h("span", { class: `severity ${card.severity}` }, card.severity), " ", card.what),
+    h("dl", {}, ...rows.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])),
+    links ? buttons(card) : null,
+    h("p", { class: "muted" }, card.kind),
+  );
+}
+
+/** @param {Card} card */
+function buttons(card) {
+  const { place, proof } = card;
+  const options = Object.fromEntries(Object.entries(proof.options).map(([k, v]) => [`o.${k}`, String(v)]));
+  const shows = place && {
+    start: place.start,
+    end: place.end,
+    ranks: rankText(place.ranks),
+    open: rankText([place.culprit, ...(place.peer === null ? [] : [place.peer])]),
+    event: place.event?.join("/"),
+  };
+  return h(
+    "p",
+    { class: "actions" },
+    shows ? h("a", { class: "button", href: link("timeline", shows), "aria-label": `show me: ${card.what}` }, "show me") : null,
+    h("a", { class: "button", href: link("recipes", { name: proof.recipe, ...options }), "aria-label": `prove it: ${card.what}` }, "prove it"),
+  );
+}
+
+/**
+ * Where the time of all devices went, as one bar with its legend.
+ * @param {JobTime} found
+ */
+export function timeBar(found) {
+  const total = found.classes.reduce((sum, c) => sum + c.ns, 0);
+  if (!total) return h("p", { class: "muted" }, "No device did anything.");
+  const percent = (/** @type {number} */ ns) => `${((100 * ns) / total).toFixed(1)} %`;
+  const bar = h("div", { class: "jobbar", role: "img", "aria-label": `the devices' time: ${found.classes.map((c) => `${c.name} ${percent(c.ns)}`).join(", ")}` });
+  const legend = h("ul", { class: "joblegend" });
+  for (const { name, ns } of found.classes) {
+    const part = h("div", { title: `${name}: ${duration(ns)}, ${percent(ns)}` });
+    part.style.flexGrow = String(ns / total);
+    part.style.background = classColor(name);
+    bar.append(part);
+    const hue = h("span", { class: "hue" });
+    hue.style.background = classColor(name);
+    legend.append(h("li", {}, hue, `${name} ${percent(ns)}`));
+  }
+  return h("div", {}, bar, legend);
+}

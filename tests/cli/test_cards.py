@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import argparse
+import re
+
+import pytest
+from tests.recipes.questions.diagnose.test_cards import row, told
+
+from alltrace.cli import cards
+from alltrace.cli.cards import cards_text
+from alltrace.recipes.questions.diagnose.cards import Proof
+
+FOUND = told(
+    row(
+        "straggler",
+        slowdown=1.25,
+        where=f"sm90_{'x' * 120}",
+        advice="Look at `nvidia-smi --query-gpu=clocks.sm,power.draw`, then drain it.",
+    ),
+    row("data-stall", range(16), severity="medium", lost_share=0.05, stalled_ns_per_step=2_804_702.0),
+    row("fusion", severity="low", lost_ns=None, lost_share=None, opportunity_share=0.1),
+    notes=["7 steps are judged; warm-up and checkpoint steps are left out"],
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_word_is_cut_at_any_width(width):
+    text = cards_text(FOUND, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    said = " ".join(text.split())
+    for card in FOUND.cards:
+        for words in (card.what, card.who, card.cost, card.evidence, card.advice):
+            assert " ".join(words.split()) in said
+    assert f"x{'x' * 20}" in text, "a name that is longer than a line goes on in the next"
+    assert text.count("x") >= 120
+    assert re.search(r"\d\n *(%|ms|s|GB|µs)", text) is None, "a number stays with its unit"
+
+
+def test_the_first_findings_alone():
+    text = cards_text(FOUND, limit=1)
+    assert "straggler" in text
+    assert "data-stall" not in text
+    assert "... 2 more findings; --limit shows more or fewer" in text
+
+
+def test_a_name_from_a_trace_writes_nothing_to_the_terminal():
+    text = cards_text(told(row("straggler", slowdown=1.25, where="\x1b[31mred\nline")))
+    assert "\x1b" not in text
+    assert "\\x1b[31mred\\nline" in text
+
+
+def test_severities_are_in_colour_where_it_is_wanted(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert cards.wants_color()
+    assert "\x1b[1;31m1  HIGH  straggler\x1b[0m" in cards_text(FOUND, color=True)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", cards_text(FOUND, color=True)) == cards_text(FOUND)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not cards.wants_color()
+    monkeypatch.setenv("NO_COLOR", "")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not cards.wants_color()
+
+
+def test_the_proof_is_a_command_to_type():
+    proof = Proof("steps", {"per_step": True, "by": "rank"})
+    assert proof.command("'my run'") == "alltrace recipe steps 'my run' --per-step --by rank"
+
+
+def test_a_run_without_a_finding_says_why():
+    assert cards_text(told(notes=["nothing ran on a device"])) == "Nothing ran on a device.\n"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "arguments", "has_cards"),
+    [
+        (False, (), False),
+        (True, (), True),
+        (True, ("--units", "ns"), False),
+        (True, ("--format", "table"), False),
+        (False, ("--format", "cards"), True),
+    ],
+)
+def test_cards_are_the_form_on_a_terminal(tmp_path, capsys, monkeypatch, terminal, arguments, has_cards):
+    from tests.making import kernel, make_run
+
+    from alltrace.cli.main import main
+
+    make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 1_000_000)]}})
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["diagnose", str(tmp_path / "run"), *arguments]) == 0
+    assert capsys.readouterr().out.startswith("kind ") != has_cards
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--units", "ns", "--format", "cards"], "--units ns is for tables"),
+        (["--units", "auto", "--format", "csv"], "--units auto is for tables"),
+    ],
+)
+def test_units_of_a_format_without_them_are_refused(tmp_path, capsys, arguments, complaint):
+    from alltrace.cli.main import main
+
+    assert main(["diagnose", str(tmp_path), *arguments]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_file_gets_the_cards_too(tmp_path):
+    from alltrace.recipes.base import Answer, answer_rows
+    from alltrace.recipes.questions.diagnose import RECIPE
+
+    answer = Answer(answer_rows([row("straggler", slowdown=1.25)], RECIPE._schema()), RECIPE.columns)
+    args = argparse.Namespace(output=tmp_path / "cards.txt", limit=None, picture=None, run=["my run"])
+    cards.write_cards("diagnose", answer, {11: "node1", 12: "node1"}, args)
+    assert args.output.read_text().endswith("proof     alltrace recipe stragglers 'my run'\n")

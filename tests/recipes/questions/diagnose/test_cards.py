@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from alltrace.recipes.base import Answer, answer_rows
+from alltrace.recipes.questions.diagnose import RECIPE, cards, evidence_sentences, headlines
+from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
+from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
+from alltrace.recipes.registry import find
+
+HOSTS = {rank: f"node{rank // 8}" for rank in range(16)}
+
+
+def row(kind, ranks=(11,), **given) -> dict[str, Any]:
+    """A row of `diagnose` with a loss of 46 ms; `given` are other values, and numbers of the evidence."""
+    numbers = {name: given.pop(name) for name in tuple(given) if name in EVIDENCE}
+    made = {
+        "kind": kind,
+        "severity": "high",
+        "lost_ns": 46_218_664,
+        "lost_ns_per_step": 6_602_666,
+        "lost_share": 0.1737,
+        "opportunity_share": None,
+        "ranks": list(ranks),
+        "hosts": [],
+        "where": "gemm",
+        "launched_by": None,
+        "evidence": {"basis": "replay", **numbers},
+        "advice": "Do this.",
+        "confidence": 0.976,
+        "loss_note": None,
+        "classes": ["compute"],
+        "needed_at_once": False,
+    }
+    return made | given
+
+
+def told(*rows, notes=(), hosts=HOSTS):
+    return cards.told(Answer(answer_rows(rows, RECIPE._schema()), RECIPE.columns, tuple(notes)), hosts)
+
+
+def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
+    second = row("data-stall", range(16), lost_share=0.05, lost_ns=13_000_000, severity="medium")
+    found = told(
+        row("straggler", slowdown=1.25), second, row("capture-fault", severity="low", lost_ns=0, classes=[], where="no ranges")
+    )
+    assert found.verdict == (
+        "Rank 11 computes 25 % slower than its peers; the other 15 wait for it, which costs 17.4 % of the time (46.2 ms). "
+        "1 further finding costs 5.0 %."
+    )
+    assert [c.what for c in found.cards] == [
+        "Rank 11 computes 25 % slower than its peers",
+        "All 16 ranks wait for the next batch",
+        "No ranges were captured on rank 11",
+    ]
+    assert found.cards[0].who == "rank 11 on node1"
+    assert found.cards[0].cost == "46.2 ms, 17.4 % of the judged time; 6.60 ms a step"
+    assert found.cards[2].cost == "no time by itself"
+
+
+@pytest.mark.parametrize(
+    ("rows", "notes", "verdict"),
+    [
+        (
+            (),
+            ("nothing ran on a device for any time, so nothing could be judged",),
+            "Nothing ran on a device for any time, so nothing could be judged.",
+        ),
+        ((), (), "No finding."),
+        (
+            (row("precision", range(16), lost_ns=None, lost_share=None, opportunity_share=0.31, severity="low"),),
+            ("7 steps are judged",),
+            "No fault was found. Matrix products run in fp32 or TF32, although the device is faster in fp16 or bf16: up to 31.0 % "
+            "of the time can be saved.",
+        ),
+        (
+            (row("capture-fault", (5,), where="cut short", lost_ns=0, lost_share=0.0, severity="medium", classes=[]),),
+            ("nothing that costs much time was found", "7 steps are judged"),
+            "Nothing that costs much time was found. The reports are not whole: the report of rank 5 ends before the run did.",
+        ),
+        (
+            (row("sync", (0, 3), lost_ns=None, lost_share=None, loss_note="clocks are not known", where="cudaDeviceSynchronize"),),
+            (),
+            "The host of ranks 0, 3 waits for the device in cudaDeviceSynchronize, and the device runs dry.",
+        ),
+    ],
+)
+def test_the_verdict_where_there_is_no_loss(rows, notes, verdict):
+    found = told(*rows, notes=notes)
+    assert found.verdict == verdict
+    assert all(note.lower() not in verdict.lower() for note in found.notes), "what the verdict says is no note"
+
+
+def test_a_loss_that_is_not_known_says_why():
+    assert told(row("sync", lost_ns=None, lost_share=None, loss_note="clocks are not known")).cards[0].cost == (
+        "not known (clocks are not known)"
+    )
+    opportunity = row("fusion", lost_ns=None, lost_share=None, opportunity_share=0.2)
+    assert told(opportunity).cards[0].cost == "up to 20.0 % of the judged time can be saved"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranks", [(), (11,), (3, 5), tuple(range(16))])
+def test_every_kind_has_a_sentence_a_measure_and_a_table(kind, ranks):
+    found = told(row(kind, ranks, opportunity_share=0.3 if kind in cards._OPPORTUNITIES else None)).cards[0]
+    assert found.what[0].isupper()
+    assert not found.what.startswith(f"{kind}:")
+    assert re.search(r"None|  |\{|ranks -|rank rank|\.$", found.what) is None
+    assert kind in headlines._HEADLINES
+    assert kind == "capture-fault" or kind in cards._MEASURES
+    recipe = find(found.proof.recipe)
+    assert set(found.proof.options) <= {o.name for o in recipe.options}
+
+
+@pytest.mark.parametrize("ranks", [(5,), (3, 5)])
+@pytest.mark.parametrize("where", sorted(headlines._FAULTS))
+def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
+    said = told(row("capture-fault", ranks, where=where)).cards[0].what
+    assert "rank" in said
+    assert "not whole" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (row("straggler", (3, 7), slowdown=1.4), "Ranks 3, 7 compute 40 % slower than their peers"),
+        (row("straggler", last_share=0.8), "Rank 11 arrives last at 80 % of the collectives that somebody waits at"),
+        (
+            row("slow-host", range(8), hosts=["node0"], slowdown=1.2),
+            "All ranks of node0 compute 20 % slower than those of other hosts",
+        ),
+        (row("imbalance", (3,), work_ratio=1.5), "Rank 3 has 50 % more work than the others"),
+        (row("imbalance", (3,), slowdown=1.3, breadth=0.2), "Some kernels take 30 % longer on rank 3 than elsewhere"),
+        (row("imbalance", (3, 4), slowdown=1.3), "Another rank is slowest in each step, by 30 % in the middle"),
+        (
+            row("slow-communicator", slowdown=3.0, where="dp 2"),
+            "Transfers of dp 2 take 3.0 times as long as those of communicators alike",
+        ),
+        (
+            row("low-bandwidth", (3,), gb_per_s=2.1, peers_gb_per_s=21.0, where="HtoD copies"),
+            "HtoD copies of rank 3 run at 2.10 GB/s, those of its peers at 21.0 GB/s",
+        ),
+        (row("low-bandwidth", (3,), busbw_gb_per_s=2.1), "All communicators of rank 3 are slow, and those without it are not"),
+        (
+            row("exposed-communication", needed_at_once=True, where="AllReduce"),
+            "Devices wait for AllReduce, which the next kernel needs at once",
+        ),
+        (row("missing-rank", (5,)), "The others wait for rank 5, of which there is no report"),
+        (row("missing-rank", ()), "Ranks wait for some without a report"),
+        (row("unexplained", compute_share=0.4), "Devices compute for 40 % of the time only, and no finding explains the rest"),
+    ],
+)
+def test_a_sentence_names_who_and_how_much(given, said):
+    assert told(given).cards[0].what == said
+
+
+def test_ranks_are_named_briefly():
+    assert headlines.named_ranks([3], 16) == "rank 3"
+    assert headlines.named_ranks([0, 1, 2, 9], 16) == "ranks 0-2, 9"
+    assert headlines.named_ranks(list(range(16)), 16) == "all 16 ranks"
+    assert headlines.named_ranks([0, 1], 2) == "both ranks"
+    assert headlines.named_ranks(list(range(0, 1024, 2)), 1024) == "ranks 0, 2, 4, 6 and 508 more"
+    assert headlines.who([0, 8], HOSTS) == "ranks 0, 8 on node0, node1"
+    assert headlines.who([], HOSTS) == ""
+    assert headlines.who(list(range(7)), {rank: f"n{rank}" for rank in range(8)}) == "ranks 0-6 on n0, n1, n2, n3 and 3 more hosts"
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_every_number_of_the_evidence_is_said(name):
+    said = evidence_sentence({"basis": "replay", "calls": None, name: 0.25}, 0.9, about_time=True)
+    assert "confidence 90 %" in said
+    assert re.search(r"25|0\.25", said) or name.endswith(("_ns", "_ns_per_step")) or name == "bytes_per_step"
+    assert len(said) > len(evidence_sentence({"basis": "replay"}, 0.9, about_time=True))
+
+
+def test_numbers_have_units_and_stand_together():
+    numbers = {"gb_per_s": 3.0, "link_gb_per_s": 63.0, "link_share": 0.048, "bytes_per_step": 8388608.0, "replay_error": 0.012}
+    assert evidence_sentence({**numbers, "basis": "replay"}, 0.957, about_time=True) == (
+        "8.39 MB a step and rank; 3.00 GB/s, which is 4.8 % of the link's 63.0 GB/s. "
+        "The cost is from a replay, which is 1.2 % off the run as it was; confidence 96 %."
+    )
+    assert evidence_sentence({"basis": "ceiling"}, 1.0, about_time=True) == "The cost is a ceiling; confidence 100 %."
+    assert evidence_sentence({"basis": "ceiling", "missing": 2}, 1.0, about_time=False) == "Missing ranks: 2. Confidence 100 %."
+    assert {name for names, _ in evidence_sentences._PHRASES for name in names} | {"replay_error"} == set(EVIDENCE)
+
+
+def test_a_row_of_nulls_is_told(tmp_path):
+    schema = RECIPE._schema()
+    empty = {f.name: [] if pa.types.is_list(f.type) else None for f in schema}
+    given = empty | {"kind": "sync", "severity": "low", "evidence": {}, "confidence": 0.5, "advice": ""}
+    assert told(given).cards[0].who == ""
