@@ -137,6 +137,10 @@ class EventReader:
         """
         return self._stored.get(rank, partial(self.run.rank, rank), lambda _: 1)
 
+    def kept(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
+        """What `make` gives, kept under `key` with the decoded pieces; `nbytes` tells what that takes."""
+        return self._cache.get(key, make, nbytes)
+
     def window(self, rank: int, table: str, start: int, end: int, token: Token = WANTED) -> Iterator[Events]:
         """The events of one table in [start, end), aligned ns, in pieces of one track each."""
         stored, source = self.rank(rank), SOURCES[table]

@@ -112,7 +112,7 @@ def summary(
                     kernels.add(events, start, end)
         for events in reader.window(rank, "collectives", start, end, token):
             operations.add(events, start, end)
-        rows += [_breakdown(rank, device, found, start, end) for device, found in sorted(devices.items())]
+        rows += [breakdown_of(rank, device, found, start, end) for device, found in sorted(devices.items())]
         done += 1
     ids = np.array([*kernels.rows, *operations.rows], np.int64)
     texts = reader.texts(ids)
@@ -125,7 +125,8 @@ def summary(
     }
 
 
-def _breakdown(rank: int, device: str, events: Sequence[Events], start: int, end: int) -> dict[str, Any]:
+def breakdown_of(rank: int, device: str, events: Sequence[Events], start: int, end: int) -> dict[str, Any]:
+    """The ns of compute, exposed communication, exposed copies and idle of a device in [start, end), aligned ns."""
     sets = [merge(*_joined(events, c)) for c in (None, COMMUNICATION_CODE, COPY)]
     times = classify_ns(sets, start, end)
     names = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")

@@ -1,4 +1,5 @@
 // @ts-check
+import { NO_TABLE } from "./laid.js";
 import { TABLES } from "./draw.js";
 import { tip, typing } from "./dom.js";
 import { duration, exact } from "./units.js";
@@ -30,6 +31,7 @@ export function listen(timeline) {
         timeline.look(timeline.drag.start.start - by, timeline.drag.start.end - by);
       } else {
         timeline.range = { start: Math.max(0, Math.min(from, ns)), end: Math.min(timeline.whole, Math.max(from, ns)) };
+        timeline.area = timeline.between(timeline.drag.y, y);
         timeline.draw();
       }
       return;
@@ -47,14 +49,15 @@ export function listen(timeline) {
     timeline.drag = null;
     if (!drag) return;
     if (drag.moved) {
-      if (!drag.pan) timeline.selectRange(timeline.range);
+      if (!drag.pan) timeline.selectRange(timeline.range, timeline.area?.length ? timeline.area : null);
       return;
     }
     const { x, y } = timeline.at(e);
     const hit = timeline.hit(x, y);
     const row = timeline.visible().find((r) => r.y - box.scrollTop <= y && y < r.y + r.height - box.scrollTop);
     if (row) timeline.trackChosen = row.id;
-    if (hit) void timeline.choose({ rank: hit.rank, table: TABLES[hit.tile.arrays.table[hit.item]], row: hit.tile.arrays.row[hit.item] });
+    if (hit && hit.tile.arrays.table[hit.item] === NO_TABLE) timeline.details.laid(hit.tile, hit.item);
+    else if (hit) void timeline.choose({ rank: hit.rank, table: TABLES[hit.tile.arrays.table[hit.item]], row: hit.tile.arrays.row[hit.item] });
     else timeline.draw();
   });
   box.addEventListener(

@@ -4,6 +4,7 @@ import { Details } from "./details.js";
 import { listen } from "./controls.js";
 import { drawTile, LANE, TABLES } from "./draw.js";
 import { entry, fit, h, tip } from "./dom.js";
+import { Laid } from "./laid.js";
 import { overlay } from "./overlay.js";
 import { drawRuler } from "./ruler.js";
 import { TILE_BINS, TileStore } from "./tiles.js";
@@ -14,7 +15,7 @@ import { keep } from "./url.js";
 /** @typedef {import("./types.js").Track} Track */
 /** @typedef {import("./types.js").Span} Span */
 /** @typedef {import("./types.js").EventId} EventId */
-/** @typedef {{id: string, rank: number, key: string, label: string, y: number, height: number, head: boolean, pinned: boolean}} Row */
+/** @typedef {{id: string, rank: number, key: string, label: string, y: number, height: number, head: boolean, pinned: boolean, tile?: import("./types.js").Tile}} Row */
 
 const HEAD = 20;
 const LEAST_NS = 20;
@@ -47,6 +48,8 @@ export class Timeline {
     this.cursors = [];
     /** @type {Span|null} */
     this.range = null;
+    /** @type {string[]|null} the tracks of the range; null for what the devices of all ranks did that are shown */
+    this.area = null;
     /** @type {EventId|null} */
     this.chosen = null;
     /** @type {any} */
@@ -69,6 +72,7 @@ export class Timeline {
     this.scrolled = 0;
     this.store = new TileStore(ctx.api, { arrived: () => this.draw(), failed: ctx.failed });
     this.details = new Details(ctx, this);
+    this.laid = new Laid(ctx, () => this.layout());
     ctx.main.className = "full";
     this.canvas = h("canvas", { "aria-hidden": "true" });
     this.rulerCanvas = h("canvas", { "aria-hidden": "true" });
@@ -122,11 +126,13 @@ export class Timeline {
     cancelAnimationFrame(this.frame);
     this.unlisten();
     this.store.close();
+    this.laid.close();
     this.details.close();
     tip.hide();
   }
 
   themed() {
+    this.details.themed();
     this.draw();
   }
 
@@ -146,7 +152,8 @@ export class Timeline {
     const event = /^(\d+)\/(\w+)\/(\d+)$/.exec(values.event ?? "");
     if (event) void this.choose({ rank: Number(event[1]), table: event[2], row: Number(event[3]) });
     const range = /^(\d+)-(\d+)$/.exec(values.range ?? "");
-    if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) });
+    if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) }, areaOf(values.area ?? "", known));
+    void this.laid.ask(values.sql ?? "");
     if (values.search) void this.search(values.search);
     this.layout();
     return true;
@@ -162,6 +169,8 @@ export class Timeline {
       pin: [...this.pins].join(","),
       event: chosen ? `${chosen.rank}/${chosen.table}/${chosen.row}` : "",
       range: range ? `${Math.round(range.start)}-${Math.round(range.end)}` : "",
+      area: range && this.area ? areaText(this.area) : "",
+      sql: this.laid.query,
       cursors: this.cursors.map(Math.round).join(","),
       search: this.pattern,
     });
@@ -237,12 +246,20 @@ export class Timeline {
     void this.#need();
     const rows = /** @type {Row[]} */ ([]);
     let y = 0;
+    const addLaid = (/** @type {number} */ rank) => {
+      const tile = this.laid.tiles.get(rank < 0 ? "-" : `${rank}`);
+      if (!tile) return;
+      this.lanes.set(tile.track, tile.lanes);
+      add(rank, "query", rank < 0 ? "query" : `${rank}: query`);
+      rows[rows.length - 1].tile = tile;
+    };
     const add = (/** @type {number} */ rank, /** @type {string} */ key, /** @type {string} */ label, head = false, pinned = false) => {
-      const id = `${rank}/${key}`;
+      const id = key === "query" && rank < 0 ? "-/query" : `${rank}/${key}`;
       const height = head ? HEAD : Math.max(LANE + 3, (this.lanes.get(id) ?? 1) * LANE + 3);
       rows.push({ id, rank, key, label, y, height, head, pinned });
       y += height;
     };
+    if (this.laid.tiles.has("-")) addLaid(-1);
     for (const pin of this.pins) {
       const at = pin.indexOf("/");
       const [rank, key] = [Number(pin.slice(0, at)), pin.slice(at + 1)];
@@ -252,6 +269,7 @@ export class Timeline {
     for (const rank of this.ranks) {
       const host = this.ctx.run.ranks.find((r) => r.rank === rank)?.host ?? "";
       add(rank, "summary", `rank ${rank} · ${host}`, true);
+      addLaid(rank);
       if (this.open.has(rank)) {
         const found = (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary");
         for (const t of found) add(rank, t.key, t.label);
@@ -315,8 +333,9 @@ export class Timeline {
         context.fillStyle = colors.panel;
         context.fillRect(left, y, width - left, row.height);
       }
+      if (row.tile) drawTile(row.tile, { context, frame, from: left, to: width, y, height: row.height, style, hits: this.hits });
       const drawn = new Set();
-      for (let i = first; i <= last; i++) {
+      for (let i = first; i <= last && !row.tile; i++) {
         const tile = this.store.best(row.id, level, i);
         if (!tile) continue;
         if (tile.lanes > (this.lanes.get(row.id) ?? 1)) {
@@ -346,7 +365,7 @@ export class Timeline {
       if (input && input !== document.activeElement) input.value = moment(Math.round(ns), this.perPixel);
     }
     this.told.textContent = `${duration(this.span.end - this.span.start)} shown${this.#measured()}`;
-    this.store.want(rows.map((r) => r.id), level, first, last);
+    this.store.want(rows.filter((r) => !r.tile).map((r) => r.id), level, first, last);
     this.remember();
     if (grown) this.layout();
   }
@@ -386,14 +405,18 @@ export class Timeline {
     if (act && of !== undefined) /** @type {HTMLElement|null} */ (this.labels.querySelector(`[data-act="${act}"][data-${act === "pin" ? "id" : "rank"}="${CSS.escape(of)}"]`))?.focus();
   }
 
-  /** @param {Span|null} range */
-  selectRange(range) {
+  /**
+   * @param {Span|null} range
+   * @param {string[]|null} [tracks] ranks and keys; null for what the devices of all ranks did that are shown
+   */
+  selectRange(range, tracks = null) {
     this.range = range;
+    this.area = tracks;
     if (range) {
       this.facts = this.chosen = null;
       range.start = Math.max(0, Math.floor(range.start));
       range.end = Math.min(this.whole, Math.ceil(range.end));
-      if (range.end > range.start) void this.details.range(range, this.ranks);
+      if (range.end > range.start) void this.details.area(range, tracks ?? this.ranks.map((r) => `${r}/summary`));
       else this.range = null;
     } else if (!this.chosen) {
       this.details.empty();
@@ -407,7 +430,7 @@ export class Timeline {
    */
   async choose(event, go = false) {
     this.chosen = event;
-    this.range = null;
+    this.range = this.area = null;
     const facts = await this.details.event(event);
     if (!facts || this.chosen !== event) return;
     this.facts = facts;
@@ -437,7 +460,7 @@ export class Timeline {
   }
 
   clear() {
-    this.chosen = this.facts = this.range = null;
+    this.chosen = this.facts = this.range = this.area = null;
     this.cursors = [];
     this.lit = null;
     this.pattern = "";
@@ -538,6 +561,16 @@ export class Timeline {
   }
 
   /**
+   * The tracks that lie between two heights on the screen; those of a query are none of the run's.
+   * @param {number} from
+   * @param {number} to
+   */
+  between(from, to) {
+    const [top, bottom] = [Math.min(from, to) + this.scrolled, Math.max(from, to) + this.scrolled];
+    return [...new Set(this.rows.filter((r) => !r.tile && r.y + r.height > top && r.y <= bottom).map((r) => r.id))];
+  }
+
+  /**
    * @param {number} x
    * @param {number} y
    */
@@ -548,6 +581,27 @@ export class Timeline {
     }
     return best;
   }
+}
+
+/**
+ * The tracks of an area as an address has them: ranks for what their devices did, else keys.
+ * @param {string[]} tracks
+ */
+function areaText(tracks) {
+  const folded = tracks.filter((t) => t.endsWith("/summary")).map((t) => parseInt(t, 10));
+  return [rankText(folded), ...tracks.filter((t) => !t.endsWith("/summary")).slice(0, 200)].filter(Boolean).join(",");
+}
+
+/**
+ * @param {string} text
+ * @param {number[]} known
+ * @returns {string[]|null}
+ */
+function areaOf(text, known) {
+  if (!text) return null;
+  const parts = text.split(",");
+  const ranks = parts.filter((p) => !p.includes("/")).join(",");
+  return [...(ranks ? parseRanks(ranks, known).map((r) => `${r}/summary`) : []), ...parts.filter((p) => p.includes("/"))];
 }
 
 /**
