@@ -117,3 +117,60 @@ def test_what_a_query_finds_is_laid_on_the_timeline(page):
     shot(page, "laid")
     page.mouse.click(*hit)
     page.locator(".details").get_by_text(re.compile(r"row \d+ of the query")).wait_for()
+
+
+def test_a_search_counts_all_ranks_marks_folded_ones_and_steps_from_one_to_the_next(page):
+    go(page, "#timeline?ranks=0-1&open=-", "timeline")
+    settled(page)
+    page.keyboard.press("/")
+    page.keyboard.type("(?i)allreduce.*ring")
+    page.keyboard.press("Enter")
+    bar = page.locator(".found-bar")
+    bar.get_by_text(re.compile(r"^[\d,]+ found$")).wait_for()
+    total = int(bar.inner_text().split()[0].replace(",", ""))
+    assert total == page.evaluate("() => Object.values(window.alltraceTimeline.search.found.by_rank).reduce((a, b) => a + b)")
+    assert len(page.evaluate("() => Object.keys(window.alltraceTimeline.search.found.by_rank)")) == 4, "those not shown too"
+    assert "found" in page.locator(".label.rank").first.inner_text()
+    shot(page, "marks")
+    page.keyboard.press("Enter")
+    bar.get_by_text(f"1 of {total:,}").wait_for()
+    page.locator(".details h3:text-is('Event')").wait_for()
+    page.keyboard.press("Shift+Enter")
+    bar.get_by_text(f"{total:,} of {total:,}").wait_for()
+    page.keyboard.press("Escape")
+    assert page.locator("input[aria-label^='search names']").input_value() == ""
+    assert bar.is_hidden()
+    assert "found" not in page.locator(".label.rank").first.inner_text()
+    assert state_of(page, "search") is None
+
+
+def test_panes_are_resized_and_stay_so_and_dragging_selects_no_text(page):
+    go(page, "#timeline?ranks=0-3&open=0&range=20000000-60000000", "timeline")
+    page.locator(".details h3:text-is('Totals by name')").wait_for()
+    border = page.locator(".border.horizontal").bounding_box()
+    drag(page, (600, border["y"] + 2), (600, border["y"] - 98))
+    height = page.locator(".details").bounding_box()["height"]
+    assert height == pytest.approx(800 * 0.4 + 100, abs=3)
+    page.locator(".border.vertical").focus()
+    page.keyboard.press("ArrowRight")
+    labels = page.locator(".label").first.bounding_box()["width"]
+    assert labels == 234
+    page.reload()
+    page.locator(".details h3:text-is('Totals by name')").wait_for()
+    assert page.locator(".details").bounding_box()["height"] == pytest.approx(height, abs=1)
+    assert page.locator(".label").first.bounding_box()["width"] == labels
+    drag(page, (20, 220), (800, 400))
+    assert page.evaluate("() => String(getSelection())") == ""
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(300)
+    lines = page.locator(".details").bounding_box()["height"]
+    assert lines < 40, "nothing chosen takes one line"
+    assert page.locator(".tracks").bounding_box()["height"] > 550
+
+
+def test_a_folded_rank_tells_its_shares_under_the_pointer(page):
+    go(page, "#timeline?ranks=0-3&open=-", "timeline")
+    settled(page)
+    page.mouse.move(600, row_of(page, "1/summary"))
+    page.locator(".tip").get_by_text("rank 1").wait_for()
+    assert re.search(r"(compute|communication|idle): \d+ %", page.locator(".tip").inner_text())

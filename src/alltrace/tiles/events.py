@@ -152,6 +152,24 @@ class EventReader:
                 if len(found):
                     yield found
 
+    def named(
+        self, rank: int, table: str, wanted: Callable[[], NDArray[Any]], token: Token = WANTED
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        """Starts, ends, ids of names and rows of the events of one table that have one of the names, piece by piece.
+
+        `wanted` gives the ids once the names of a piece are known; tracks and lanes are not made, so this reads less than `window`.
+        """
+        stored, source = self.rank(rank), SOURCES[table]
+        columns = [c for c in columns_for(source, names=True) if c not in source.track or c == source.name]
+        for piece in stored.pieces(table):
+            token.check()
+            found = stored.piece(table, piece.group, columns)
+            names = self._names(source, found)
+            hits = np.flatnonzero(np.isin(names, wanted()))
+            if len(hits):
+                starts, ends = intervals(found, self._open_end if table == "ranges" else None)
+                yield starts[hits], ends[hits], names[hits], hits + piece.first_row
+
     def busy(self, rank: int, start: int, end: int, token: Token = WANTED) -> dict[int, list[Work]]:
         """What each device of a rank did in [start, end), aligned ns: by device, parts of starts, ends and codes."""
         stored = self.rank(rank)

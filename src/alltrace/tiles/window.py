@@ -265,44 +265,6 @@ class NamesLike:
         return self._ids
 
 
-def search(
-    reader: EventReader,
-    pattern: str,
-    ranks: Sequence[int],
-    *,
-    most: int = 500,
-    token: Token = WANTED,
-) -> dict[str, Any]:
-    """Where names that a regular expression finds occur: `names` (the texts), `events` (as `events_between`), `complete`.
-
-    Ranks are looked at in turn until there are `most` events.
-    """
-    wanted = NamesLike(reader, pattern)
-    hits: list[tuple[int, str, Events]] = []
-    count = 0
-    done = 0
-    deadline = time.monotonic() + MOST_SECONDS
-    for rank in list(ranks)[:MOST_RANKS]:
-        for table in SOURCES:
-            for events in reader.window(rank, table, -(1 << 62), 1 << 62, token):
-                kept = np.flatnonzero(np.isin(events.name, wanted.ids()))[: max(most - count, 0)]
-                if len(kept):
-                    hits.append((rank, table, events.take(kept)))
-                    count += len(kept)
-        done += 1
-        if count >= most or time.monotonic() > deadline:
-            break
-    rows = _as_columns(reader, hits, reader.run.span_ns[0])
-    ids = wanted.ids()
-    texts = reader.texts(ids)
-    return {
-        "names": [texts[int(i)] for i in ids[:MOST_NAMES].tolist() if int(i) in texts],
-        "events": rows,
-        "ranks_done": done,
-        "complete": count < most and done == len(ranks),
-    }
-
-
 def longest_named(reader: EventReader, rank: int, name: str) -> tuple[int, int] | None:
     """Start and end, ns from the run's first event, of the longest event of that name on a rank; None where there is none."""
     names = reader.run.name_table()

@@ -186,7 +186,7 @@ def _neighbour(session: Session, asked: Asked, token: Token) -> Response:  # noq
 
 
 def _search(session: Session, asked: Asked, token: Token) -> Response:
-    from alltrace.tiles.window import search
+    from alltrace.tiles.search import search
 
     found = search(session.view.events, asked.text("pattern", most=1000), _chosen(session, asked), token=token)
     return JSONResponse(plain(found))

@@ -2,6 +2,7 @@
 import { NO_TABLE } from "./laid.js";
 import { TABLES } from "./draw.js";
 import { tip, typing } from "./dom.js";
+import { under } from "./hover.js";
 import { duration, exact } from "./units.js";
 
 /** @typedef {import("./timeline.js").Timeline} Timeline */
@@ -37,7 +38,10 @@ export function listen(timeline) {
       return;
     }
     const hit = timeline.hit(x, y);
-    if (!hit) return tip.hide();
+    if (!hit) {
+      const lines = x < timeline.left ? null : under(timeline, y, ns);
+      return lines ? tip.show(e.clientX, e.clientY, lines) : tip.hide();
+    }
     const { start, length, count, name } = hit.tile.arrays;
     const many = count[hit.item] > 1;
     const lines = [hit.tile.names[name[hit.item]] ?? "", `${duration(length[hit.item])} from ${exact(start[hit.item])}`];
@@ -76,6 +80,15 @@ export function listen(timeline) {
     if (button?.dataset.act === "fold") timeline.fold(Number(button.dataset.rank));
     if (button?.dataset.act === "pin") timeline.pin(button.dataset.id ?? "");
   });
+  timeline.find.addEventListener("keydown", (e) => {
+    if (e.key === "Escape") {
+      timeline.clear();
+      box.focus();
+    }
+    // Enter in a search that was asked goes on to the next event
+    const input = timeline.find.querySelector("input");
+    if (e.key === "Enter" && input?.value && input.value === timeline.search.pattern) timeline.search.step(e.shiftKey ? -1 : 1);
+  });
   const onKey = (/** @type {KeyboardEvent} */ e) => key(timeline, e);
   document.addEventListener("keydown", onKey);
   return () => document.removeEventListener("keydown", onKey);
@@ -111,6 +124,9 @@ function key(timeline, e) {
     o: () => timeline.trackChosen && timeline.fold(Number(timeline.trackChosen.split("/")[0])),
     p: () => timeline.trackChosen && timeline.pin(timeline.trackChosen),
     m: () => timeline.mark(around),
+    n: () => timeline.search.step(1),
+    N: () => timeline.search.step(-1),
+    q: () => timeline.details.toggle(),
     r: () => timeline.selectRange({ ...timeline.span }),
     f: () => {
       const found = timeline.range ?? timeline.facts?.span;
@@ -118,7 +134,7 @@ function key(timeline, e) {
     },
     Escape: () => timeline.clear(),
   };
-  const act = acts[e.key] ?? (e.key.length === 1 && e.key !== "T" ? acts[e.key.toLowerCase()] : undefined);
+  const act = acts[e.key] ?? (e.key.length === 1 && !/[TN]/.test(e.key) ? acts[e.key.toLowerCase()] : undefined);
   if (!act) return;
   const scrolls = e.target instanceof Element && e.target.closest(".details") && e.key.startsWith("Arrow");
   if (scrolls) return;

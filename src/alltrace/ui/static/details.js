@@ -46,11 +46,18 @@ export class Details {
 
   empty() {
     this.#fresh();
+    this.element.classList.add("empty");
     this.element.replaceChildren(h("p", { class: "muted" }, "Click an event for its details, drag over tracks to select an area; ? shows the keys."));
+  }
+
+  /** Hide what is told, or show it again. */
+  toggle() {
+    this.element.hidden = !this.element.hidden;
   }
 
   #fresh() {
     this.stop.abort();
+    this.element.classList.remove("empty");
     this.panel?.close();
     this.panel = null;
     this.stop = new AbortController();
@@ -196,23 +203,9 @@ export class Details {
     this.element.replaceChildren(h("div", { class: "bar" }, h("strong", {}, name), h("span", { class: "muted" }, text)), h("button", { type: "button", on: { click: () => this.timeline.look(span.start - room, span.end + room) } }, "zoom to it"));
   }
 
-  /**
-   * @param {string} pattern
-   * @param {number[]} ranks
-   */
-  async search(pattern, ranks) {
-    const signal = this.#fresh();
-    this.element.replaceChildren(h("p", { class: "muted" }, "searching ..."));
-    const found = await this.#of(this.ctx.api.post("search", { pattern, ranks }, signal));
-    if (!found) return null;
-    const { events } = found;
-    const columns = [{ name: "name", unit: null }, { name: "rank", unit: null }, { name: "table", unit: null }, { name: "start", unit: "ns" }, { name: "duration_ns", unit: "ns" }, { name: "row", unit: null }];
-    const rows = events.row.map((/** @type {number} */ _, /** @type {number} */ i) => columns.map((c) => events[c.name][i]));
-    const more = found.complete ? "" : ", the first that were found";
-    this.element.replaceChildren(
-      h("p", {}, `${counted(found.names.length, "name")}, ${counted(rows.length, "event")}${more}. A row goes there; Esc ends the search.`),
-      tableOf(columns, rows, { name: "search", chosen: (row) => void this.timeline.choose({ rank: row[1], table: row[2], row: row[5] }, true) }),
-    );
-    return found;
+  /** @param {HTMLElement} told */
+  show(told) {
+    this.#fresh();
+    this.element.replaceChildren(told);
   }
 }

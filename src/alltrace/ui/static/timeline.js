@@ -5,8 +5,11 @@ import { listen } from "./controls.js";
 import { drawTile, LANE, TABLES } from "./draw.js";
 import { entry, fit, h, tip } from "./dom.js";
 import { Laid } from "./laid.js";
+import { Legend } from "./legend.js";
 import { overlay } from "./overlay.js";
+import { detailsBorder, labelsBorder } from "./panes.js";
 import { drawRuler } from "./ruler.js";
+import { Search } from "./search.js";
 import { TILE_BINS, TileStore } from "./tiles.js";
 import { duration, exact, moment, parseRanks, parseTime, rankText } from "./units.js";
 import { keep } from "./url.js";
@@ -55,9 +58,9 @@ export class Timeline {
     /** @type {any} */
     this.facts = null;
     this.trackChosen = "";
-    this.pattern = "";
-    /** @type {Set<string>|null} */
-    this.lit = null;
+    this.level = 0;
+    this.search = new Search(this);
+    this.legend = new Legend();
     /** @type {import("./draw.js").Hit[]} */
     this.hits = [];
     this.pointer = NaN;
@@ -82,7 +85,7 @@ export class Timeline {
     this.rankEntry = entry("ranks", "", (v) => this.setRanks(parseRanks(v, ctx.run.ranks.map((r) => r.rank))), { "aria-label": "ranks shown, such as 0-7,64 or all" });
     this.from = entry("from", "", (v) => this.#typed(v, "start"));
     this.to = entry("to", "", (v) => this.#typed(v, "end"));
-    this.find = entry("search", "", (v) => void this.search(v), { class: "wide", placeholder: "regular expression (/)", "aria-label": "search names by regular expression" });
+    this.find = entry("search", "", (v) => void this.search.ask(v), { class: "wide", placeholder: "regular expression (/)", "aria-label": "search names by regular expression" });
     this.told = h("span", { class: "muted", role: "status" });
     const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ act) => h("button", { type: "button", title, on: { click: act } }, text);
     const bar = h(
@@ -98,10 +101,12 @@ export class Timeline {
       button("whole run", "Home", () => this.look(0, this.whole)),
       button("range", "breakdown of what is shown (R)", () => this.selectRange({ ...this.span })),
       this.find,
+      this.search.element,
       this.told,
+      this.legend.element,
     );
-    const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox);
-    ctx.main.append(bar, box, this.details.element);
+    const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox, labelsBorder(() => this.draw()));
+    ctx.main.append(bar, box, detailsBorder(this.details.element), this.details.element);
     this.tracksBox.addEventListener("scroll", () => this.draw());
     this.watcher = new ResizeObserver(() => this.draw());
     this.watcher.observe(this.tracksBox);
@@ -127,12 +132,14 @@ export class Timeline {
     this.unlisten();
     this.store.close();
     this.laid.close();
+    this.search.close();
     this.details.close();
     tip.hide();
   }
 
   themed() {
     this.details.themed();
+    this.legend.draw();
     this.draw();
   }
 
@@ -154,7 +161,9 @@ export class Timeline {
     const range = /^(\d+)-(\d+)$/.exec(values.range ?? "");
     if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) }, areaOf(values.area ?? "", known));
     void this.laid.ask(values.sql ?? "");
-    if (values.search) void this.search(values.search);
+    const input = this.find.querySelector("input");
+    if (input) input.value = values.search ?? "";
+    if ((values.search ?? "") !== this.search.pattern) void this.search.ask(values.search ?? "");
     this.layout();
     return true;
   }
@@ -172,7 +181,7 @@ export class Timeline {
       area: range && this.area ? areaText(this.area) : "",
       sql: this.laid.query,
       cursors: this.cursors.map(Math.round).join(","),
-      search: this.pattern,
+      search: this.search.pattern,
     });
   }
 
@@ -268,7 +277,7 @@ export class Timeline {
     }
     for (const rank of this.ranks) {
       const host = this.ctx.run.ranks.find((r) => r.rank === rank)?.host ?? "";
-      add(rank, "summary", `rank ${rank} · ${host}`, true);
+      add(rank, "summary", `rank ${rank} · ${host}${this.search.of(rank)}`, true);
       addLaid(rank);
       if (this.open.has(rank)) {
         const found = (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary");
@@ -320,11 +329,11 @@ export class Timeline {
     context.fillRect(0, 0, width, height);
     context.font = "11px system-ui, sans-serif";
     const frame = { left, width, start: this.span.start, scale: 1 / this.perPixel };
-    const level = Math.max(0, Math.min(52, Math.floor(Math.log2(Math.max(this.perPixel, 1)))));
+    const level = (this.level = Math.max(0, Math.min(52, Math.floor(Math.log2(Math.max(this.perPixel, 1))))));
     const tileNs = 2 ** level * TILE_BINS;
     const [first, last] = [Math.max(0, Math.floor(this.span.start / tileNs)), Math.max(0, Math.floor(Math.min(this.span.end, this.whole - 1) / tileNs))];
     const rows = this.visible();
-    const style = { text: document.documentElement.dataset.theme === "dark" ? "#f2f5f8" : "#101820", soft: colors.soft, lit: this.lit, mark: colors.mark };
+    const style = { text: document.documentElement.dataset.theme === "dark" ? "#f2f5f8" : "#101820", soft: colors.soft, lit: this.search.lit, mark: colors.mark };
     this.hits = [];
     let grown = false;
     for (const row of rows) {
@@ -357,6 +366,7 @@ export class Timeline {
       context.fillRect(left, Math.round(y + row.height) - 0.5, width - left, 0.5);
       context.globalAlpha = 1;
     }
+    this.search.draw(context);
     overlay(this, context);
     this.#labelRows(rows);
     drawRuler(this.rulerCanvas, width, left, this.span, this.ctx.run.steps);
@@ -462,29 +472,11 @@ export class Timeline {
   clear() {
     this.chosen = this.facts = this.range = this.area = null;
     this.cursors = [];
-    this.lit = null;
-    this.pattern = "";
+    this.search.clear();
     const input = this.find.querySelector("input");
     if (input) input.value = "";
     this.details.empty();
-    this.draw();
-  }
-
-  /** @param {string} pattern */
-  async search(pattern) {
-    this.pattern = pattern;
-    const input = this.find.querySelector("input");
-    if (input && input.value !== pattern) input.value = pattern;
-    if (!pattern) {
-      this.lit = null;
-      this.details.empty();
-      return this.draw();
-    }
-    const found = await this.details.search(pattern, this.ranks);
-    if (found && this.pattern === pattern) {
-      this.lit = new Set(found.names.map((/** @type {string} */ n) => n.slice(0, 200)));
-      this.draw();
-    }
+    this.layout();
   }
 
   /** @param {boolean} forward */
