@@ -42,7 +42,8 @@ _TABLES = f"""# The canonical tables
 {_MADE}
 
 What every reader writes, every run stores, every recipe reads and every query sees. In `alltrace sql`, in `run.table(...)` and in
-`run.connect()` each table has `rank` and `host` before its own columns, names are text, and times are on the run's aligned clock.
+`run.connect()` each table has `rank` and `host` before its own columns, names are text, and times are on the run's aligned
+clock, 0 at the run's first event.
 
 * A column of type `time` is int64 nanoseconds; intervals are half-open, `[start, end)`. In a run's files times are on the clock of
   the rank's host, relative to the rank's time base.
@@ -73,7 +74,8 @@ Another package adds recipes by the entry-point group `alltrace.recipes`: a name
 _NSYS = """# The recipes of nsys
 
 `alltrace recipe NAME RUN` answers what `nsys recipe NAME` answers, with its options, tables and columns, over ranks instead of
-files: ranks are numbered as the launcher did, and times are on the run's aligned clock. Where nsys' answer is approximate or wrong,
+files: ranks are numbered as the launcher did, and times count from the start of the session, as those of nsys
+do, on the aligned clock of all ranks. Where nsys' answer is approximate or wrong,
 ours is [exact and right](nsys-differences.md#recipes). A recipe can bear the name of a report of `alltrace stats`, such as
 `nvtx_sum`: the report is one table of all ranks' events, in the form of `nsys stats`; the recipe has further tables that keep the
 ranks apart, in the form of `nsys recipe`.

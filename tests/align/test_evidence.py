@@ -34,7 +34,7 @@ def launch(start, correlation, **others):
 
 
 def rows_of(folder, **tables):
-    return collect(make_run(folder, {0: tables}).rank(0)).to_pylist()
+    return collect(make_run(folder, {0: tables}).in_session_time().rank(0)).to_pylist()
 
 
 def picked(rows, *columns):
@@ -326,6 +326,7 @@ def test_a_rank_without_communication_has_an_empty_table(tmp_path):
 @pytest.mark.corpus
 def test_real_grouped_calls_find_their_kernels(corpus, tmp_path):
     run = open_run(corpus / "nsys" / "a100x4_ddp_baseline_nsys2022.4.sqlite", cache_dir=tmp_path)
+    run = run.in_session_time()
     table = collect(run.rank(0))
     rows = table.to_pylist()
     assert Counter(picked(rows, "op", "datatype", "evidence", "stream")) == {("AllReduce", "float32", "nvtx+kernel", 20): 472}

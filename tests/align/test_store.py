@@ -73,16 +73,16 @@ def test_waits_below_three_residuals_are_no_facts(run):
 
 
 def test_the_clocks_are_in_the_manifest_and_the_run_is_read_by_them(run):
-    before = run.rank(2).table("collectives")["start"][0].as_py()
+    before = run.in_session_time().rank(2).table("collectives")["start"][0].as_py()
     alignment = aligned(run)
     manifest = read_manifest(run.path)
     assert manifest.clocks == alignment.clocks
     assert [c.evidence for c in manifest.clocks] == [20, 20]
     assert [r.stamp_error_ns for r in manifest.ranks] == [r.stamp_error_ns for r in run.ranks]
-    assert run.rank(2).table("collectives")["start"][0].as_py() - before == pytest.approx(7_150_000, abs=400)
+    assert run.in_session_time().rank(2).table("collectives")["start"][0].as_py() - before == pytest.approx(7_150_000, abs=400)
     again = OpenRun(run.path)
     for plain in (again, run.as_imported()):
-        assert plain.rank(2).table("collectives")["start"][0].as_py() == before
+        assert plain.in_session_time().rank(2).table("collectives")["start"][0].as_py() == before
         assert plain.facts() == run.facts()
     aligned(again)
     assert again.rank(2).table("collectives").equals(run.rank(2).table("collectives"))

@@ -26,7 +26,7 @@ def test_work_was_launched_by_its_own_process(tmp_path):
         "api": calls(1, 10, 20) + calls(0, 1050, 2050),
         "syncs": [wait(1, 7), wait(0, 8)],
     }
-    work, waits = read(make_run(tmp_path, {0: rows}).rank(0), np.empty(0, np.int64))
+    work, waits = read(make_run(tmp_path, {0: rows}).in_session_time().rank(0), np.empty(0, np.int64))
     assert work.launch.tolist() == [1050, 2050]
     assert dict(zip(waits.start.tolist(), waits.track.tolist(), strict=True)) == {10: -1, 20: 0, 1050: -1, 2050: 1}
 

@@ -12,7 +12,7 @@ from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import Clock, Manifest, Rank
 
 times = st.lists(st.integers(-(1 << 51), 1 << 51), min_size=1, max_size=30)
-maps = st.builds(ClockMap, st.integers(-(1 << 51), 1 << 51), st.floats(-1e-3, 1e-3))
+maps = st.builds(ClockMap, st.integers(-(1 << 51), 1 << 51), st.floats(-1e-3, 1e-3), st.integers(-(1 << 51), 1 << 51))
 
 
 @pytest.fixture(scope="module")

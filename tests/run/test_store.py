@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from alltrace.recipes.questions.sql import query
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, Clock, Manifest, is_run, plain, rank_from_json, read_manifest, write_manifest
+from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Names, Run, number_ranges
 from alltrace.trace.errors import DamageError, InputError, UsageError
 from alltrace.trace.names import name_id
@@ -32,13 +34,30 @@ def test_tables_by_arrow_and_by_sql_are_equal(tiny_run, tmp_path):
         expected = [tuple(names.get(v) if c in named else v for c, v in row.items()) for row in rank.to_pylist()]
         rows = [tuple(r[2:]) for r in run.table(table, ranks=[1]).fetchall()]
         assert sorted(rows, key=repr) == sorted(expected, key=repr)
-    before, after = (r.rank(1).table("kernels").column("start").to_pylist() for r in (plain, run))
+    session, plain_session = run.in_session_time(), plain.in_session_time()
+    before, after = (r.rank(1).table("kernels").column("start").to_pylist() for r in (plain_session, session))
     assert before != after
     shifted = [t + 123_456_789 for t in before]
     assert after == [t - round(t * 17.25e-6) for t in shifted]
-    assert run.rank(0).table("kernels").equals(plain.rank(0).table("kernels"))
-    found = run.connect().execute("SELECT start_ns, end_ns FROM ranks ORDER BY rank").fetchall()
-    assert run.span_ns == (min(s for s, _ in found), max(e for _, e in found))
+    assert session.rank(0).table("kernels").equals(plain_session.rank(0).table("kernels"))
+    for opened in (run, session):
+        found = opened.connect().execute("SELECT start_ns, end_ns FROM ranks ORDER BY rank").fetchall()
+        assert opened.span_ns == (min(s for s, _ in found), max(e for _, e in found))
+
+
+def test_time_0_is_the_first_event_of_any_rank_and_the_sessions_start_is_kept(tiny_run):
+    run = Run(tiny_run)
+    session = run.in_session_time()
+    zero = session.span_ns[0]
+    assert zero != 0
+    assert (run.origin_ns, session.origin_ns) == (zero, 0)
+    assert run.span_ns == (0, session.span_ns[1] - zero)
+    for record in run.ranks:
+        for table in (t for t in ("kernels", "api", "ranges") if run.has(record, t)):
+            own, told = (r.rank(record.rank).table(table, ["start"]).column(0).to_pylist() for r in (run, session))
+            assert own == [t - zero for t in told]
+    sent = pickle.loads(pickle.dumps(SentRun(session)))
+    assert sent.run.span_ns == session.span_ns
 
 
 def test_tables_that_are_missing_are_empty(tiny_run):

@@ -7,9 +7,10 @@ from tests.tiles.conftest import busy_run
 from alltrace.tiles.build import pyramid
 from alltrace.tiles.cancel import CancelledError, Token
 from alltrace.tiles.events import Bounded, EventReader
+from alltrace.tiles.search import search
 from alltrace.tiles.view import View
 from alltrace.tiles.waits import matched, waited_and_caused, worst_instance
-from alltrace.tiles.window import NamesLike, events_between, longest_named, search, summary
+from alltrace.tiles.window import NamesLike, events_between, longest_named, summary
 from alltrace.trace.errors import UsageError
 
 US = 1000
@@ -92,21 +93,6 @@ def test_expressions_take_linear_time_and_nonsense_is_refused(view):
             NamesLike(view.events, bad)
     with pytest.raises(UsageError, match="longer than"):
         NamesLike(view.events, "x" * 1001)
-
-
-def test_a_search_finds_names_and_where_they_are(view):
-    found = search(view.events, "(?i)GEMM|^forw", [0, 1])
-    assert set(found["names"]) >= {"gemm_kernel", "forward"}
-    events = found["events"]
-    assert sorted(zip(events["rank"], events["table"], strict=True)) == [
-        (0, "kernels"),
-        (0, "ranges"),
-        (1, "kernels"),
-        (1, "ranges"),
-    ]
-    assert found["complete"]
-    part = search(view.events, "kernel", [0, 1], most=1)
-    assert (len(part["events"]["row"]), part["complete"]) == (1, False)
 
 
 def test_directions_of_copies_are_found_once_they_were_seen(view):

@@ -74,3 +74,23 @@ def state_of(page, name):
     page.wait_for_timeout(400)
     found = re.search(rf"[?&]{name}=([^&]*)", page.url)
     return None if found is None else found[1]
+
+
+def settled(page):
+    """Wait until the timeline has all tiles that it wants."""
+    page.wait_for_function(
+        "() => { const t = window.alltraceTimeline; return t && t.store.tiles.size > 0 && t.store.flying.size === 0 }"
+    )
+    page.wait_for_timeout(150)
+
+
+def click_event(page, track, number=0):
+    """Click the middle of an event that is drawn on a track."""
+    settled(page)
+    hit = page.evaluate(
+        "([track, n]) => { const t = window.alltraceTimeline; const h = t.hits.filter((x) => x.track === track)[n];"
+        " const b = t.tracksBox.getBoundingClientRect(); return h && {x: b.left + h.x + h.w / 2, y: b.top + h.y + h.h / 2} }",
+        [track, number],
+    )
+    assert hit, f"nothing is drawn on {track}"
+    page.mouse.click(hit["x"], hit["y"])

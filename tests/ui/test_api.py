@@ -73,9 +73,47 @@ def test_a_range_events_and_a_search(client):
     ).json()
     assert events["name"] == [HOSTILE]
     hits = client.post("/api/search", json={"pattern": "^k{300}$", "ranks": [0, 1]}).json()
-    assert hits["names"] == ["k" * 300]
+    assert (hits["names"], hits["total"], hits["by_rank"]) == (["k" * 300], 1, {"0": 1})
     near = client.get("/api/neighbour", params={"rank": 0, "table": "kernels", "row": 0, "forward": "true"}).json()
     assert near == {"event": None}
+
+
+def test_an_area_has_totals_durations_and_a_flame_graph(client):
+    body = {"tracks": ["0/summary", "1/summary", "0/ranges/0"], "start": 0, "end": 130 * US, "flame": "ranges", "pattern": "^gemm"}
+    found = client.post("/api/area", json=body).json()
+    assert (found["ranks_asked"], found["ranks_done"]) == (2, 2)
+    assert {r["name"]: r["count"] for r in found["totals"]}["step 0"] == 1
+    assert [(r["rank"], r["compute_ns"]) for r in found["breakdown"]] == [(0, 50 * US), (1, 50 * US)]
+    assert sum(found["histogram"]["count"]) == 1
+    flame = found["flame"]
+    assert dict(zip(flame["name"], flame["total_ns"], strict=True)) == {"step 0": 260 * US, "forward": 50 * US}
+    assert flame["self_ns"] == [210 * US, 50 * US]
+
+
+def test_rows_of_a_query_are_laid_on_the_timeline(client, monkeypatch):
+    query = 'SELECT rank, "start", "end", \'x\' AS name FROM kernels ORDER BY rank, "start"'
+    found = client.post("/api/laid", json={"query": query}).json()
+    assert [(t["rank"], t["start"][0], t["length"][0], t["lane"]) for t in found["tracks"]] == [
+        (0, 40 * US, 40 * US, [0, 1, 0]),
+        (1, 40 * US, 40 * US, [0, 1, 0]),
+    ]
+    refused = client.post("/api/laid", json={"query": "SELECT rank FROM kernels"})
+    assert (refused.status_code, "no column of times" in refused.json()["error"]) == (400, True)
+    monkeypatch.setattr("alltrace.ui.api.LAID_ROWS", 2)
+    assert "only the first 2 rows are shown" in client.post("/api/laid", json={"query": query}).json()["notes"]
+
+
+def test_times_count_from_the_runs_start_but_in_what_is_nvidias(client):
+    recipes = {r["name"]: r["session_time"] for r in client.get("/api/recipes").json()["recipes"]}
+    assert (recipes["gaps"], recipes["gpu_gaps"], recipes["stats:cuda_gpu_trace"]) == (False, True, True)
+    rows = client.post("/api/sql", json={"query": 'SELECT min("start") FROM ranges'}).json()["rows"]
+    assert rows == [[0]]
+    trace = client.post("/api/recipe", json={"name": "stats:cuda_gpu_trace", "options": {}, "ranks": [0]}).json()
+    at = [c["name"] for c in trace["columns"]].index("Start (ns)")
+    assert min(r[at] for r in trace["rows"]) == 0, "where the first kernel is on the session's clock"
+    info = client.post("/api/recipe", json={"name": "info", "options": {}}).json()
+    at = [c["name"] for c in info["columns"]].index("start_ns")
+    assert info["rows"][0][at] == -40 * US
 
 
 def test_recipes_answer_with_options_ranks_and_notes(client):
@@ -114,6 +152,9 @@ def test_the_time_of_the_job_is_that_of_its_devices(client):
         ("window", {"start": 0, "end": 1 << 70}, "expected a whole number"),
         ("window", {"start": 0, "end": 5, "ranks": [77]}, "rank 77 is not in the run"),
         ("window", {"start": 0, "end": 5, "ranks": "all"}, "expected a list of ranks"),
+        ("area", {"tracks": ["0/summary"], "start": 5, "end": 5}, "empty"),
+        ("area", {"tracks": ["x/summary"], "start": 0, "end": 5}, "there is no track"),
+        ("area", {"tracks": ["7/summary"], "start": 0, "end": 5}, "rank 7 is not in the run"),
         ("tiles", {"tracks": ["0"], "level": 5, "first": 0, "count": 1}, "there is no track"),
         ("tiles", {"tracks": ["0/summary"], "level": 5, "first": 0, "count": 10**6}, "expected 8192"),
         ("tiles", {"tracks": "0/summary", "level": 5, "first": 0, "count": 1}, "expected a list of texts"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
-from tests.ui.browser import go, served, shot, state_of, wait_inked
+from tests.ui.browser import click_event, go, served, settled, shot, state_of, wait_inked
 from tests.ui.conftest import HOSTILE, TOKEN
 
 from alltrace.synth import write_run
@@ -34,26 +34,6 @@ def address(tmp_path_factory):
     base, stop = served([paths[1], paths[0]], folder / "scratch")
     yield base
     stop()
-
-
-def settled(page):
-    """Wait until the timeline has all tiles that it wants."""
-    page.wait_for_function(
-        "() => { const t = window.alltraceTimeline; return t && t.store.tiles.size > 0 && t.store.flying.size === 0 }"
-    )
-    page.wait_for_timeout(150)
-
-
-def click_event(page, track, number=0):
-    """Click the middle of an event that is drawn on a track."""
-    settled(page)
-    hit = page.evaluate(
-        "([track, n]) => { const t = window.alltraceTimeline; const h = t.hits.filter((x) => x.track === track)[n];"
-        " const b = t.tracksBox.getBoundingClientRect(); return h && {x: b.left + h.x + h.w / 2, y: b.top + h.y + h.h / 2} }",
-        [track, number],
-    )
-    assert hit, f"nothing is drawn on {track}"
-    page.mouse.click(hit["x"], hit["y"])
 
 
 def test_the_slow_rank_is_named_at_once_and_seen_by_one_click(page):
@@ -248,7 +228,7 @@ def test_a_range_is_selected_and_counted(page):
     page.mouse.down()
     page.mouse.move(box["x"] + 800, box["y"] + 10, steps=4)
     page.mouse.up()
-    page.locator(".details h3:text-is('Kernels')").wait_for()
+    page.locator(".details h3:text-is('Totals by name')").wait_for()
     assert "compute" in page.locator(".details").inner_text()
     assert re.fullmatch(r"\d+-\d+", state_of(page, "range"))
     shot(page, "range")

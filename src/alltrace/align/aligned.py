@@ -108,11 +108,10 @@ class Aligned:
         """`table`, which has a column `rank`, with its times from the ranks' files to the aligned clock."""
         import pyarrow as pa
 
-        from alltrace.run.clock import clock_map
         from alltrace.trace.distinct import rows_by
 
         of_rank = rows_by(table.column("rank").to_numpy())
-        clocks = {r.rank: clock_map(self.run.manifest, r) for r in self.run.ranks if r.rank in of_rank}
+        clocks = {r.rank: self.run.clock(r) for r in self.run.ranks if r.rank in of_rank}
         for name in times:
             column = table.column(name).combine_chunks()
             missing = column.is_null().to_numpy(zero_copy_only=False)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.aligned import Aligned
     from alltrace.recipes.row_stream import RowStream, StreamedRank
+    from alltrace.run.clock import ClockMap
     from alltrace.run.manifest import Manifest, Rank
 
 
@@ -252,6 +253,10 @@ class RunFacts(Protocol):
         """The ranks, by number."""
         ...
 
+    def clock(self, record: Rank) -> ClockMap:
+        """The map from the time in the files of a rank to the clock of the answer."""
+        ...
+
     @property
     def span_ns(self) -> tuple[int, int]:
         """First start and last end of any event of any rank, aligned."""
@@ -293,6 +298,8 @@ class Recipe(ABC):
         keeps: Whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`).
         worth_processes: How many rows make it pay to ask ranks in processes, which take half a second of CPU time to start.
         windowed: Whether it can be asked about some steps only; the tables that it then sees are cut down to them.
+        session_time: Whether its times count from the start of the first report's session, as those of the profiler's own tools do,
+            and not from the run's first event.
     """
 
     name: ClassVar[str]
@@ -305,6 +312,7 @@ class Recipe(ABC):
     on_one_clock: ClassVar[bool] = False
     host_samples: ClassVar[bool] = False
     windowed: ClassVar[bool] = True
+    session_time: ClassVar[bool] = False
     rereads: ClassVar[bool] = False
     keeps: ClassVar[bool] = False
     worth_processes: ClassVar[int] = 4_000_000

@@ -5,9 +5,12 @@ run's time 0 on the first host's clock, and the host's clock ahead of the first 
 faster by `drift`::
 
     host  = t + (base - stamp_error - zero)           ns since the run's zero, by the host's clock
-    run   = host - offset - round(drift * (host - offset))
+    run   = host - offset - round(drift * (host - offset)) - origin
 
-so drift is the relative rate error, and the rounding keeps times whole. The map never changes the order of two times.
+Here `zero` is when the first report's session started, and `origin` when the run's first event did, counted from there: time 0
+of a run is its first event. Without an origin times are as the profiler's own tools tell them, on the session's clock.
+
+So drift is the relative rate error, and the rounding keeps times whole. The map never changes the order of two times.
 """
 
 from __future__ import annotations
@@ -19,48 +22,54 @@ if TYPE_CHECKING:
 
 
 class ClockMap(NamedTuple):
-    """t_run = u - round(drift * u) with u = t_file + shift_ns.
+    """t_run = u - round(drift * u) - origin_ns with u = t_file + shift_ns.
 
     Attributes:
         shift_ns: What is added to a time in the file.
         drift: Relative rate error of the host's clock (1e-6 is 1 ppm).
+        origin_ns: The time that becomes 0, counted from the session's start.
     """
 
     shift_ns: int
     drift: float = 0.0
+    origin_ns: int = 0
 
     def apply(self, times: Any) -> Any:
         """The run's time of `times`, an int64 NumPy array of file times; a new array."""
         import numpy as np
 
+        if not self.drift:
+            return times + np.int64(self.shift_ns - self.origin_ns)
         shifted = times + np.int64(self.shift_ns)
-        if self.drift:
-            shifted -= np.rint(shifted * self.drift).astype(np.int64)
+        shifted -= np.rint(shifted * self.drift).astype(np.int64)
+        if self.origin_ns:
+            shifted -= np.int64(self.origin_ns)
         return shifted
 
     def apply_one(self, time_ns: int) -> int:
         """The run's time of one file time."""
         shifted = time_ns + self.shift_ns
-        return shifted - round(shifted * self.drift)
+        return shifted - round(shifted * self.drift) - self.origin_ns
 
     def invert_one(self, run_ns: int) -> int:
         """A file time whose run's time is `run_ns`, to within a nanosecond."""
+        session_ns = run_ns + self.origin_ns
         if not self.drift:
-            return run_ns - self.shift_ns
+            return session_ns - self.shift_ns
         # the correction alone is small enough to be exact in floating point; the second step takes its own error away
-        time_ns = run_ns + round(run_ns * (self.drift / (1.0 - self.drift))) - self.shift_ns
+        time_ns = session_ns + round(session_ns * (self.drift / (1.0 - self.drift))) - self.shift_ns
         return time_ns + run_ns - self.apply_one(time_ns)
 
     def sql(self, column: str) -> str:
         """The same map as an SQL expression over `column`."""
-        shifted = f"({column} + CAST({self.shift_ns} AS BIGINT))"
         if not self.drift:
-            return shifted
-        return f"({shifted} - CAST(round_even({shifted} * {self.drift!r}::DOUBLE, 0) AS BIGINT))"
+            return f"({column} + CAST({self.shift_ns - self.origin_ns} AS BIGINT))"
+        shifted = f"({column} + CAST({self.shift_ns} AS BIGINT))"
+        return f"({shifted} - CAST(round_even({shifted} * {self.drift!r}::DOUBLE, 0) AS BIGINT) - CAST({self.origin_ns} AS BIGINT))"
 
 
 def clock_map(manifest: Manifest, rank: Rank) -> ClockMap:
-    """The map from the time in the files of `rank` to the run's aligned clock."""
+    """The map from the time in the files of `rank` to the aligned clock of the session, whose time 0 is the session's start."""
     clock = next((c for c in manifest.clocks if c.host == rank.host), None)
     base, zero = rank.time_base_utc_ns, manifest.zero_utc_ns
     # a report's own stamp can be off by milliseconds even from its host's clock

@@ -24,6 +24,7 @@ class SentRun:
         self._kind = type(run)
         self._path = run.path
         self._align = None if run.overlay is None else run.overlay.folder
+        self._in_session = run.in_session
         self.run = run
 
     @cached_property
@@ -33,8 +34,9 @@ class SentRun:
         Raises:
             InputError: A file of the run is damaged.
         """
-        return self._kind(self._path) if self._align is None else self._kind(self._path, align=self._align)
+        run = self._kind(self._path) if self._align is None else self._kind(self._path, align=self._align)
+        return run.in_session_time() if self._in_session else run
 
-    def __getstate__(self) -> dict[str, type[Run] | Path | None]:
+    def __getstate__(self) -> dict[str, type[Run] | Path | bool | None]:
         """What is sent."""
-        return {"_kind": self._kind, "_path": self._path, "_align": self._align}
+        return {"_kind": self._kind, "_path": self._path, "_align": self._align, "_in_session": self._in_session}

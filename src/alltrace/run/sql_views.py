@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from alltrace.run.clock import clock_map
 from alltrace.run.overlay import SHARED_TABLES, collectives_file, shared_file
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES, Column, Table
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from alltrace.run.checksums import RankFiles
+    from alltrace.run.clock import ClockMap
     from alltrace.run.manifest import Manifest, Rank
     from alltrace.run.overlay import Overlay
 
@@ -58,6 +58,10 @@ class Run(Protocol):
     @property
     def ranks(self) -> tuple[Rank, ...]:
         """The ranks, by number."""
+        ...
+
+    def clock(self, record: Rank) -> ClockMap:
+        """The map from the time in the files of a rank to the run's aligned clock."""
         ...
 
     def has(self, record: Rank, table: str) -> bool:
@@ -117,16 +121,16 @@ def _make_ranks(connection: Any, run: Run) -> None:
     connection.execute(
         "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, end_ns BIGINT)"
     )
-    connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE)")
+    connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE, origin_ns BIGINT)")
     rows, clocks = [], []
     for r in run.ranks:
-        clock = clock_map(run.manifest, r)
+        clock = run.clock(r)
         start, end = (None if time is None else clock.apply_one(time) for time in (r.start_ns, r.end_ns))
         rows.append((r.rank, r.local_rank, r.host, r.rank_source, start, end))
-        clocks.append((r.rank, r.host, clock.shift_ns, clock.drift))
+        clocks.append((r.rank, r.host, clock.shift_ns, clock.drift, clock.origin_ns))
     if rows:
         connection.executemany("INSERT INTO ranks VALUES (?, ?, ?, ?, ?, ?)", rows)
-        connection.executemany("INSERT INTO _clocks VALUES (?, ?, ?, ?)", clocks)
+        connection.executemany("INSERT INTO _clocks VALUES (?, ?, ?, ?, ?)", clocks)
 
 
 def _view_sql(run: Run, table: Table, *, read: bool, ids: bool = False) -> str:
@@ -186,7 +190,7 @@ def _shared_sql(run: Run, table: Table, *, read: bool) -> str:
 def _expression(column: Column, n: int, *, ids: bool) -> str:
     if column.type == "time":
         shifted = f't."{column.name}" + c.shift_ns'
-        return f"{shifted} - CAST(round_even(({shifted}) * c.drift, 0) AS BIGINT)"
+        return f"{shifted} - CAST(round_even(({shifted}) * c.drift, 0) AS BIGINT) - c.origin_ns"
     if column.type == "name" and not ids:
         return f"n{n}.value"
     return f't."{column.name}"'

@@ -144,11 +144,19 @@ class Piece(NamedTuple):
 class StoredRank:
     """One rank's tables in a run directory; what a recipe's `map` is given."""
 
-    def __init__(self, files: RankFiles, manifest: Manifest, record: Rank, names: Names, overlay: Overlay | None = None) -> None:
+    def __init__(
+        self,
+        files: RankFiles,
+        manifest: Manifest,
+        record: Rank,
+        names: Names,
+        overlay: Overlay | None = None,
+        origin_ns: int = 0,
+    ) -> None:
         self.record = record
         self.rank: int = record.rank
         self.host: str = record.host
-        self.clock: ClockMap = clock_map(manifest, record)
+        self.clock: ClockMap = clock_map(manifest, record)._replace(origin_ns=origin_ns)
         self._files = files
         self._manifest = manifest
         self._names = names
@@ -179,7 +187,7 @@ class StoredRank:
         from alltrace.run.host_samples import samplers, samples_of_host
 
         def opened(record: Rank) -> StoredRank:
-            return StoredRank(self._files, self._manifest, record, self._names, self._overlay)
+            return StoredRank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
 
         return samples_of_host(self, samplers(self._manifest, self.record), opened, columns)
 
@@ -324,7 +332,12 @@ class Run:
 
     Raises:
         InputError: `path` is no run directory, its import did not come to its end, or its manifest is damaged.
+
+    Attributes:
+        in_session: Whether times count from the session's start, and not from the run's first event.
     """
+
+    in_session = False
 
     def __init__(self, path: str | Path, *, align: Path | None = None) -> None:
         self.path: Path = Path(path)
@@ -354,7 +367,11 @@ class Run:
         """Go by these facts from now on."""
         self._manifest = manifest
         self._names = Names(self.name_files)
-        self.__dict__.pop("span_ns", None)
+        self._forget_times()
+
+    def _forget_times(self) -> None:
+        for name in ("origin_ns", "span_ns"):
+            self.__dict__.pop(name, None)
 
     def as_imported(self) -> Self:
         """The run without the alignment that it has adopted."""
@@ -363,6 +380,14 @@ class Run:
         run = copy(self)
         run.overlay = run.alignment = None
         run._read(self._imported)  # noqa: SLF001  a copy of this one
+        return run
+
+    def in_session_time(self) -> Self:
+        """The run with times as the profiler's own tools tell them: from the start of the first report's session."""
+        run = copy(self)
+        run.in_session = True
+        run.alignment = None
+        run._forget_times()  # noqa: SLF001  a copy of this one
         return run
 
     def has(self, record: Rank, table: str) -> bool:
@@ -411,13 +436,25 @@ class Run:
         return self.manifest.hosts
 
     @cached_property
+    def origin_ns(self) -> int:
+        """The time of the run's first event, counted from the session's start: what is time 0 of the run."""
+        if self.in_session:
+            return 0
+        starts = [clock_map(self.manifest, r).apply_one(r.start_ns) for r in self.ranks if r.start_ns is not None]
+        return min(starts, default=0)
+
+    def clock(self, record: Rank) -> ClockMap:
+        """The map from the time in the files of a rank to the run's aligned clock."""
+        return clock_map(self.manifest, record)._replace(origin_ns=self.origin_ns)
+
+    @cached_property
     def span_ns(self) -> tuple[int, int]:
         """First start and last end of any event of any rank, on the aligned clock; (0, 0) without events."""
         spans = [
             (clock.apply_one(r.start_ns), clock.apply_one(r.end_ns))
             for r in self.ranks
             if r.start_ns is not None and r.end_ns is not None
-            for clock in [clock_map(self.manifest, r)]
+            for clock in [self.clock(r)]
         ]
         return (min(s for s, _ in spans), max(e for _, e in spans)) if spans else (0, 0)
 
@@ -448,7 +485,7 @@ class Run:
         """
         at = bisect_left(self.ranks, rank, key=_number_of)
         if at < len(self.ranks) and self.ranks[at].rank == rank:
-            return StoredRank(self.files, self.manifest, self.ranks[at], self._names, self.overlay)
+            return StoredRank(self.files, self.manifest, self.ranks[at], self._names, self.overlay, self.origin_ns)
         raise UsageError(f"rank {rank} is not in the run; it has {number_ranges([r.rank for r in self.ranks])}")
 
     def texts(self, ids: pa.Array) -> pa.Array:

@@ -202,7 +202,6 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         return None
     import duckdb
 
-    from alltrace.run.clock import clock_map
     from alltrace.run.sql_views import as_pattern
 
     connection = duckdb.connect(":memory:")
@@ -219,8 +218,8 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         connection.close()
     if not found:
         return None
-    zero, manifest = reader.run.span_ns[0], reader.run.manifest
-    clocks = {r.rank: clock_map(manifest, r) for r in manifest.ranks}
+    zero = reader.run.span_ns[0]
+    clocks = {r.rank: reader.run.clock(r) for r in reader.run.ranks}
     members = [
         {"rank": m, "row": r, "start": clocks[m].apply_one(s) - zero, "end": clocks[m].apply_one(e) - zero}
         for _, _, m, r, s, e in found

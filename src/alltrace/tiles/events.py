@@ -137,6 +137,10 @@ class EventReader:
         """
         return self._stored.get(rank, partial(self.run.rank, rank), lambda _: 1)
 
+    def kept(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
+        """What `make` gives, kept under `key` with the decoded pieces; `nbytes` tells what that takes."""
+        return self._cache.get(key, make, nbytes)
+
     def window(self, rank: int, table: str, start: int, end: int, token: Token = WANTED) -> Iterator[Events]:
         """The events of one table in [start, end), aligned ns, in pieces of one track each."""
         stored, source = self.rank(rank), SOURCES[table]
@@ -147,6 +151,24 @@ class EventReader:
                 found = events.within(start, end)
                 if len(found):
                     yield found
+
+    def named(
+        self, rank: int, table: str, wanted: Callable[[], NDArray[Any]], token: Token = WANTED
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        """Starts, ends, ids of names and rows of the events of one table that have one of the names, piece by piece.
+
+        `wanted` gives the ids once the names of a piece are known; tracks and lanes are not made, so this reads less than `window`.
+        """
+        stored, source = self.rank(rank), SOURCES[table]
+        columns = [c for c in columns_for(source, names=True) if c not in source.track or c == source.name]
+        for piece in stored.pieces(table):
+            token.check()
+            found = stored.piece(table, piece.group, columns)
+            names = self._names(source, found)
+            hits = np.flatnonzero(np.isin(names, wanted()))
+            if len(hits):
+                starts, ends = intervals(found, self._open_end if table == "ranges" else None)
+                yield starts[hits], ends[hits], names[hits], hits + piece.first_row
 
     def busy(self, rank: int, start: int, end: int, token: Token = WANTED) -> dict[int, list[Work]]:
         """What each device of a rank did in [start, end), aligned ns: by device, parts of starts, ends and codes."""

@@ -135,14 +135,13 @@ def matched(run: Run) -> dict[str, Any] | None:
     """
     if run.overlay is None:
         return None
-    from alltrace.run.clock import clock_map
     from alltrace.run.parquet import read_parquet
 
     members = read_parquet(run.overlay.files.path("members.parquet"), ["instance", "rank", "row", "start", "end"])
     names = ("instance", "rank", "row", "start", "end")
     by_instance = np.lexsort([members.column(c).to_numpy() for c in ("rank", "instance")])  # they are stored by rank
     instance, rank, row, start, end = (members.column(c).to_numpy()[by_instance].astype(np.int64) for c in names)
-    clocks = {r.rank: clock_map(run.manifest, r) for r in run.ranks}
+    clocks = {r.rank: run.clock(r) for r in run.ranks}
     for (number,), own in by_track(rank):
         if number in clocks:
             start[own], end[own] = clocks[number].apply(start[own]), clocks[number].apply(end[own])

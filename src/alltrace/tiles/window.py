@@ -112,7 +112,7 @@ def summary(
                     kernels.add(events, start, end)
         for events in reader.window(rank, "collectives", start, end, token):
             operations.add(events, start, end)
-        rows += [_breakdown(rank, device, found, start, end) for device, found in sorted(devices.items())]
+        rows += [breakdown_of(rank, device, found, start, end) for device, found in sorted(devices.items())]
         done += 1
     ids = np.array([*kernels.rows, *operations.rows], np.int64)
     texts = reader.texts(ids)
@@ -125,7 +125,8 @@ def summary(
     }
 
 
-def _breakdown(rank: int, device: str, events: Sequence[Events], start: int, end: int) -> dict[str, Any]:
+def breakdown_of(rank: int, device: str, events: Sequence[Events], start: int, end: int) -> dict[str, Any]:
+    """The ns of compute, exposed communication, exposed copies and idle of a device in [start, end), aligned ns."""
     sets = [merge(*_joined(events, c)) for c in (None, COMMUNICATION_CODE, COPY)]
     times = classify_ns(sets, start, end)
     names = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
@@ -262,44 +263,6 @@ class NamesLike:
             own = np.array([i for i, ok in zip(words, hit, strict=True) if ok], np.int64)
             self._met, self._ids = len(words), np.concatenate([self._own, own])
         return self._ids
-
-
-def search(
-    reader: EventReader,
-    pattern: str,
-    ranks: Sequence[int],
-    *,
-    most: int = 500,
-    token: Token = WANTED,
-) -> dict[str, Any]:
-    """Where names that a regular expression finds occur: `names` (the texts), `events` (as `events_between`), `complete`.
-
-    Ranks are looked at in turn until there are `most` events.
-    """
-    wanted = NamesLike(reader, pattern)
-    hits: list[tuple[int, str, Events]] = []
-    count = 0
-    done = 0
-    deadline = time.monotonic() + MOST_SECONDS
-    for rank in list(ranks)[:MOST_RANKS]:
-        for table in SOURCES:
-            for events in reader.window(rank, table, -(1 << 62), 1 << 62, token):
-                kept = np.flatnonzero(np.isin(events.name, wanted.ids()))[: max(most - count, 0)]
-                if len(kept):
-                    hits.append((rank, table, events.take(kept)))
-                    count += len(kept)
-        done += 1
-        if count >= most or time.monotonic() > deadline:
-            break
-    rows = _as_columns(reader, hits, reader.run.span_ns[0])
-    ids = wanted.ids()
-    texts = reader.texts(ids)
-    return {
-        "names": [texts[int(i)] for i in ids[:MOST_NAMES].tolist() if int(i) in texts],
-        "events": rows,
-        "ranks_done": done,
-        "complete": count < most and done == len(ranks),
-    }
 
 
 class Named(NamedTuple):

@@ -20,7 +20,7 @@ from alltrace.ui.request_values import Asked
 from alltrace.ui.session import GoneError, NotReadyError, Session, understandable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from starlette.requests import Request
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SQL_SECONDS = 10.0
 SQL_MEMORY_BYTES = 512 << 20
 SQL_ROWS = 5000
+LAID_ROWS = 20_000
 
 _BINARY = "application/octet-stream"
 _NOBODY_WAITS = 499
@@ -155,15 +156,21 @@ def _tracks(session: Session, asked: Asked, token: Token) -> Response:
 def _tiles(session: Session, asked: Asked, token: Token) -> Response:
     from alltrace.tiles.view import pack
 
+    tracks = _tracks_named(asked.texts("tracks"))
+    level, first, count = (asked.number(n, least=0) for n in ("level", "first", "count"))
+    tiles, names = session.view.tiles(tracks, level, first, count, token)
+    return Response(pack(tiles, names, {"level": level}), media_type=_BINARY)
+
+
+def _tracks_named(texts: Sequence[str]) -> list[tuple[int, str]]:
+    """The ranks and keys of tracks that are named as a rank, a slash and a key."""
     tracks = []
-    for text in asked.texts("tracks"):
+    for text in texts:
         rank, _, key = text.partition("/")
         if not rank.isdigit() or not rank.isascii() or len(rank) > 9:
             raise UsageError(f"there is no track {text!r}; expected a rank, a slash and a key")
         tracks.append((int(rank), key))
-    level, first, count = (asked.number(n, least=0) for n in ("level", "first", "count"))
-    tiles, names = session.view.tiles(tracks, level, first, count, token)
-    return Response(pack(tiles, names, {"level": level}), media_type=_BINARY)
+    return tracks
 
 
 def _event(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
@@ -184,7 +191,7 @@ def _neighbour(session: Session, asked: Asked, token: Token) -> Response:  # noq
 
 
 def _search(session: Session, asked: Asked, token: Token) -> Response:
-    from alltrace.tiles.window import search
+    from alltrace.tiles.search import search
 
     found = search(session.view.events, asked.text("pattern", most=1000), _chosen(session, asked), token=token)
     return JSONResponse(plain(found))
@@ -196,6 +203,20 @@ def _window(session: Session, asked: Asked, token: Token) -> Response:
     view = session.view
     found = summary(view.events, _chosen(session, asked), asked.number("start"), asked.number("end"), token, gpus=view.gpus)
     return JSONResponse(plain(found))
+
+
+def _area(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.area import Area, area_facts
+
+    view = session.view
+    tracks: dict[int, list[str]] = {}
+    for rank, key in _tracks_named(asked.texts("tracks")):
+        if rank not in view.broken:
+            tracks.setdefault(rank, []).append(key)
+    start, end, flame = asked.number("start"), asked.number("end"), asked.maybe("flame", 20) or "ranges"
+    area = Area(tracks, start, end, flame, asked.maybe("pattern", 1000))
+    with view.prefetcher.paused():
+        return JSONResponse(plain(area_facts(view.events, area, token, gpus=view.gpus)))
 
 
 def _events(session: Session, asked: Asked, token: Token) -> Response:
@@ -296,6 +317,17 @@ def _sql(session: Session, asked: Asked, token: Token) -> Response:
     return JSONResponse(plain_answer(found))
 
 
+def _laid(session: Session, asked: Asked, token: Token) -> Response:
+    """What a query found, as tracks of the timeline."""
+    from alltrace.recipes.questions.sql import Limits, query
+    from alltrace.tiles.laid import laid
+
+    _ = session.view
+    with _alone(_one_query, token):
+        found = query(session.run, asked.text("query", most=100_000), Limits(SQL_SECONDS, SQL_MEMORY_BYTES, LAID_ROWS))
+    return JSONResponse(plain({**laid(found.table), "notes": list(found.notes)}))
+
+
 _HANDLERS: dict[str, Handler] = {
     "run": _run,
     "findings": _findings,
@@ -310,10 +342,12 @@ _HANDLERS: dict[str, Handler] = {
     "neighbour": _neighbour,
     "search": _search,
     "window": _window,
+    "area": _area,
     "events": _events,
     "recipe": _recipe,
     "sql": _sql,
+    "laid": _laid,
     "roofline": _roofline,
     "weighed": _weighed,
 }
-_POSTED = frozenset({"heat-fine", "tracks", "tiles", "search", "window", "events", "recipe", "sql"})
+_POSTED = frozenset({"heat-fine", "tracks", "tiles", "search", "window", "area", "events", "recipe", "sql", "laid"})

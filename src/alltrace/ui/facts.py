@@ -43,7 +43,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         ],
         "missing_ranks": list(run.manifest.missing_ranks),
         "notes": [*run.manifest.notes, *notes_on_damage(run, run.ranks, dict.fromkeys(EVENT_TABLES, ()), aligned=False)],
-        "origin_ns": zero,
+        "origin_ns": run.origin_ns,
         "kernel_reports": [] if session.kernels is None else session.kernels.names,
     }
     if session.state["ready"]:
@@ -158,6 +158,7 @@ def recipes() -> list[dict[str, Any]]:
                 "name": name,
                 "summary": text.splitlines()[0] if text else "",
                 "windowed": recipe.windowed,
+                "session_time": recipe.session_time,
                 "options": [
                     {
                         "name": o.name,

@@ -118,5 +118,5 @@ def test_without_a_log_the_clock_is_that_of_nsys_metrics(tmp_path):
             {"time": 120, "metric": "SM Active", "device": 0, "value": 5.0},
         ]
         run = make_run(tmp_path / name, {0: {"gpu_metrics": samples}, 1: {"ranges": []}})
-        assert gpu_state(run.rank(0), SPANS) == GpuState(1250.0, samples=3)
+        assert gpu_state(run.in_session_time().rank(0), SPANS) == GpuState(1250.0, samples=3)
         assert gpu_state(run.rank(1), SPANS) is None

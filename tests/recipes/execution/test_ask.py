@@ -182,7 +182,7 @@ def test_an_alignment_that_is_there_changes_nothing_for_a_question_that_needs_no
     run = make_run(tmp_path, {n: {"kernels": [kernel(100, 200)]} for n in (0, 1)})
     before = ask(run, "stats:cuda_gpu_trace", {"by_rank": True})
     run.adopt(Overlay(CheckedFiles(tmp_path / "align", {}), (), {1: 50}, {}, {}))
-    assert run.rank(1).table("kernels", ["start"])["start"].to_pylist() == [50]
+    assert run.in_session_time().rank(1).table("kernels", ["start"])["start"].to_pylist() == [50]
     assert ask(run, "stats:cuda_gpu_trace", {"by_rank": True}).table.equals(before.table)
     assert run.overlay is not None
 

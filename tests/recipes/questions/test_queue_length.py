@@ -43,4 +43,4 @@ def test_streams_have_queues_of_their_own_and_unknown_calls_none(tmp_path):
 def test_work_that_starts_before_its_call_was_never_outstanding(tmp_path):
     tables = {"kernels": launched([("a", 1, 5, 9)]), "api": [call(7, 8, 1)]}
     (row,) = make_run(tmp_path, {0: tables}).recipe("queue-length").to_pylist()
-    assert (row["start_ns"], row["span_ns"], row["mean_length"], row["max_length"]) == (7, 0, 0.0, 0)
+    assert (row["start_ns"], row["span_ns"], row["mean_length"], row["max_length"]) == (2, 0, 0.0, 0)

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alltrace.recipes.base import Answer, Option, Part, Recipe
+from alltrace.recipes.base import Answer, Option, Part, Recipe, alignment_of
 from alltrace.recipes.execution.availability import (
     able_ranks,
     check_imported,
@@ -124,15 +124,15 @@ def answer_of(
     aligning = wants_alignment(asked, run, given) or bool(selection)
     check_imported(run, asked, given, aligned=aligning)
     if not aligning:
-        facts = run = run.as_imported()
+        facts = run = in_its_time(asked, run.as_imported())
     else:
         from alltrace.align.store import aligned
 
-        alignment = aligned(run, jobs=jobs)
-        notes = (*notes, *alignment.notes)
+        notes = (*notes, *aligned(run, jobs=jobs).notes)
+        facts = run = in_its_time(asked, run)
         chosen = [r for r in run.ranks if r.rank in {c.rank for c in chosen}]
         if selection:
-            window = window_of(selection, alignment.steps, [r.rank for r in chosen])
+            window = window_of(selection, alignment_of(run).steps, [r.rank for r in chosen])
             from alltrace.recipes.execution.window_alignment import WindowedRun  # it loads what cuts tables
 
             facts = WindowedRun(run, window)
@@ -172,6 +172,18 @@ def kept_answer(run: Run, question: Question) -> Answer | None:
 
 def _is_kept(run: Run, question: Question) -> bool:
     return question.recipe.keeps and question.ranks is None and not question.selection and run.manifest.complete
+
+
+def in_its_time(recipe: Recipe, run: Run) -> Run:
+    """The run with the times that `recipe` tells: from the run's first event, or from the session's start."""
+    if not recipe.session_time:
+        return run
+    found = run.in_session_time()
+    if run.alignment is not None:
+        from alltrace.align.aligned import Aligned
+
+        found.alignment = Aligned(found)
+    return found
 
 
 def answer_notes(

@@ -11,11 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer, Part
-from alltrace.recipes.execution.ask import answer_notes, resolve_options, wants_alignment
+from alltrace.recipes.execution.ask import answer_notes, in_its_time, resolve_options, wants_alignment
 from alltrace.recipes.execution.availability import able_ranks, check_imported, notes_on_missing
 from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
 from alltrace.recipes.execution.part_store import PartStore
-from alltrace.recipes.execution.shared_tables import SharedRank, SharedRun
+from alltrace.recipes.execution.shared_tables import MovedRank, SharedRank, SharedRun
 from alltrace.run.sent_run import SentRun
 from alltrace.trace.errors import AlltraceError
 
@@ -116,10 +116,11 @@ def each_reply(
         chosen = [r for r in run.ranks if r.rank in {c.rank for c in chosen}]
     else:
         notes = run.manifest.notes
+    runs = {r.session_time: in_its_time(r, run) for _, r, _ in resolved}
     asked: list[_Question] = []
     for number, recipe, options in resolved:
         try:
-            prepared = recipe.prepared(options, run)
+            prepared = recipe.prepared(options, runs[recipe.session_time])
         except AlltraceError as error:
             yield number, Reply(recipe, None, str(error))
             continue
@@ -135,11 +136,13 @@ def each_reply(
         asked.append(_Question(number, recipe, options, prepared, frozenset(r.rank for r in able)))
     with PartStore() as parts:
         _map(run, asked, jobs, progress, parts)
-        facts = SharedRun(run)
+        shared = {session: SharedRun(of) for session, of in runs.items()}
         # what several questions share in memory goes first, and is let go before tables of others are made
         for question in sorted(asked, key=lambda q: (not parts.has_objects(q.number), q.number)):
             if not parts.has_objects(question.number):
-                facts.memo.clear()
+                for facts in shared.values():
+                    facts.memo.clear()
+            facts = shared[question.recipe.session_time]
             yield question.number, _reduce(run, facts, question, parts.take(question.number), chosen, notes, stream=stream)
 
 
@@ -195,11 +198,13 @@ def _map(
 def _ask_rank(sent: SentRun, questions: Sequence[_Question], number: int, advance: Callable[[int], None]) -> dict[int, Part | str]:
     own = [q for q in questions if number in q.ranks]
     rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own])
+    in_session = MovedRank(rank, sent.run.origin_ns)
     last = {t: i for i, q in enumerate(own) for t in q.recipe.reads(q.options)}
     parts: dict[int, Part | str] = {}
     for position, question in enumerate(own):
         try:
-            parts[question.number] = Part(number, question.recipe.map(rank, question.options))
+            tables = in_session if question.recipe.session_time else rank
+            parts[question.number] = Part(number, question.recipe.map(tables, question.options))
         except AlltraceError as error:
             parts[question.number] = str(error)
         rank.release([t for t, i in last.items() if i == position])

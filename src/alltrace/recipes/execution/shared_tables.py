@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from alltrace.run.overlay import SHARED_TABLES
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
@@ -74,6 +75,61 @@ class SharedRank:
         """Forget these tables, which nobody will ask for again."""
         for table in tables:
             self._held.pop(table, None)
+
+
+class MovedRank:
+    """The same tables with later times.
+
+    Args:
+        rank: The rank.
+        by_ns: What is added to every time.
+
+    Attributes:
+        memo: What `once` made of these times.
+    """
+
+    def __init__(self, rank: RankTables, by_ns: int) -> None:
+        self._inner = rank
+        self._by_ns = by_ns
+        self.rank = rank.rank
+        self.host = rank.host
+        self.memo: dict[Hashable, Any] = {}
+
+    def has(self, table: str) -> bool:
+        """Whether the rank has rows of the canonical `table`."""
+        return self._inner.has(table)
+
+    def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """The canonical `table` (see `RankTables.table`)."""
+        return self._moved(self._inner.table(table, columns), TABLES[table].time_columns())
+
+    def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
+        """The samples of the rank's GPUs (see `RankTables.gpu_samples`)."""
+        return self._moved(self._inner.gpu_samples(columns), TABLES["gpu_metrics"].time_columns())
+
+    def shared(self, table: str) -> pa.Table | None:
+        """The rank's rows of the alignment (see `RankTables.shared`)."""
+        found = self._inner.shared(table)
+        return None if found is None else self._moved(found, SHARED_TABLES[table].time_columns())
+
+    def texts(self, ids: pa.Array) -> pa.Array:
+        """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
+        return self._inner.texts(ids)
+
+    def name_table(self) -> pa.Table:
+        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        return self._inner.name_table()
+
+    def _moved(self, table: pa.Table, times: Sequence[str]) -> pa.Table:
+        if not self._by_ns:
+            return table
+        import pyarrow.compute as pc
+
+        for name in times:
+            if name in table.column_names:
+                at = table.column_names.index(name)
+                table = table.set_column(at, table.field(at), pc.add(table.column(at), self._by_ns))
+        return table
 
 
 class SharedRun:

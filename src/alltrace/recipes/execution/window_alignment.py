@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RunFacts
     from alltrace.recipes.execution.window import Window
+    from alltrace.run.clock import ClockMap
     from alltrace.run.manifest import Manifest, Rank
 
 
@@ -89,6 +90,10 @@ class WindowedRun:
     def ranks(self) -> Sequence[Rank]:
         """The ranks, by number."""
         return self._inner.ranks
+
+    def clock(self, record: Rank) -> ClockMap:
+        """The map from the time in the files of a rank to the clock of the answer."""
+        return self._inner.clock(record)
 
     @cached_property
     def alignment(self) -> Aligned | None:

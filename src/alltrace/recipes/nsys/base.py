@@ -102,6 +102,7 @@ class NsysRecipe(Recipe):
     results: ClassVar[Mapping[str, tuple[Cell, ...]]]
     device: ClassVar[bool] = True
     projects: ClassVar[bool] = False
+    session_time: ClassVar[bool] = True
     filters: ClassVar[tuple[Option, ...]] = FILTERS
     # a rank's distribution takes less than 0.1 us a row
     worth_processes: ClassVar[int] = 20_000_000

@@ -18,7 +18,6 @@ from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
 from alltrace.recipes.nsys.filters import given_filters
 from alltrace.recipes.stats.cuda import column, look_up
-from alltrace.run.clock import clock_map
 from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.intervals import Merged, by_track, merge
 from alltrace.trace.kernel_rules import COMMUNICATION
@@ -105,7 +104,7 @@ class HeatMap(NsysRecipe):
         extents = {}
         for record in run.ranks:
             if record.start_ns is not None and record.end_ns is not None:
-                clock = clock_map(run.manifest, record)
+                clock = run.clock(record)
                 extents[record.rank] = clock.apply_one(record.start_ns), clock.apply_one(record.end_ns)
         return {**options, _BINNING: Binning(equal_bins(start, end, options["bins"]), extents)}
 

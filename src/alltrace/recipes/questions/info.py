@@ -42,8 +42,8 @@ class Info(Recipe):
         AnswerColumn("devices", None, "GPUs: name and UUID, or bus id, or CUDA ordinal"),
         AnswerColumn("rank_source", None, "how its number was found"),
         AnswerColumn("reports", None, "reports it is made from"),
-        AnswerColumn("start_ns", "ns", "first start of any event, aligned"),
-        AnswerColumn("end_ns", "ns", "last end of any event, aligned"),
+        AnswerColumn("start_ns", "ns", "first start of any event, aligned, from the session's start"),
+        AnswerColumn("end_ns", "ns", "last end of any event, aligned, from the session's start"),
         *(AnswerColumn(t, None, f"rows of {t}; a table that no rank has gets no column") for t in EVENT_TABLES),
     )
 

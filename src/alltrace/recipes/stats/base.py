@@ -96,6 +96,7 @@ class StatsReport(Recipe):
 
     title: ClassVar[str]
     exact_sizes: ClassVar[bool] = False
+    session_time: ClassVar[bool] = True
     cells: ClassVar[tuple[Cell, ...]]
     options: ClassVar[tuple[Option, ...]] = (BY_RANK,)
 

@@ -4,7 +4,7 @@ import { choice, h } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { tableOf } from "./table.js";
 import { counted as things, duration } from "./units.js";
-import { keep } from "./url.js";
+import { keep, link } from "./url.js";
 
 /** @typedef {import("./types.js").Step} Step */
 
@@ -105,7 +105,7 @@ export function show(ctx, values) {
     return [s, x.mean_ns, y.mean_ns, y.mean_ns - x.mean_ns, ratio(x.mean_ns, y.mean_ns)];
   });
   tables.append(
-    h("div", {}, h("h2", {}, "Steps"), common.length ? tableOf([{ name: "step", unit: null }, { name: "first", unit: "ns" }, { name: "second", unit: "ns" }, { name: "more", unit: "ns" }, { name: "ratio", unit: null }], steps, { name: "steps", filter: false, chosen: (row) => {
+    h("div", {}, h("h2", {}, "Steps"), common.length ? tableOf([{ name: "step", unit: null }, { name: "first", unit: "ns" }, { name: "second", unit: "ns" }, { name: "more", unit: "ns" }, { name: "ratio", unit: null }], steps, { name: "steps", filter: false, links: (row, c) => (c === 1 ? stepPlace(a.get(row[0])) : null), chosen: (row) => {
       step = String(row[0]);
       chooser.querySelector("select")?.querySelectorAll("option").forEach((o) => (o.selected = o.value === step));
       look();
@@ -131,6 +131,12 @@ export function show(ctx, values) {
     themed: () => (mapA.draw(), mapB.draw()),
   };
 }
+
+/**
+ * Where a step of the first run is on the timeline.
+ * @param {Step|undefined} step
+ */
+const stepPlace = (step) => (step ? link("timeline", { start: step.start, end: step.end }) : null);
 
 /**
  * @param {number} x

@@ -1,6 +1,8 @@
 // @ts-check
+import { NO_TABLE } from "./laid.js";
 import { TABLES } from "./draw.js";
 import { tip, typing } from "./dom.js";
+import { under } from "./hover.js";
 import { duration, exact } from "./units.js";
 
 /** @typedef {import("./timeline.js").Timeline} Timeline */
@@ -30,12 +32,16 @@ export function listen(timeline) {
         timeline.look(timeline.drag.start.start - by, timeline.drag.start.end - by);
       } else {
         timeline.range = { start: Math.max(0, Math.min(from, ns)), end: Math.min(timeline.whole, Math.max(from, ns)) };
+        timeline.area = timeline.between(timeline.drag.y, y);
         timeline.draw();
       }
       return;
     }
     const hit = timeline.hit(x, y);
-    if (!hit) return tip.hide();
+    if (!hit) {
+      const lines = x < timeline.left ? null : under(timeline, y, ns);
+      return lines ? tip.show(e.clientX, e.clientY, lines) : tip.hide();
+    }
     const { start, length, count, name } = hit.tile.arrays;
     const many = count[hit.item] > 1;
     const lines = [hit.tile.names[name[hit.item]] ?? "", `${duration(length[hit.item])} from ${exact(start[hit.item])}`];
@@ -47,14 +53,15 @@ export function listen(timeline) {
     timeline.drag = null;
     if (!drag) return;
     if (drag.moved) {
-      if (!drag.pan) timeline.selectRange(timeline.range);
+      if (!drag.pan) timeline.selectRange(timeline.range, timeline.area?.length ? timeline.area : null);
       return;
     }
     const { x, y } = timeline.at(e);
     const hit = timeline.hit(x, y);
     const row = timeline.visible().find((r) => r.y - box.scrollTop <= y && y < r.y + r.height - box.scrollTop);
     if (row) timeline.trackChosen = row.id;
-    if (hit) void timeline.choose({ rank: hit.rank, table: TABLES[hit.tile.arrays.table[hit.item]], row: hit.tile.arrays.row[hit.item] });
+    if (hit && hit.tile.arrays.table[hit.item] === NO_TABLE) timeline.details.laid(hit.tile, hit.item);
+    else if (hit) void timeline.choose({ rank: hit.rank, table: TABLES[hit.tile.arrays.table[hit.item]], row: hit.tile.arrays.row[hit.item] });
     else timeline.draw();
   });
   box.addEventListener(
@@ -72,6 +79,15 @@ export function listen(timeline) {
     const button = /** @type {HTMLElement} */ (e.target).closest("button");
     if (button?.dataset.act === "fold") timeline.fold(Number(button.dataset.rank));
     if (button?.dataset.act === "pin") timeline.pin(button.dataset.id ?? "");
+  });
+  timeline.find.addEventListener("keydown", (e) => {
+    if (e.key === "Escape") {
+      timeline.clear();
+      box.focus();
+    }
+    // Enter in a search that was asked goes on to the next event
+    const input = timeline.find.querySelector("input");
+    if (e.key === "Enter" && input?.value && input.value === timeline.search.pattern) timeline.search.step(e.shiftKey ? -1 : 1);
   });
   const onKey = (/** @type {KeyboardEvent} */ e) => key(timeline, e);
   document.addEventListener("keydown", onKey);
@@ -108,6 +124,9 @@ function key(timeline, e) {
     o: () => timeline.trackChosen && timeline.fold(Number(timeline.trackChosen.split("/")[0])),
     p: () => timeline.trackChosen && timeline.pin(timeline.trackChosen),
     m: () => timeline.mark(around),
+    n: () => timeline.search.step(1),
+    N: () => timeline.search.step(-1),
+    q: () => timeline.details.toggle(),
     r: () => timeline.selectRange({ ...timeline.span }),
     f: () => {
       const found = timeline.range ?? timeline.facts?.span;
@@ -115,7 +134,7 @@ function key(timeline, e) {
     },
     Escape: () => timeline.clear(),
   };
-  const act = acts[e.key] ?? (e.key.length === 1 && e.key !== "T" ? acts[e.key.toLowerCase()] : undefined);
+  const act = acts[e.key] ?? (e.key.length === 1 && !/[TN]/.test(e.key) ? acts[e.key.toLowerCase()] : undefined);
   if (!act) return;
   const scrolls = e.target instanceof Element && e.target.closest(".details") && e.key.startsWith("Arrow");
   if (scrolls) return;

@@ -1,6 +1,7 @@
 // @ts-check
-import { classColor } from "./colors.js";
+import { AreaPanel } from "./area.js";
 import { h } from "./dom.js";
+import { Laid } from "./laid.js";
 import { listOf, tableOf } from "./table.js";
 import { count, counted, duration, exact, rankText } from "./units.js";
 import { link } from "./url.js";
@@ -29,20 +30,36 @@ export class Details {
     this.timeline = timeline;
     this.element = h("section", { class: "details", "aria-label": "details", tabindex: "0" });
     this.stop = new AbortController();
+    /** @type {AreaPanel|null} */
+    this.panel = null;
     this.empty();
   }
 
   close() {
     this.stop.abort();
+    this.panel?.close();
+  }
+
+  themed() {
+    this.panel?.themed();
   }
 
   empty() {
     this.#fresh();
-    this.element.replaceChildren(h("p", { class: "muted" }, "Click an event for its details, drag to select a range of time; ? shows the keys."));
+    this.element.classList.add("empty");
+    this.element.replaceChildren(h("p", { class: "muted" }, "Click an event for its details, drag over tracks to select an area; ? shows the keys."));
+  }
+
+  /** Hide what is told, or show it again. */
+  toggle() {
+    this.element.hidden = !this.element.hidden;
   }
 
   #fresh() {
     this.stop.abort();
+    this.element.classList.remove("empty");
+    this.panel?.close();
+    this.panel = null;
     this.stop = new AbortController();
     return this.stop.signal;
   }
@@ -165,65 +182,30 @@ export class Details {
 
   /**
    * @param {import("./types.js").Span} range
-   * @param {number[]} ranks
+   * @param {string[]} tracks
    */
-  async range(range, ranks) {
-    const signal = this.#fresh();
-    const title = `${duration(range.end - range.start)} from ${exact(range.start)}`;
-    this.element.replaceChildren(h("p", { class: "muted" }, `counting ${title} ...`));
-    const found = await this.#of(this.ctx.api.post("window", { ...range, ranks }, signal));
-    if (!found) return;
-    const classes = ["compute", "exposed communication", "exposed copy", "idle"];
-    const totals = classes.map((c) => found.breakdown.reduce((/** @type {number} */ n, /** @type {any} */ r) => n + r[`${c.replace(" ", "_")}_ns`], 0));
-    const all = totals.reduce((a, b) => a + b, 0) || 1;
-    const share = h("span", { class: "share", role: "img", "aria-label": classes.map((c, i) => `${c} ${((100 * totals[i]) / all).toFixed(1)} %`).join(", ") });
-    classes.forEach((c, i) => {
-      const part = h("span", { title: `${c} ${((100 * totals[i]) / all).toFixed(1)} %` });
-      part.style.width = `${(100 * totals[i]) / all}%`;
-      part.style.background = classColor(c);
-      share.append(part);
-    });
-    const hue = (/** @type {string} */ c) => {
-      const made = h("span", { class: "hue" });
-      made.style.background = classColor(c);
-      return made;
-    };
-    const time = (/** @type {string} */ name) => ({ name, unit: "ns" });
-    const rows = found.breakdown.map((/** @type {any} */ r) => [r.rank, r.device, r.compute_ns, r.exposed_communication_ns, r.exposed_copy_ns, r.idle_ns]);
-    const named = [{ name: "name", unit: null }, { name: "count", unit: null }, time("total_ns"), time("mean_ns"), time("min_ns"), time("max_ns")];
-    const byName = (/** @type {any[]} */ list) => list.map((r) => named.map((c) => r[c.name]));
-    const of = found.ranks_done < found.ranks_asked ? `, ${count(found.ranks_done)} of ${count(found.ranks_asked)} ranks were counted in the time there is` : "";
-    this.element.replaceChildren(
-      h("div", { class: "bar" }, h("strong", {}, title), share, ...classes.map((c, i) => h("span", {}, hue(c), `${c} ${((100 * totals[i]) / all).toFixed(1)} %`)), h("span", { class: "muted" }, of)),
-      h("div", { class: "bar" }, h("a", { href: link("events", { start: range.start, end: range.end, ranks: rankText(ranks), tables: "kernels" }) }, "its events"), h("button", { type: "button", on: { click: () => this.timeline.look(range.start, range.end) } }, "zoom to it")),
-      ...(totals.slice(0, 3).some((t) => t > 0) ? [] : [h("p", {}, "Nothing ran on any device of these ranks in this time.")]),
-      h(
-        "div",
-        { class: "columns" },
-        h("div", {}, h("h3", {}, "Breakdown"), tableOf([{ name: "rank", unit: null }, { name: "device", unit: null }, time("compute_ns"), time("exposed_communication_ns"), time("exposed_copy_ns"), time("idle_ns")], rows, { name: "breakdown" })),
-        h("div", {}, h("h3", {}, "Kernels"), tableOf(named, byName(found.kernels), { name: "kernels" })),
-        h("div", {}, h("h3", {}, "Collectives"), tableOf(named, byName(found.collectives), { name: "collectives" })),
-      ),
-    );
+  async area(range, tracks) {
+    this.#fresh();
+    const panel = (this.panel = new AreaPanel(this.timeline, range, tracks));
+    this.element.replaceChildren(panel.element);
+    await this.#of(panel.show());
   }
 
   /**
-   * @param {string} pattern
-   * @param {number[]} ranks
+   * What is told of a slice that is no event of the run.
+   * @param {import("./types.js").Tile} tile
+   * @param {number} item
    */
-  async search(pattern, ranks) {
-    const signal = this.#fresh();
-    this.element.replaceChildren(h("p", { class: "muted" }, "searching ..."));
-    const found = await this.#of(this.ctx.api.post("search", { pattern, ranks }, signal));
-    if (!found) return null;
-    const { events } = found;
-    const columns = [{ name: "name", unit: null }, { name: "rank", unit: null }, { name: "table", unit: null }, { name: "start", unit: "ns" }, { name: "duration_ns", unit: "ns" }, { name: "row", unit: null }];
-    const rows = events.row.map((/** @type {number} */ _, /** @type {number} */ i) => columns.map((c) => events[c.name][i]));
-    const more = found.complete ? "" : ", the first that were found";
-    this.element.replaceChildren(
-      h("p", {}, `${counted(found.names.length, "name")}, ${counted(rows.length, "event")}${more}. A row goes there; Esc ends the search.`),
-      tableOf(columns, rows, { name: "search", chosen: (row) => void this.timeline.choose({ rank: row[1], table: row[2], row: row[5] }, true) }),
-    );
-    return found;
+  laid(tile, item) {
+    this.#fresh();
+    const { name, text, span } = Laid.told(tile, item);
+    const room = Math.max(span.end - span.start, 500);
+    this.element.replaceChildren(h("div", { class: "bar" }, h("strong", {}, name), h("span", { class: "muted" }, text)), h("button", { type: "button", on: { click: () => this.timeline.look(span.start - room, span.end + room) } }, "zoom to it"));
+  }
+
+  /** @param {HTMLElement} told */
+  show(told) {
+    this.#fresh();
+    this.element.replaceChildren(told);
   }
 }

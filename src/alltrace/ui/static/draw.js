@@ -117,7 +117,7 @@ const widths = new Map();
  * @param {string} text
  * @param {number} room
  */
-function clipped(context, text, room) {
+export function clipped(context, text, room) {
   let wide = widths.get(text);
   if (wide === undefined) {
     if (widths.size > 20_000) widths.clear();

@@ -10,7 +10,7 @@ const COLUMNS = [
   { name: "table", unit: null },
   { name: "track", unit: null },
   { name: "name", unit: null },
-  { name: "start", unit: "ns", doc: "ns from the run's first event" },
+  { name: "start", unit: "ns", doc: "ns from the run's start" },
   { name: "duration_ns", unit: "ns" },
   { name: "row", unit: null, doc: "row of the rank's table" },
 ];
@@ -83,7 +83,7 @@ export function show(ctx, values) {
           name: "events",
           sort: asked.sort,
           sorted: (sort) => ((asked.sort = sort), remember()),
-          links: (row, c) => (c === 3 ? link("timeline", around(row)) : null),
+          links: (row, c) => (c === 3 || c === 4 ? link("timeline", around(row)) : null),
           chosen: (row) => void neighbours(row),
         }),
       );

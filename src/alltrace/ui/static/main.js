@@ -35,7 +35,7 @@ const KEYS = [
   ["W S", "zoom in and out"],
   ["A D, arrows", "move in time"],
   ["Home or 0", "the whole run"],
-  ["/", "search names"],
+  ["/", "search names in all ranks; Enter, then N and Shift N go to the next and previous"],
   ["[ ]", "previous and next event on the track; takes the first one where none is chosen"],
   [", .", "previous and next event of the same name"],
   ["T, Shift T", "next and previous track"],
@@ -43,7 +43,8 @@ const KEYS = [
   ["P", "pin the chosen track to the top"],
   ["F", "zoom to what is chosen"],
   ["M", "put a cursor at the middle or at the pointer; two measure"],
-  ["R", "the breakdown of what is shown"],
+  ["R", "select all that is shown: totals, flame graph, durations"],
+  ["Q", "hide or show the details"],
   ["Esc", "choose nothing"],
   ["Arrows, Enter", "on the roofline: from point to point, and choose one; W, S and 0 zoom"],
 ];

@@ -28,7 +28,10 @@ export function overlay(timeline, context) {
   if (timeline.range) {
     context.fillStyle = colors.link;
     context.globalAlpha = 0.16;
-    context.fillRect(timeline.x(timeline.range.start), 0, Math.max((timeline.range.end - timeline.range.start) / timeline.perPixel, 1), height);
+    const [x, wide] = [timeline.x(timeline.range.start), Math.max((timeline.range.end - timeline.range.start) / timeline.perPixel, 1)];
+    const own = timeline.area && new Set(timeline.area);
+    if (!own) context.fillRect(x, 0, wide, height);
+    else for (const row of timeline.visible()) if (own.has(row.id)) context.fillRect(x, row.y - timeline.scrolled, wide, row.height);
     context.globalAlpha = 1;
   }
   arrows(timeline, context);

@@ -2,12 +2,13 @@
 import { picture } from "./charts.js";
 import { choice, entry, h } from "./dom.js";
 import { notes } from "./overview.js";
+import { placesOf } from "./places.js";
 import { tableOf } from "./table.js";
 import { parseRanks } from "./units.js";
 import { keep, link } from "./url.js";
 
 /** @typedef {{name: string, type: string, default: any, help: string, choices: string[]|null, required: boolean}} Option */
-/** @typedef {{name: string, summary: string, windowed: boolean, options: Option[]}} Recipe */
+/** @typedef {{name: string, summary: string, windowed: boolean, session_time: boolean, options: Option[]}} Recipe */
 
 /**
  * Any recipe's table and picture.
@@ -101,7 +102,9 @@ export function show(ctx, values) {
       const answer = await ctx.api.post("recipe", { name, options: given, ranks: chosen, steps: recipe.windowed ? steps : "", skip_warmup: warmup && recipe.windowed }, stop.signal);
       const at = answer.columns.findIndex((c) => c.name === "rank");
       figure = answer.figure;
-      const table = tableOf(answer.columns, answer.rows, { name, total: answer.total_rows, links: (row, c) => (c === at && typeof row[c] === "number" ? link("timeline", { ranks: row[c], open: row[c] }) : null) });
+      const places = placesOf(answer.columns, recipe.session_time ? ctx.run.origin_ns : 0);
+      const links = (/** @type {any[]} */ row, /** @type {number} */ c) => (c === places?.column ? places.address(row) : c === at && typeof row[c] === "number" ? link("timeline", { ranks: row[c], open: row[c] }) : null);
+      const table = tableOf(answer.columns, answer.rows, { name, total: answer.total_rows, links });
       place.replaceChildren(...(figure ? [drawing] : []), table, notes(answer.notes) ?? "");
       if (figure) await picture(drawing, figure);
     } catch (error) {

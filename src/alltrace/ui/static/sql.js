@@ -1,8 +1,10 @@
 // @ts-check
 import { h } from "./dom.js";
 import { notes } from "./overview.js";
+import { placesOf } from "./places.js";
 import { tableOf } from "./table.js";
-import { keep } from "./url.js";
+import { rankText } from "./units.js";
+import { keep, link } from "./url.js";
 
 const FIRST = "SELECT rank, short_name, count(*) AS n, sum(\"end\" - start) AS total_ns\nFROM kernels GROUP BY ALL ORDER BY total_ns DESC LIMIT 50";
 
@@ -23,8 +25,11 @@ export function show(ctx, values) {
     stop = new AbortController();
     place.replaceChildren(h("p", { class: "muted" }, "asking ..."));
     try {
-      const answer = await ctx.api.post("sql", { query: box.value }, stop.signal);
-      place.replaceChildren(tableOf(answer.columns, answer.rows, { name: "query", total: answer.total_rows }), notes(answer.notes) ?? "");
+      const query = box.value;
+      const answer = await ctx.api.post("sql", { query }, stop.signal);
+      const places = placesOf(answer.columns);
+      const lay = places && h("p", {}, h("a", { href: link("timeline", { ...ranksOf(answer), sql: query }) }, "lay the rows on the timeline as a track"), h("span", { class: "muted" }, " (a start here leads to its place)"));
+      place.replaceChildren(lay ?? "", tableOf(answer.columns, answer.rows, { name: "query", total: answer.total_rows, links: (row, c) => (c === places?.column ? places.address(row) : null) }), notes(answer.notes) ?? "");
     } catch (error) {
       if (error instanceof Error && error.name !== "AbortError") place.replaceChildren(h("p", {}, error.message));
     }
@@ -42,4 +47,14 @@ export function show(ctx, values) {
   );
   if (values.query) void ask();
   return { close: () => stop.abort() };
+}
+
+/**
+ * The ranks that an answer is about, as the timeline is asked for them.
+ * @param {import("./types.js").Answer} answer
+ */
+function ranksOf({ columns, rows }) {
+  const at = columns.findIndex((c) => c.name === "rank");
+  const ranks = at < 0 ? [] : [...new Set(rows.map((r) => r[at]).filter((r) => typeof r === "number"))];
+  return ranks.length ? { ranks: rankText(ranks.slice(0, 64)) } : {};
 }

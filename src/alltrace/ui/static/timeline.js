@@ -4,8 +4,12 @@ import { Details } from "./details.js";
 import { listen } from "./controls.js";
 import { drawTile, LANE, TABLES } from "./draw.js";
 import { entry, fit, h, tip } from "./dom.js";
+import { Laid } from "./laid.js";
+import { Legend } from "./legend.js";
 import { overlay } from "./overlay.js";
+import { detailsBorder, labelsBorder } from "./panes.js";
 import { drawRuler } from "./ruler.js";
+import { Search } from "./search.js";
 import { TILE_BINS, TileStore } from "./tiles.js";
 import { duration, exact, moment, parseRanks, parseTime, rankText } from "./units.js";
 import { keep } from "./url.js";
@@ -14,7 +18,7 @@ import { keep } from "./url.js";
 /** @typedef {import("./types.js").Track} Track */
 /** @typedef {import("./types.js").Span} Span */
 /** @typedef {import("./types.js").EventId} EventId */
-/** @typedef {{id: string, rank: number, key: string, label: string, y: number, height: number, head: boolean, pinned: boolean}} Row */
+/** @typedef {{id: string, rank: number, key: string, label: string, y: number, height: number, head: boolean, pinned: boolean, tile?: import("./types.js").Tile}} Row */
 
 const HEAD = 20;
 const LEAST_NS = 20;
@@ -47,14 +51,16 @@ export class Timeline {
     this.cursors = [];
     /** @type {Span|null} */
     this.range = null;
+    /** @type {string[]|null} the tracks of the range; null for what the devices of all ranks did that are shown */
+    this.area = null;
     /** @type {EventId|null} */
     this.chosen = null;
     /** @type {any} */
     this.facts = null;
     this.trackChosen = "";
-    this.pattern = "";
-    /** @type {Set<string>|null} */
-    this.lit = null;
+    this.level = 0;
+    this.search = new Search(this);
+    this.legend = new Legend();
     /** @type {import("./draw.js").Hit[]} */
     this.hits = [];
     this.pointer = NaN;
@@ -69,6 +75,7 @@ export class Timeline {
     this.scrolled = 0;
     this.store = new TileStore(ctx.api, { arrived: () => this.draw(), failed: ctx.failed });
     this.details = new Details(ctx, this);
+    this.laid = new Laid(ctx, () => this.layout());
     ctx.main.className = "full";
     this.canvas = h("canvas", { "aria-hidden": "true" });
     this.rulerCanvas = h("canvas", { "aria-hidden": "true" });
@@ -78,7 +85,7 @@ export class Timeline {
     this.rankEntry = entry("ranks", "", (v) => this.setRanks(parseRanks(v, ctx.run.ranks.map((r) => r.rank))), { "aria-label": "ranks shown, such as 0-7,64 or all" });
     this.from = entry("from", "", (v) => this.#typed(v, "start"));
     this.to = entry("to", "", (v) => this.#typed(v, "end"));
-    this.find = entry("search", "", (v) => void this.search(v), { class: "wide", placeholder: "regular expression (/)", "aria-label": "search names by regular expression" });
+    this.find = entry("search", "", (v) => void this.search.ask(v), { class: "wide", placeholder: "regular expression (/)", "aria-label": "search names by regular expression" });
     this.told = h("span", { class: "muted", role: "status" });
     const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ act) => h("button", { type: "button", title, on: { click: act } }, text);
     const bar = h(
@@ -94,10 +101,12 @@ export class Timeline {
       button("whole run", "Home", () => this.look(0, this.whole)),
       button("range", "breakdown of what is shown (R)", () => this.selectRange({ ...this.span })),
       this.find,
+      this.search.element,
       this.told,
+      this.legend.element,
     );
-    const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox);
-    ctx.main.append(bar, box, this.details.element);
+    const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox, labelsBorder(() => this.draw()));
+    ctx.main.append(bar, box, detailsBorder(this.details.element), this.details.element);
     this.tracksBox.addEventListener("scroll", () => this.draw());
     this.watcher = new ResizeObserver(() => this.draw());
     this.watcher.observe(this.tracksBox);
@@ -122,11 +131,15 @@ export class Timeline {
     cancelAnimationFrame(this.frame);
     this.unlisten();
     this.store.close();
+    this.laid.close();
+    this.search.close();
     this.details.close();
     tip.hide();
   }
 
   themed() {
+    this.details.themed();
+    this.legend.draw();
     this.draw();
   }
 
@@ -146,8 +159,11 @@ export class Timeline {
     const event = /^(\d+)\/(\w+)\/(\d+)$/.exec(values.event ?? "");
     if (event) void this.choose({ rank: Number(event[1]), table: event[2], row: Number(event[3]) });
     const range = /^(\d+)-(\d+)$/.exec(values.range ?? "");
-    if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) });
-    if (values.search) void this.search(values.search);
+    if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) }, areaOf(values.area ?? "", known));
+    void this.laid.ask(values.sql ?? "");
+    const input = this.find.querySelector("input");
+    if (input) input.value = values.search ?? "";
+    if ((values.search ?? "") !== this.search.pattern) void this.search.ask(values.search ?? "");
     this.layout();
     return true;
   }
@@ -162,8 +178,10 @@ export class Timeline {
       pin: [...this.pins].join(","),
       event: chosen ? `${chosen.rank}/${chosen.table}/${chosen.row}` : "",
       range: range ? `${Math.round(range.start)}-${Math.round(range.end)}` : "",
+      area: range && this.area ? areaText(this.area) : "",
+      sql: this.laid.query,
       cursors: this.cursors.map(Math.round).join(","),
-      search: this.pattern,
+      search: this.search.pattern,
     });
   }
 
@@ -237,12 +255,20 @@ export class Timeline {
     void this.#need();
     const rows = /** @type {Row[]} */ ([]);
     let y = 0;
+    const addLaid = (/** @type {number} */ rank) => {
+      const tile = this.laid.tiles.get(rank < 0 ? "-" : `${rank}`);
+      if (!tile) return;
+      this.lanes.set(tile.track, tile.lanes);
+      add(rank, "query", rank < 0 ? "query" : `${rank}: query`);
+      rows[rows.length - 1].tile = tile;
+    };
     const add = (/** @type {number} */ rank, /** @type {string} */ key, /** @type {string} */ label, head = false, pinned = false) => {
-      const id = `${rank}/${key}`;
+      const id = key === "query" && rank < 0 ? "-/query" : `${rank}/${key}`;
       const height = head ? HEAD : Math.max(LANE + 3, (this.lanes.get(id) ?? 1) * LANE + 3);
       rows.push({ id, rank, key, label, y, height, head, pinned });
       y += height;
     };
+    if (this.laid.tiles.has("-")) addLaid(-1);
     for (const pin of this.pins) {
       const at = pin.indexOf("/");
       const [rank, key] = [Number(pin.slice(0, at)), pin.slice(at + 1)];
@@ -251,7 +277,8 @@ export class Timeline {
     }
     for (const rank of this.ranks) {
       const host = this.ctx.run.ranks.find((r) => r.rank === rank)?.host ?? "";
-      add(rank, "summary", `rank ${rank} · ${host}`, true);
+      add(rank, "summary", `rank ${rank} · ${host}${this.search.of(rank)}`, true);
+      addLaid(rank);
       if (this.open.has(rank)) {
         const found = (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary");
         for (const t of found) add(rank, t.key, t.label);
@@ -302,11 +329,11 @@ export class Timeline {
     context.fillRect(0, 0, width, height);
     context.font = "11px system-ui, sans-serif";
     const frame = { left, width, start: this.span.start, scale: 1 / this.perPixel };
-    const level = Math.max(0, Math.min(52, Math.floor(Math.log2(Math.max(this.perPixel, 1)))));
+    const level = (this.level = Math.max(0, Math.min(52, Math.floor(Math.log2(Math.max(this.perPixel, 1))))));
     const tileNs = 2 ** level * TILE_BINS;
     const [first, last] = [Math.max(0, Math.floor(this.span.start / tileNs)), Math.max(0, Math.floor(Math.min(this.span.end, this.whole - 1) / tileNs))];
     const rows = this.visible();
-    const style = { text: document.documentElement.dataset.theme === "dark" ? "#f2f5f8" : "#101820", soft: colors.soft, lit: this.lit, mark: colors.mark };
+    const style = { text: document.documentElement.dataset.theme === "dark" ? "#f2f5f8" : "#101820", soft: colors.soft, lit: this.search.lit, mark: colors.mark };
     this.hits = [];
     let grown = false;
     for (const row of rows) {
@@ -315,8 +342,9 @@ export class Timeline {
         context.fillStyle = colors.panel;
         context.fillRect(left, y, width - left, row.height);
       }
+      if (row.tile) drawTile(row.tile, { context, frame, from: left, to: width, y, height: row.height, style, hits: this.hits });
       const drawn = new Set();
-      for (let i = first; i <= last; i++) {
+      for (let i = first; i <= last && !row.tile; i++) {
         const tile = this.store.best(row.id, level, i);
         if (!tile) continue;
         if (tile.lanes > (this.lanes.get(row.id) ?? 1)) {
@@ -338,6 +366,7 @@ export class Timeline {
       context.fillRect(left, Math.round(y + row.height) - 0.5, width - left, 0.5);
       context.globalAlpha = 1;
     }
+    this.search.draw(context);
     overlay(this, context);
     this.#labelRows(rows);
     drawRuler(this.rulerCanvas, width, left, this.span, this.ctx.run.steps);
@@ -346,7 +375,7 @@ export class Timeline {
       if (input && input !== document.activeElement) input.value = moment(Math.round(ns), this.perPixel);
     }
     this.told.textContent = `${duration(this.span.end - this.span.start)} shown${this.#measured()}`;
-    this.store.want(rows.map((r) => r.id), level, first, last);
+    this.store.want(rows.filter((r) => !r.tile).map((r) => r.id), level, first, last);
     this.remember();
     if (grown) this.layout();
   }
@@ -386,14 +415,18 @@ export class Timeline {
     if (act && of !== undefined) /** @type {HTMLElement|null} */ (this.labels.querySelector(`[data-act="${act}"][data-${act === "pin" ? "id" : "rank"}="${CSS.escape(of)}"]`))?.focus();
   }
 
-  /** @param {Span|null} range */
-  selectRange(range) {
+  /**
+   * @param {Span|null} range
+   * @param {string[]|null} [tracks] ranks and keys; null for what the devices of all ranks did that are shown
+   */
+  selectRange(range, tracks = null) {
     this.range = range;
+    this.area = tracks;
     if (range) {
       this.facts = this.chosen = null;
       range.start = Math.max(0, Math.floor(range.start));
       range.end = Math.min(this.whole, Math.ceil(range.end));
-      if (range.end > range.start) void this.details.range(range, this.ranks);
+      if (range.end > range.start) void this.details.area(range, tracks ?? this.ranks.map((r) => `${r}/summary`));
       else this.range = null;
     } else if (!this.chosen) {
       this.details.empty();
@@ -407,7 +440,7 @@ export class Timeline {
    */
   async choose(event, go = false) {
     this.chosen = event;
-    this.range = null;
+    this.range = this.area = null;
     const facts = await this.details.event(event);
     if (!facts || this.chosen !== event) return;
     this.facts = facts;
@@ -437,31 +470,13 @@ export class Timeline {
   }
 
   clear() {
-    this.chosen = this.facts = this.range = null;
+    this.chosen = this.facts = this.range = this.area = null;
     this.cursors = [];
-    this.lit = null;
-    this.pattern = "";
+    this.search.clear();
     const input = this.find.querySelector("input");
     if (input) input.value = "";
     this.details.empty();
-    this.draw();
-  }
-
-  /** @param {string} pattern */
-  async search(pattern) {
-    this.pattern = pattern;
-    const input = this.find.querySelector("input");
-    if (input && input.value !== pattern) input.value = pattern;
-    if (!pattern) {
-      this.lit = null;
-      this.details.empty();
-      return this.draw();
-    }
-    const found = await this.details.search(pattern, this.ranks);
-    if (found && this.pattern === pattern) {
-      this.lit = new Set(found.names.map((/** @type {string} */ n) => n.slice(0, 200)));
-      this.draw();
-    }
+    this.layout();
   }
 
   /** @param {boolean} forward */
@@ -538,6 +553,16 @@ export class Timeline {
   }
 
   /**
+   * The tracks that lie between two heights on the screen; those of a query are none of the run's.
+   * @param {number} from
+   * @param {number} to
+   */
+  between(from, to) {
+    const [top, bottom] = [Math.min(from, to) + this.scrolled, Math.max(from, to) + this.scrolled];
+    return [...new Set(this.rows.filter((r) => !r.tile && r.y + r.height > top && r.y <= bottom).map((r) => r.id))];
+  }
+
+  /**
    * @param {number} x
    * @param {number} y
    */
@@ -548,6 +573,27 @@ export class Timeline {
     }
     return best;
   }
+}
+
+/**
+ * The tracks of an area as an address has them: ranks for what their devices did, else keys.
+ * @param {string[]} tracks
+ */
+function areaText(tracks) {
+  const folded = tracks.filter((t) => t.endsWith("/summary")).map((t) => parseInt(t, 10));
+  return [rankText(folded), ...tracks.filter((t) => !t.endsWith("/summary")).slice(0, 200)].filter(Boolean).join(",");
+}
+
+/**
+ * @param {string} text
+ * @param {number[]} known
+ * @returns {string[]|null}
+ */
+function areaOf(text, known) {
+  if (!text) return null;
+  const parts = text.split(",");
+  const ranks = parts.filter((p) => !p.includes("/")).join(",");
+  return [...(ranks ? parseRanks(ranks, known).map((r) => `${r}/summary`) : []), ...parts.filter((p) => p.includes("/"))];
 }
 
 /**

@@ -5,8 +5,10 @@
 
 /** @returns {{view: string, values: Values}} */
 export function read() {
-  const [view, query] = location.hash.slice(1).split("?", 2);
-  return { view: view || "overview", values: Object.fromEntries(new URLSearchParams(query ?? "")) };
+  const hash = location.hash.slice(1);
+  const at = hash.indexOf("?");
+  const [view, query] = at < 0 ? [hash, ""] : [hash.slice(0, at), hash.slice(at + 1)];
+  return { view: view || "overview", values: Object.fromEntries(new URLSearchParams(query)) };
 }
 
 /**

@@ -75,7 +75,7 @@ def test_a_host_in_mpi_waits_for_other_ranks(tmp_path, kind, waited):
     osrt = [row(MS, 4 * MS, "poll")]
     found, facts = gap(tmp_path, mpi=[row(MS, 4 * MS, "MPI_Allreduce", kind=kind)], osrt=osrt)
     assert found.get("communication", 0) == waited * 3 * MS
-    assert (MS, 4 * MS) in [tuple(w) for w in facts.waits.tolist()] or not waited
+    assert (MS + 2000, 4 * MS + 2000) in [tuple(w) for w in facts.waits.tolist()] or not waited
     assert found.get("data", 0) == pytest.approx(0 if waited else 3 * MS, abs=1000)
     assert facts.paused_ns < 2 * MS
 

@@ -1,0 +1,176 @@
+"""What the timeline does for those who come from other viewers: journeys in a real browser."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+from tests.ui.browser import go, served, settled, shot, state_of
+
+from alltrace.synth import write_run
+from alltrace.synth.faults.parse import parse_fault
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytest.importorskip("playwright.sync_api")
+pytest.importorskip("uvicorn")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A run in which one rank is slow."""
+    from alltrace.run.importer import import_reports
+
+    folder = tmp_path_factory.mktemp("timeline")
+    faults = (parse_fault("slow-rank:ranks=2:factor=1.6"),)
+    write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=5, faults=faults)
+    import_reports([str(folder / "reports")], folder / "run", jobs=1)
+    base, stop = served([folder / "run"], folder / "scratch")
+    yield base
+    stop()
+
+
+def row_of(page, track):
+    """The middle of a row on the screen."""
+    return page.evaluate(
+        "(id) => { const t = window.alltraceTimeline, r = t.rows.find((x) => x.id === id), b = t.tracksBox.getBoundingClientRect();"
+        " return b.top + r.y - t.scrolled + r.height / 2 }",
+        track,
+    )
+
+
+def drag(page, start, end):
+    page.mouse.move(*start)
+    page.mouse.down()
+    page.mouse.move(*end, steps=4)
+    page.mouse.up()
+
+
+def test_an_area_of_tracks_is_selected_and_its_flame_graph_leads_to_the_longest(page):
+    go(page, "#timeline?ranks=0-3&open=-", "timeline")
+    settled(page)
+    drag(page, (400, row_of(page, "1/summary")), (900, row_of(page, "2/summary")))
+    details = page.locator(".details")
+    details.get_by_text("2 tracks of 2 ranks").wait_for()
+    assert state_of(page, "area") == "1-2"
+    flame = details.locator(".flame canvas")
+    box = flame.bounding_box()
+    assert "chains of names" in flame.get_attribute("aria-label")
+    page.mouse.click(box["x"] + 20, box["y"] + 9)
+    assert re.search(r"of its own", flame.get_attribute("aria-label"))
+    flame.press("ArrowDown")
+    assert re.search(r"graph: \S+", flame.get_attribute("aria-label"))
+    flame.press("ArrowUp")
+    flame.press("ArrowUp")
+    assert "chains of names" in flame.get_attribute("aria-label")
+    shot(page, "area")
+    details.locator("[aria-label=totals] tbody tr").first.click()
+    details.get_by_text("those called").wait_for()
+    details.locator("[aria-label=longest] tbody tr").first.click()
+    details.locator("h3:text-is('Event')").wait_for()
+    assert re.match(r"[12]/\w+/\d+", state_of(page, "event"))
+
+
+def test_an_area_is_one_track_and_its_address_shows_it_again(page):
+    go(page, "#timeline?ranks=0&open=0", "timeline")
+    settled(page)
+    track = page.evaluate("() => window.alltraceTimeline.rows.find((r) => r.key.startsWith('ranges/')).id")
+    y = row_of(page, track)
+    drag(page, (400, y), (800, y + 2))
+    page.locator(".details").get_by_text("1 track of 1 rank").wait_for()
+    assert state_of(page, "area") == track
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.locator(".details").get_by_text("1 track of 1 rank").wait_for()
+    kinds = page.locator(".details [aria-label=totals] tbody td:first-child").all_inner_texts()
+    assert set(kinds) == {"range"}
+
+
+def test_a_number_of_a_table_leads_to_its_place(page):
+    page.allowed.append("Applying inline style")  # of the library of charts, which asks for it
+    go(page, "#recipes?name=gaps", "recipes")
+    page.wait_for_selector("tbody tr")
+    start = page.evaluate(
+        "async () => { const r = await fetch('/api/recipe', {method: 'POST', headers: {'content-type': 'application/json'},"
+        " body: JSON.stringify({name: 'gaps', options: {}})}); const a = await r.json();"
+        " return a.rows[0][a.columns.findIndex((c) => c.name === 'start_ns')] }"
+    )
+    page.locator(f"tbody tr a:text-is('{start:,}')").first.click()
+    page.wait_for_selector("body[data-shown=timeline]")
+    assert state_of(page, "cursors").split(",")[0] == str(start)
+    assert int(state_of(page, "start")) < start < int(state_of(page, "end"))
+
+
+def test_what_a_query_finds_is_laid_on_the_timeline(page):
+    query = 'SELECT rank, short_name AS name, "start", "end" FROM kernels WHERE rank < 2 AND "end" - "start" > 1000000'
+    go(page, f"#sql?query={quote(query)}", "sql")
+    page.click("text=lay the rows on the timeline")
+    page.wait_for_function("() => window.alltraceTimeline?.rows.some((r) => r.id === '0/query')")
+    settled(page)
+    assert state_of(page, "ranks") == "0-1"
+    hit = page.evaluate(
+        "() => { const t = window.alltraceTimeline, b = t.tracksBox.getBoundingClientRect();"
+        " const h = t.hits.find((x) => x.track === '1/query');"
+        " return [b.left + h.x + h.w / 2, b.top + h.y + h.h / 2] }"
+    )
+    shot(page, "laid")
+    page.mouse.click(*hit)
+    page.locator(".details").get_by_text(re.compile(r"row \d+ of the query")).wait_for()
+
+
+def test_a_search_counts_all_ranks_marks_folded_ones_and_steps_from_one_to_the_next(page):
+    go(page, "#timeline?ranks=0-1&open=-", "timeline")
+    settled(page)
+    page.keyboard.press("/")
+    page.keyboard.type("(?i)allreduce.*ring")
+    page.keyboard.press("Enter")
+    bar = page.locator(".found-bar")
+    bar.get_by_text(re.compile(r"^[\d,]+ found$")).wait_for()
+    total = int(bar.inner_text().split()[0].replace(",", ""))
+    assert total == page.evaluate("() => Object.values(window.alltraceTimeline.search.found.by_rank).reduce((a, b) => a + b)")
+    assert len(page.evaluate("() => Object.keys(window.alltraceTimeline.search.found.by_rank)")) == 4, "those not shown too"
+    assert "found" in page.locator(".label.rank").first.inner_text()
+    shot(page, "marks")
+    page.keyboard.press("Enter")
+    bar.get_by_text(f"1 of {total:,}").wait_for()
+    page.locator(".details h3:text-is('Event')").wait_for()
+    page.keyboard.press("Shift+Enter")
+    bar.get_by_text(f"{total:,} of {total:,}").wait_for()
+    page.keyboard.press("Escape")
+    assert page.locator("input[aria-label^='search names']").input_value() == ""
+    assert bar.is_hidden()
+    assert "found" not in page.locator(".label.rank").first.inner_text()
+    assert state_of(page, "search") is None
+
+
+def test_panes_are_resized_and_stay_so_and_dragging_selects_no_text(page):
+    go(page, "#timeline?ranks=0-3&open=0&range=20000000-60000000", "timeline")
+    page.locator(".details h3:text-is('Totals by name')").wait_for()
+    border = page.locator(".border.horizontal").bounding_box()
+    drag(page, (600, border["y"] + 2), (600, border["y"] - 98))
+    height = page.locator(".details").bounding_box()["height"]
+    assert height == pytest.approx(800 * 0.4 + 100, abs=3)
+    page.locator(".border.vertical").focus()
+    page.keyboard.press("ArrowRight")
+    labels = page.locator(".label").first.bounding_box()["width"]
+    assert labels == 234
+    page.reload()
+    page.locator(".details h3:text-is('Totals by name')").wait_for()
+    assert page.locator(".details").bounding_box()["height"] == pytest.approx(height, abs=1)
+    assert page.locator(".label").first.bounding_box()["width"] == labels
+    drag(page, (20, 220), (800, 400))
+    assert page.evaluate("() => String(getSelection())") == ""
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(300)
+    lines = page.locator(".details").bounding_box()["height"]
+    assert lines < 40, "nothing chosen takes one line"
+    assert page.locator(".tracks").bounding_box()["height"] > 550
+
+
+def test_a_folded_rank_tells_its_shares_under_the_pointer(page):
+    go(page, "#timeline?ranks=0-3&open=-", "timeline")
+    settled(page)
+    page.mouse.move(600, row_of(page, "1/summary"))
+    page.locator(".tip").get_by_text("rank 1").wait_for()
+    assert re.search(r"(compute|communication|idle): \d+ %", page.locator(".tip").inner_text())
