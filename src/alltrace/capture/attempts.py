@@ -8,16 +8,16 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from alltrace.capture.aftermath import LOG, account, full, name_windows, prepare, remove_older, tidy, write_side_file
 from alltrace.capture.check import find_reports
 from alltrace.capture.gpu_log import gpu_log_path, recording
+from alltrace.capture.once_per_node import first_to_say
 from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, torch_variables, window_variables
 from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
-from alltrace.capture.said import first_to_say
+from alltrace.capture.program_shell import ProgramShell
+from alltrace.capture.report_files import LOG, account, full, name_windows, prepare, remove_older, tidy, write_side_file
 from alltrace.capture.selection import expand
 from alltrace.capture.supervise import MANNERS, Outcome, Output, Patience, supervise
 from alltrace.capture.variables import MARK
-from alltrace.capture.witness import Witness
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError, printable
 
 if TYPE_CHECKING:
@@ -109,20 +109,20 @@ def _attempted(
     again, turn = False, -1
     while True:  # each turn leaves out an option more, but for the one that is the same again
         turn += 1
-        witness = Witness(private, f"turn{turn}-" if turn else "")
+        program_shell = ProgramShell(private, f"turn{turn}-" if turn else "")
         # a profiler that has failed once shows what it says
         kept = None if request.verbose or again else _descriptors()
         outcome = supervise(
-            [*(plan.command or ()), *witness.around(program, guard.mask, kept)],
+            [*(plan.command or ()), *program_shell.around(program, guard.mask, kept)],
             variables,
-            witness,
+            program_shell,
             guard=guard,
             finished=partial(_is_whole, plan.report),
             patience=Patience(request.grace_s, request.end_after_s),
             manners=MANNERS[request.profiler],
             output=Output(private / LOG, *kept) if kept else None,
         )
-        witness.forget()
+        program_shell.forget()
         if not outcome.failed_to_start or full(private) is not None:
             return plan, outcome
         refused = _refused(request, plan, private, every=again)

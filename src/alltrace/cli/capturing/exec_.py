@@ -182,7 +182,7 @@ def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
     try:
         return run_rank(request, args.program, os.environ, _say)
     except AlltraceError as error:
-        from alltrace.capture.said import first_to_say
+        from alltrace.capture.once_per_node import first_to_say
 
         who = find_identity(os.environ, os.uname().nodename)
         if who.world_size != 1 and not first_to_say(str(error)):

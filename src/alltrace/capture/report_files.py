@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.capture.check import find_reports
+from alltrace.capture.program_shell import REVOKED
 from alltrace.capture.variables import REPORT_FILE, WINDOWS_FILE
-from alltrace.capture.witness import REVOKED
 from alltrace.trace.errors import InputError, printable
 
 if TYPE_CHECKING:
