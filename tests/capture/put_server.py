@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ class PutServer(ThreadingHTTPServer):
         self.received: list[int] = []
         self.queries: set[str] = set()
         self.authorized: set[str | None] = set()
+        self.answers = threading.Event()
+        self.answers.set()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -33,9 +35,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         path = self._heard("HEAD")
         body = self.server.files.get(path)
-        self.send_response(404 if body is None else 200)
-        self.send_header("Content-Length", str(len(body or b"")))
-        self.end_headers()
+        with suppress(BrokenPipeError):
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
 
     def do_PUT(self) -> None:
         path = self._heard("PUT")
@@ -61,6 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked.append((method, path))
         self.server.queries |= {query} - {""}
         self.server.authorized |= {self.headers["Authorization"]} - {None}
+        self.server.answers.wait()
         return path
 
     def log_message(self, *_: object) -> None:

@@ -13,6 +13,7 @@ from alltrace.capture.check import find_reports
 from alltrace.capture.program_shell import REVOKED
 from alltrace.capture.variables import REPORT_FILE, WINDOWS_FILE
 from alltrace.trace.errors import InputError, printable
+from alltrace.trace.gpu_log_words import OFFSET_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,6 +141,13 @@ def tidy(private: Path) -> None:
             if known or path.name.endswith(REVOKED):
                 path.unlink()
         private.rmdir()
+
+
+def files_beside(plan: Plan, report: Path, log: Path) -> list[Path]:
+    """What is there beside a rank's report: its side file, and the log of the node's GPUs where this rank has recorded it."""
+    found = [report.with_name(f"{report.name}{SIDE_FILE}")]
+    found += [log, log.with_name(log.name + OFFSET_SUFFIX)] if plan.gpu_log is not None else []
+    return [path for path in found if path.is_file()]
 
 
 def write_side_file(request: Request, plan: Plan, report: Path) -> None:

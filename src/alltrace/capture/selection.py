@@ -57,6 +57,11 @@ class Selection(NamedTuple):
             and (self.most is None or local_rank < self.most)
         )
 
+    def is_first(self, who: Identity) -> bool:
+        """Whether no lower rank is profiled, where a node's ranks follow each other."""
+        size = who.local_size or 1
+        return not any(self.takes(rank, rank % size) for rank in range(who.rank))
+
     def chosen(self, who: Identity) -> int | None:
         """How many ranks are chosen, where a node's ranks follow each other; None where nothing tells."""
         if who.world_size is None and self.spans is not None and self.most is None:

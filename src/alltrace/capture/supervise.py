@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from alltrace.capture.program_shell import ProgramShell
 
 _IGNORED_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
-_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _POLL_S = 0.1
 _LINGERS_S = 2.0
 _ABANDONED_S = 2.0
@@ -63,6 +63,7 @@ MANNERS = {
     # its front end handles SIGQUIT as it does SIGTERM
     "nsys": Manners(frozenset(PASSED_ON - {signal.SIGQUIT, signal.SIGCONT}), signal.SIGQUIT, ("stop", "--session=profile-{}")),
     "ncu": Manners(),
+    "torch": Manners(),
 }
 
 
@@ -187,7 +188,7 @@ class _Supervision:
     def get(self, number: int, *, from_terminal: bool) -> None:
         """A signal has come."""
         phase, again = self.phase, self.asked_to_end
-        asks = number in _TO_END
+        asks = number in TO_END
         self.asked_to_end = again or asks
         if phase is _Phase.STARTING:
             if asks and self._program_shell.revoke():

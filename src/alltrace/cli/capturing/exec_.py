@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from alltrace.capture.exec import run_rank
 from alltrace.capture.identity import find_identity
-from alltrace.capture.plan import Request, plan_rank
+from alltrace.capture.plan import Request, Then, plan_rank
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions
 from alltrace.capture.selection import NAME, parse_selection
@@ -22,6 +22,7 @@ from alltrace.cli.capturing.heaviest import checked_top, heaviest
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, AlltraceError, UsageError, printable
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, parse_steps
 
+_MAX_WRITERS, _WAIT_S = 16, 300.0
 _RANGE = re.compile(r"cuda|nvtx:.+", re.DOTALL)
 
 
@@ -29,7 +30,7 @@ _RANGE = re.compile(r"cuda|nvtx:.+", re.DOTALL)
 _ONLY = {
     "nsys": "delay duration repeat mpi_impl sample gpu_metrics nic_metrics efa",
     "ncu": "kernels top lockstep",
-    "nsys ncu": "capture_range profiler_arg gpu_log",
+    "nsys ncu": "capture_range profiler_arg",
 }
 # and those that have a default: profiler, argument, option, default
 _WITH_DEFAULT = (
@@ -119,6 +120,7 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     kernels.add_argument(
         "--lockstep", metavar="HOST", help="the chosen ranks meet at HOST and replay kernels together; for an ncu that can"
     )
+    _add_afterwards(parser)
     how = parser.add_argument_group("otherwise")
     how.add_argument(
         "--on-error",
@@ -161,6 +163,34 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
         help="from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)",
     )
     when.add_argument("--repeat", type=positive, metavar="N", help="record N ranges, each in a report of its own")
+
+
+def _add_afterwards(parser: argparse.ArgumentParser) -> None:
+    then = parser.add_argument_group("when a report is written")
+    then.add_argument(
+        "--then",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("ACTION", "URL"),
+        help="import: each rank imports its own into a run, which the last one finishes; diagnose: also what `diagnose` says of "
+        "it, in the log of the job; upload URL: each rank copies its own there, as `capture upload` does; may be given often",
+    )
+    then.add_argument("--import", dest="imports", action="store_true", help="is --then import")
+    then.add_argument(
+        "--run", metavar="DIR", help="the run directory, on a file system that all nodes share; default: {job}.run in --output"
+    )
+    then.add_argument("--scrub", action="store_true", help="copy scrubbed exports instead of reports")
+    then.add_argument(
+        "--max-writers", type=positive, default=_MAX_WRITERS, metavar="N", help="how many ranks import or copy at once; default: 16"
+    )
+    then.add_argument(
+        "--wait",
+        type=seconds,
+        default=_WAIT_S,
+        metavar="SECONDS",
+        help="how long the first rank waits for the others before it finishes the run, after the last one that came; default: 300",
+    )
 
 
 def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
@@ -258,7 +288,44 @@ def request_from(args: argparse.Namespace) -> Request:
         verbose=args.verbose,
         grace_s=args.grace,
         end_after_s=args.end_after,
+        then=_then(args),
     )
+
+
+def _then(args: argparse.Namespace) -> Then:
+    """What is done with reports.
+
+    Raises:
+        UsageError: An action that there is not, or options of actions that are not asked for.
+    """
+    asked = [["import"]] * args.imports + args.then
+    urls = [words[1] for words in asked if len(words) == 2 and words[0] == "upload"]
+    odd = next((w for w in asked if w not in (["import"], ["diagnose"]) and not (len(w) == 2 and w[0] == "upload")), None)
+    if odd is not None:
+        raise UsageError(f"--then is {' '.join(odd)!r}; expected import, diagnose, or upload URL")
+    if len(urls) > 1:
+        raise UsageError(f"--then upload names {urls[0]} and {urls[1]}; give one of them")
+    imports = any(words[0] != "upload" for words in asked)
+    lacking = {
+        "--run": args.run is not None and not imports,
+        "--scrub": args.scrub and not urls,
+        "--max-writers": args.max_writers != _MAX_WRITERS and not asked,
+        "--wait": args.wait != _WAIT_S and not imports,
+    }
+    needless = next((option for option, met in lacking.items() if met), None)
+    if needless is not None:
+        needs = {"--scrub": "--then upload URL", "--max-writers": "--then"}.get(needless, "--then import")
+        raise UsageError(f"{needless} belongs to {needs}, which was not given")
+    if args.profiler == "ncu" and imports:
+        raise UsageError("--then import is for nsys and torch, and --profiler is ncu; `alltrace ncu` reads its reports")
+    if args.profiler != "nsys" and args.scrub:
+        raise UsageError(f"--scrub is for nsys, and --profiler is {args.profiler}; leave it out")
+    if urls:
+        from alltrace.capture.stores import store_at
+
+        store_at(urls[0])  # what is wrong with it is told before the job, not after
+    diagnoses = ["diagnose"] in asked
+    return Then(imports, diagnoses, urls[0] if urls else None, args.scrub, args.run, args.max_writers, args.wait)
 
 
 def _check_profiler(args: argparse.Namespace) -> None:

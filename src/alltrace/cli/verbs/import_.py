@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import place
@@ -71,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.run.cache import fetch
     from alltrace.run.gpu_logs import logs_beside
     from alltrace.run.importer import import_reports
+    from alltrace.run.parts import read_parts
     from alltrace.trace.cache_dir import default_folder
 
     if args.finish == bool(args.reports):
@@ -81,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
     if args.part:
         return _part(args, rules)
     offset = _checked_logs(args)
-    beside = [] if args.gpu_log else logs_beside(args.reports)
+    folders = {str(Path(path).parent) for path in read_parts(args.output)} if args.finish else args.reports
+    beside = [] if args.gpu_log else logs_beside(sorted(folders))
 
     def imported(gpu_logs: list[str]) -> Manifest:
         return import_reports(
