@@ -596,7 +596,7 @@ def test_without_parts_there_is_nothing_to_finish(tmp_path):
 
 
 def test_a_report_that_comes_before_the_others_leaves_their_ranks_as_they_are(four, tmp_path):
-    first, *others = sqlites(four)
+    first = sqlites(four)[0]
     first.rename(tmp_path / first.name)
     import_reports([str(four)], tmp_path / "run", jobs=1)
     before = stamps(tmp_path / "run")

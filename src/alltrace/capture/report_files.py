@@ -14,6 +14,7 @@ from alltrace.capture.program_shell import REVOKED
 from alltrace.capture.variables import REPORT_FILE, WINDOWS_FILE
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.gpu_log_words import OFFSET_SUFFIX
+from alltrace.trace.side_file_words import SIDE_FILE, VERSION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 LOG = "profiler.log"
 """The file, in a rank's temporary folder, with what the profiler printed."""
-SIDE_FILE = ".capture.json"
-"""What the name of a report's side file ends with."""
 _LEAVINGS = "nvidia"
 _LEAST_BYTES = 1 << 20
 _RAW = (".qdstrm", ".nsys-rep", ".ncu-rep")
@@ -159,7 +158,7 @@ def write_side_file(request: Request, plan: Plan, report: Path) -> None:
     if not plan.left_out:
         return
     told = {
-        "alltrace_capture": 1,
+        VERSION_KEY: 1,
         "rank": plan.who.rank,
         "host": plan.who.host,
         "profiler": request.profiler,

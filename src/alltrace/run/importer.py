@@ -42,6 +42,7 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
+from alltrace.run.side_files import left_out_of
 from alltrace.run.store import Names, number_ranges
 from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
@@ -370,7 +371,7 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         system_clock_ns=report.system_clock_ns,
         environment=dict(report.environment),
         environment_removed=report.environment_removed,
-        warnings=report.warnings,
+        warnings=(*report.warnings, *left_out_of(Path(look.path))),
     )
     return _Probe(record, report, rows, reader if look.stays else None)
 
