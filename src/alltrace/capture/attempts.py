@@ -20,6 +20,7 @@ from alltrace.capture.report_files import (
     account,
     files_beside,
     full,
+    name_by_rank,
     name_windows,
     prepare,
     remove_older,
@@ -106,6 +107,7 @@ def profile(
         return None
     if request.nsys.armed:
         name_windows(report, private)
+    plan, report = name_by_rank(request, plan, report, private, variables)
     problems = list(outcome.notes) if outcome.started else [_unstarted(outcome, private)]
     lost = account(request, report, private, me, problems, say)
     if not lost:

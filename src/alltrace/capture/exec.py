@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, NoReturn
 from alltrace.capture.identity import find_identity
 from alltrace.capture.plan import Request, plan_rank, say_notes, trace_variables
 from alltrace.capture.profilers.ncu import patience
+from alltrace.capture.variables import RAY_JOB
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+_RAYLET = "RAY_RAYLET_PID"
 _NCCL_TEST = re.compile(
     "(all_gather|all_reduce|alltoallv?|broadcast|gather|hypercube|reduce|reduce_scatter|scatter|sendrecv)_perf.*"
 )
@@ -49,10 +51,16 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
     if request.nsys.steps is not None and _NCCL_TEST.fullmatch(Path(program[0]).name):
         raise UsageError(f"{program[0]} of nccl-tests has no steps that open a window; give --delay and --duration, not --steps")
     variables = dict(environment)
+    if _RAYLET in environment:
+        from alltrace.capture.ray_actors import ray_variables
+
+        variables.update(ray_variables(request, program, environment))
+        if RAY_JOB in variables and request.then.imports:
+            raise UsageError("--then import is not for actors of Ray, which do not end together; `alltrace import` their reports")
     if request.profiler == "ncu":
         variables = {**patience(), **variables}
     try:
-        chosen = request.selection.holds(find_identity(environment, os.uname().nodename))
+        chosen = request.selection.holds(find_identity(variables, os.uname().nodename))
     except AlltraceError as error:
         if request.on_error != "run":
             raise

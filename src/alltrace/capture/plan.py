@@ -11,7 +11,7 @@ from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
 from alltrace.capture.profilers.nsys import LeftOut, NsysOptions, ask_nsys, nsys_command
 from alltrace.capture.profilers.tool import locate
-from alltrace.capture.selection import NAME, Selection, expand, fill_in
+from alltrace.capture.selection import NAME, Selection, expand, fill_in, report_name
 from alltrace.capture.variables import ARMED, ARMED_FOLDER, JOB, LEADS, REQUEST, RULE, STEPS, STEPS_BY, TRACES, WINDOW
 from alltrace.trace.errors import InputError, UsageError
 
@@ -143,7 +143,7 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
     log, without_log = _gpu_log(request, node_wide=node_wide)
     if request.profiler == "torch":
         return Plan(who, None, None, tuple(notes), folder, without_log, log)
-    name = expand(request.name, "--name", who, environment, request.job)
+    name = report_name(request.name, who, environment, request.job)
     ending = ENDINGS[request.profiler]
     report = folder / (name if name.endswith(ending) else name + ending)
     found = find_reports(report)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from alltrace.capture.afterwards import Afterwards
 from alltrace.capture.attempts import say_left_out
 from alltrace.capture.gpu_log import gpu_log_path, recording
+from alltrace.capture.identity import safe
 from alltrace.capture.plan import Request, plan_rank, say_notes, trace_variables
 from alltrace.capture.program_shell import ProgramShell
 from alltrace.capture.report_files import files_beside, prepare, tidy
 from alltrace.capture.selection import expand
 from alltrace.capture.supervise import MANNERS, Patience, supervise
+from alltrace.capture.variables import ROLE
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ def run_with_torch(
             after = Afterwards(request, plan, variables, guard, say)
             after.begin()
         job = expand("{job}", "--job", plan.who, variables, request.job)
-        beginning = f"{job.replace('/', '-')}_rank{plan.who.rank}-of-"
+        role = safe(variables.get(ROLE, ""))
+        beginning = f"{job.replace('/', '-')}{role and '_' + role}_rank{plan.who.rank}-of-"
         own = {**variables, **trace_variables(request, plan, folder, variables)}
         private = prepare(request, folder / f"{beginning}{_ENDING}", plan.who.rank)
     except (AlltraceError, OSError) as error:

@@ -9,7 +9,7 @@ import re
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from alltrace.capture.exec import run_rank
 from alltrace.capture.identity import find_identity
@@ -17,10 +17,14 @@ from alltrace.capture.plan import Request, Then, plan_rank
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions
 from alltrace.capture.selection import NAME, parse_selection
+from alltrace.capture.variables import ROLE
 from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.capturing.heaviest import checked_top, heaviest
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, AlltraceError, UsageError, printable
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, parse_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _MAX_WRITERS, _WAIT_S = 16, 300.0
 _RANGE = re.compile(r"cuda|nvtx:.+", re.DOTALL)
@@ -58,10 +62,13 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     where.add_argument(
         "--name",
         metavar="NAME",
-        help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host}, %%q{VARIABLE}, %%h and %%p are filled in; "
-        "default: {job}_rank{rank}_on_{host}",
+        help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host} {role}, %%q{VARIABLE}, %%h and %%p are "
+        "filled in; default: {job}_rank{rank}_on_{host}",
     )
     where.add_argument("--job", metavar="NAME", help="the job's name; default: the scheduler's or launcher's number of the job")
+    where.add_argument(
+        "--role", metavar="NAME", help="what these ranks do in a program of several groups of ranks, such as rollout: part of names"
+    )
     where.add_argument("--tmp", metavar="DIR", help="where each rank's own temporary folder is made; default: TMPDIR")
     where.add_argument("--force", action="store_true", help="replace a report that exists")
     what = parser.add_argument_group("what is recorded")
@@ -208,9 +215,9 @@ def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
     if not args.program:
         raise UsageError("capture exec needs a program after a lone --, such as `alltrace capture exec -- python train.py`")
     if args.dry_run:
-        return _show(request, args.program)
+        return _show(request, args.program, _environment(args))
     try:
-        return run_rank(request, args.program, os.environ, _say)
+        return run_rank(request, args.program, _environment(args), _say)
     except AlltraceError as error:
         from alltrace.capture.once_per_node import first_to_say
 
@@ -344,10 +351,14 @@ def _check_profiler(args: argparse.Namespace) -> None:
         raise UsageError("ncu knows only --capture-range cuda; for NVTX ranges give --profiler-arg=--nvtx-include=NAME/")
 
 
-def _show(request: Request, program: list[str]) -> int:
+def _environment(args: argparse.Namespace) -> dict[str, str]:
+    return {**os.environ, **({} if args.role is None else {ROLE: args.role})}
+
+
+def _show(request: Request, program: list[str], environment: Mapping[str, str]) -> int:
     import shlex
 
-    plan = plan_rank(request, os.environ, os.uname().nodename)
+    plan = plan_rank(request, environment, os.uname().nodename)
     for note in plan.notes:
         _say(f"rank {plan.who.rank}: {note}")
     print(shlex.join([*(plan.command or ()), *program]))  # noqa: T201
