@@ -71,3 +71,16 @@ def test_a_log_whose_program_has_ended_before_is_no_error(tmp_path):
     with recording(["/bin/echo", "x"], tmp_path / "log"):
         time.sleep(0.5)
     assert (tmp_path / "log").read_text() == "x\n"
+
+
+def test_the_log_is_there_with_the_profiler_of_pytorch_too(capture, smi, tmp_path):
+    options = ["exec", "--profiler", "torch", "--gpu-log", "--job", "j"]
+    program = ["sh", "-c", 'sleep 0.7; echo "$ALLTRACE_TRACES"; exit 4']
+    done = capture(*options, "--", *program, **WORLD, PATH=f"{smi}{os.pathsep}{os.environ['PATH']}")
+    assert (done.returncode, done.stdout) == (4, f"{tmp_path}/reports\n")
+    (log,) = (tmp_path / "reports").glob(f"j_on_*{LOG_ENDING}")
+    assert "699.81 W" in log.read_text()
+    assert list((tmp_path / "tmp").iterdir()) == []
+    without = capture(*options, "--", *program, **WORLD, PATH="/usr/bin:/bin")
+    assert without.returncode == 4
+    assert "--gpu-log left out: there is no nvidia-smi on PATH; the rest is recorded" in without.stderr

@@ -12,8 +12,8 @@ import time
 import pytest
 
 from alltrace.capture.processes import descendants, started_at
+from alltrace.capture.program_shell import ProgramShell
 from alltrace.capture.supervise import MANNERS
-from alltrace.capture.witness import Witness
 
 WORLD = {"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_LOCAL_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2}
 # its own blocked signals, and those of the profiler, which is the parent of the shell around it
@@ -95,8 +95,8 @@ def test_the_program_is_not_started_again_by_what_a_failed_profiler_left(capture
     assert lines(ran) == ["ran"]
 
 
-def test_a_witness_that_is_revoked_starts_nothing_and_one_that_began_cannot_be_revoked(tmp_path):
-    revoked, began = Witness(tmp_path, "a-"), Witness(tmp_path, "b-")
+def test_a_shell_that_is_revoked_starts_nothing_and_one_that_began_cannot_be_revoked(tmp_path):
+    revoked, began = ProgramShell(tmp_path, "a-"), ProgramShell(tmp_path, "b-")
     assert revoked.revoke()
     done = subprocess.run(revoked.around(["echo", "ran"], ()), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")

@@ -119,6 +119,17 @@ def test_containers_with_one_process_number_are_not_taken_for_capture_ranges(evi
     assert [(r.rank, [s.report for s in r.sources]) for r in plan.ranks] == [(0, [0]), (1, [1])]
 
 
+def test_a_process_that_was_started_again_is_the_same_rank():
+    first = [report(f"j_rank{r}_on_n.nsys-rep", pid=r, environment={"RANK": str(r)}, utc_ns=5) for r in range(3)]
+    again = report("j-restart1_rank1_on_n.nsys-rep", pid=9, environment={"RANK": "1"}, utc_ns=7)
+    plan = plan_ranks([again, *first])
+    assert found(plan) == [(0, "RANK", [1]), (1, "RANK", [2, 0]), (2, "RANK", [3])]
+    assert plan.ranks[1].pids == (1, 9)
+    assert plan.notes == ()
+    alone = plan_ranks([first[0], report("j-restart1_rank2_on_n.nsys-rep", pid=9, environment={"RANK": "2"})])
+    assert [r for r, *_ in found(alone)] == [0, 2]
+
+
 def test_reports_of_one_process_that_are_no_capture_ranges_stay_apart():
     plan = plan_ranks([report("a.sqlite"), report("b.sqlite"), report("other/a.sqlite")])
     assert len(plan.ranks) == 3

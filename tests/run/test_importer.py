@@ -521,3 +521,86 @@ def test_lengths_are_those_of_aligned_times(reports, tmp_path):
 def test_only_what_keeps_a_process_busy_gets_one(monkeypatch):
     monkeypatch.setattr(importer, "default_jobs", lambda: 8)
     assert [importer._processes_worth(n * 1_000_000) for n in (0, 2, 3, 7, 100)] == [1, 1, 2, 3, 8]
+
+
+@pytest.fixture
+def four(tmp_path):
+    """A folder of four reports whose ranks are on two hosts."""
+    write_run("healthy", tmp_path / "four", ranks=4)
+    return tmp_path / "four"
+
+
+def sqlites(folder):
+    return sorted(folder.glob("*.sqlite"))
+
+
+def test_a_run_of_parts_is_the_run_of_an_import(four, tmp_path):
+    whole = import_reports([str(four)], tmp_path / "whole", jobs=1)
+    for report in reversed(sqlites(four)):  # ranks end in any order
+        (rank,) = importer.import_part([str(report)], tmp_path / "run")
+        assert f"rank{rank.rank}" in report.name
+    before = stamps(tmp_path / "run")
+    finished = import_reports([str(four)], tmp_path / "run", jobs=1)
+    assert stamps(tmp_path / "run") == before  # no rank was read again
+    assert finished == whole
+    shutil.rmtree(tmp_path / "run" / ".parts")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_parts_are_finished_where_nobody_sees_the_reports(four, tmp_path):
+    whole = import_reports([str(four)], tmp_path / "whole", jobs=1)
+    for report in sqlites(four):
+        importer.import_part([str(report)], tmp_path / "run")
+    four.rename(tmp_path / "away")
+    finished = import_reports([], tmp_path / "run", jobs=1)
+    assert finished._replace(reports=()) == whole._replace(reports=())
+    assert [r.content_hash for r in finished.reports] == [r.content_hash for r in whole.reports]
+
+
+def test_a_part_whose_report_changed_since_is_read_again(four, tmp_path):
+    for report in sqlites(four):
+        importer.import_part([str(report)], tmp_path / "run")
+    with closing(sqlite3.connect(sqlites(four)[2])) as database, database:
+        database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid > 40")
+    finished = import_reports([str(four)], tmp_path / "run", jobs=1)
+    assert finished.ranks == import_reports([str(four)], tmp_path / "whole", jobs=1).ranks
+    assert finished.ranks[2].rows["kernels"] == 40
+
+
+def test_parts_that_take_themselves_for_one_rank_are_put_right(four, tmp_path):
+    """Without a number in its name and in its environment, each report alone is that of rank 0."""
+    for n, report in enumerate(sqlites(four)):
+        with closing(sqlite3.connect(report)) as database, database:
+            database.execute("DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name LIKE '%nviron%'")
+        report.rename(four / f"{'abcd'[n]}.sqlite")
+    for report in sqlites(four):
+        importer.import_part([str(report)], tmp_path / "run")
+    finished = import_reports([], tmp_path / "run", jobs=1)
+    assert [r.rank for r in finished.ranks] == [0, 1, 2, 3]
+    assert finished.ranks == import_reports([str(four)], tmp_path / "whole", jobs=1).ranks
+
+
+def test_an_import_and_one_of_a_part_do_not_meet(four, tmp_path):
+    importer.import_part([str(sqlites(four)[0])], tmp_path / "run")
+    with importer._alone(tmp_path / "run"), pytest.raises(InputError, match="another import is writing to it"):
+        importer.import_part([str(sqlites(four)[1])], tmp_path / "run")
+    with importer._alone(tmp_path / "run", among_parts=True):
+        importer.import_part([str(sqlites(four)[1])], tmp_path / "run")
+        with pytest.raises(InputError, match="another import is writing to it"):
+            import_reports([], tmp_path / "run")
+
+
+def test_without_parts_there_is_nothing_to_finish(tmp_path):
+    with pytest.raises(InputError, match="no part of a run in it"):
+        import_reports([], tmp_path / "run")
+
+
+def test_a_report_that_comes_before_the_others_leaves_their_ranks_as_they_are(four, tmp_path):
+    first = sqlites(four)[0]
+    first.rename(tmp_path / first.name)
+    import_reports([str(four)], tmp_path / "run", jobs=1)
+    before = stamps(tmp_path / "run")
+    (tmp_path / first.name).rename(first)
+    finished = import_reports([str(four)], tmp_path / "run", jobs=1)
+    assert stamps(tmp_path / "run").items() >= before.items()
+    assert finished.ranks == import_reports([str(four)], tmp_path / "whole", jobs=1).ranks

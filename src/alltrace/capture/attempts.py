@@ -8,16 +8,28 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from alltrace.capture.aftermath import LOG, account, full, name_windows, prepare, remove_older, tidy, write_side_file
+from alltrace.capture.afterwards import Afterwards
 from alltrace.capture.check import find_reports
 from alltrace.capture.gpu_log import gpu_log_path, recording
+from alltrace.capture.once_per_node import first_to_say
 from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, torch_variables, window_variables
 from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
-from alltrace.capture.said import first_to_say
+from alltrace.capture.program_shell import ProgramShell
+from alltrace.capture.report_files import (
+    LOG,
+    account,
+    files_beside,
+    full,
+    name_by_rank,
+    name_windows,
+    prepare,
+    remove_older,
+    tidy,
+    write_side_file,
+)
 from alltrace.capture.selection import expand
 from alltrace.capture.supervise import MANNERS, Outcome, Output, Patience, supervise
 from alltrace.capture.variables import MARK
-from alltrace.capture.witness import Witness
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError, printable
 
 if TYPE_CHECKING:
@@ -46,15 +58,21 @@ def profile(
     Raises:
         AlltraceError: The program was not started, and shall not be.
     """
+    after: Afterwards | None = None
     try:
         plan = plan_rank(request, variables, os.uname().nodename)
         report = plan.report
         if report is None:
             return None
+        if request.then.asked:
+            after = Afterwards(request, plan, variables, guard, say)
+            after.begin()
         window = window_variables(request, plan, variables)
         arm(window)
         private = prepare(request, report, plan.who.rank)
     except (AlltraceError, OSError) as error:
+        if after is not None:
+            after.leave(str(error))
         if request.on_error != "run":
             raise
         say(f"{error}; the program runs unprofiled")
@@ -62,7 +80,7 @@ def profile(
     if request.force:  # what is there afterwards must be of this run
         remove_older(report)
     say_notes(request, plan, say)
-    _say_left_out(plan, (), guard, say)
+    say_left_out(plan, (), guard, say)
     own = {
         **variables,
         **torch_variables(request, plan, report.parent, variables),
@@ -73,22 +91,30 @@ def profile(
     me = f"rank {plan.who.rank}"
     try:
         job = expand("{job}", "--job", plan.who, variables, request.job)
-        with recording(list(plan.gpu_log) if plan.gpu_log else None, gpu_log_path(report.parent, job, plan.who.host)):
+        log = gpu_log_path(report.parent, job, plan.who.host)
+        with recording(list(plan.gpu_log) if plan.gpu_log else None, log):
             plan, outcome = _attempted(request, plan, program, own, private, guard, say)
     except OSError as error:
         say(f"{error.filename or me}: {error.strerror}; nothing was run")
+        if after is not None:
+            after.leave("it was not run")
         return EXIT_INPUT
     if not outcome.started and request.on_error != "stop" and not outcome.asked_to_end and full(private) is None:
         say(f"{me}: {_unstarted(outcome, private)}, which now runs unprofiled")
         tidy(private)
+        if after is not None:
+            after.leave("it was not profiled")
         return None
     if request.nsys.armed:
         name_windows(report, private)
+    plan, report = name_by_rank(request, plan, report, private, variables)
     problems = list(outcome.notes) if outcome.started else [_unstarted(outcome, private)]
     lost = account(request, report, private, me, problems, say)
     if not lost:
         with suppress(OSError):
             write_side_file(request, plan, report)
+    if after is not None:
+        after.finish(find_reports(report).whole, files_beside(plan, report, log), ended=outcome.asked_to_end)
     return EXIT_STRICT if lost and request.strict and outcome.code == EXIT_DONE else outcome.code
 
 
@@ -109,27 +135,27 @@ def _attempted(
     again, turn = False, -1
     while True:  # each turn leaves out an option more, but for the one that is the same again
         turn += 1
-        witness = Witness(private, f"turn{turn}-" if turn else "")
+        program_shell = ProgramShell(private, f"turn{turn}-" if turn else "")
         # a profiler that has failed once shows what it says
         kept = None if request.verbose or again else _descriptors()
         outcome = supervise(
-            [*(plan.command or ()), *witness.around(program, guard.mask, kept)],
+            [*(plan.command or ()), *program_shell.around(program, guard.mask, kept)],
             variables,
-            witness,
+            program_shell,
             guard=guard,
             finished=partial(_is_whole, plan.report),
             patience=Patience(request.grace_s, request.end_after_s),
             manners=MANNERS[request.profiler],
             output=Output(private / LOG, *kept) if kept else None,
         )
-        witness.forget()
+        program_shell.forget()
         if not outcome.failed_to_start or full(private) is not None:
             return plan, outcome
         refused = _refused(request, plan, private, every=again)
         if refused:
             before = plan.left_out
             plan = plan_rank(request, variables, os.uname().nodename, (*before, *refused))
-            _say_left_out(plan, before, guard, say)
+            say_left_out(plan, before, guard, say)
             continue
         if again:
             return plan, outcome
@@ -166,7 +192,7 @@ def _complaint(private: Path) -> str:
     return printable(" ".join(kept[:usage]))[:_LONGEST]
 
 
-def _say_left_out(plan: Plan, before: Sequence[LeftOut], guard: Guard, say: Callable[[str], None]) -> None:
+def say_left_out(plan: Plan, before: Sequence[LeftOut], guard: Guard, say: Callable[[str], None]) -> None:
     """Say which options this node cannot have; ranks of a node say the same, and the first is heard."""
     for reason in dict.fromkeys(one.reason for one in plan.left_out if one not in before):
         options = ", ".join(one.option for one in plan.left_out if one.reason == reason)

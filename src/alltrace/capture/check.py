@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.trace.side_file_words import NUMBERED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _HEAD = b"NVIDIA Tegra Profiler Report"
 _TAIL = b"[END]"
-_NUMBERED = re.compile(r"(_window[0-9]+_steps[0-9]+-[0-9]+|\.[0-9]+)$")
 ENDINGS = {"nsys": ".nsys-rep", "ncu": ".ncu-rep"}
 
 
@@ -60,6 +60,6 @@ def find_reports(report: Path) -> Found:
         names = sorted(p for p in report.parent.iterdir() if p.name.endswith(ending))
     except OSError:
         names = []
-    mine = [p for p in names if p.name == report.name or _NUMBERED.sub("", p.name[: -len(ending)]) == stem]
+    mine = [p for p in names if p.name == report.name or NUMBERED.sub("", p.name[: -len(ending)]) == stem]
     faults = [(p, report_fault(p)) for p in mine]
     return Found(tuple(p for p, fault in faults if fault is None), tuple((p, fault) for p, fault in faults if fault is not None))

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from alltrace.capture.identity import find_identity
-from alltrace.capture.plan import Plan, Request, arm, plan_rank, say_notes, torch_variables, window_variables
+from alltrace.capture.plan import Request, plan_rank, say_notes, trace_variables
 from alltrace.capture.profilers.ncu import patience
-from alltrace.capture.variables import JOB, TRACES
+from alltrace.capture.variables import RAY_JOB
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+_RAYLET = "RAY_RAYLET_PID"
 _NCCL_TEST = re.compile(
     "(all_gather|all_reduce|alltoallv?|broadcast|gather|hypercube|reduce|reduce_scatter|scatter|sendrecv)_perf.*"
 )
@@ -50,19 +51,29 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
     if request.nsys.steps is not None and _NCCL_TEST.fullmatch(Path(program[0]).name):
         raise UsageError(f"{program[0]} of nccl-tests has no steps that open a window; give --delay and --duration, not --steps")
     variables = dict(environment)
+    if _RAYLET in environment:
+        from alltrace.capture.ray_actors import ray_variables
+
+        variables.update(ray_variables(request, program, environment))
+        if RAY_JOB in variables and request.then.imports:
+            raise UsageError("--then import is not for actors of Ray, which do not end together; `alltrace import` their reports")
     if request.profiler == "ncu":
         variables = {**patience(), **variables}
     try:
-        chosen = request.selection.holds(find_identity(environment, os.uname().nodename))
+        chosen = request.selection.holds(find_identity(variables, os.uname().nodename))
     except AlltraceError as error:
         if request.on_error != "run":
             raise
         say(f"{error}; the program runs unprofiled")
         _become(program, variables)
-    if request.profiler == "torch" or not chosen:
+    if not chosen or (request.profiler == "torch" and not (request.gpu_log or request.then.asked)):
         _unprofiled(request, program, variables, say)
-    from alltrace.capture.attempts import profile  # a rank that is not profiled does without
-    from alltrace.capture.guard import guarded
+    from alltrace.capture.guard import guarded  # a rank that is not profiled does without
+
+    if request.profiler == "torch":
+        from alltrace.capture.with_torch import run_with_torch as profile
+    else:
+        from alltrace.capture.attempts import profile
 
     code = guarded(lambda guard: profile(request, program, variables, guard, say))
     if code is None:
@@ -96,18 +107,8 @@ def _unprofiled(request: Request, program: Sequence[str], variables: dict[str, s
         _become(program, variables)
     say_notes(request, plan, say)
     if plan.traces is not None:
-        variables.update(_for_torch(request, plan, variables))
+        variables.update(trace_variables(request, plan, plan.traces, variables))
     _become(program, variables)
-
-
-def _for_torch(request: Request, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `alltrace.instrument.torch_profile` finds."""
-    found = {TRACES: str(plan.traces), **window_variables(request, plan, environment)}
-    arm(found)
-    found.update(torch_variables(request, plan, plan.traces, environment) if plan.traces else {})
-    if request.job is not None:
-        found[JOB] = request.job
-    return found
 
 
 def _become(program: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

@@ -51,7 +51,7 @@ def find_identity(environment: Mapping[str, str], host: str) -> Identity:
         host: The name that the machine has for itself; a scheduler's name for the node is preferred.
     """
     present = [source for launcher in LAUNCHERS if (source := _ask(launcher, environment)) is not None]
-    host = _safe(environment.get("SLURMD_NODENAME") or host.split(".")[0]) or "host"
+    host = safe(environment.get("SLURMD_NODENAME") or host.split(".")[0]) or "host"
     restart = _restart(environment)
     job = _job(environment, restart)
     if not present:
@@ -98,7 +98,7 @@ def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | Non
 
 def _job(environment: Mapping[str, str], restart: str) -> str | None:
     for name in JOB_VARIABLES:
-        value = _safe(environment.get(name, ""))
+        value = safe(environment.get(name, ""))
         if value and value != "none":  # what torchrun calls a run without --rdzv-id
             break
     else:
@@ -114,6 +114,6 @@ def _restart(environment: Mapping[str, str]) -> str:
     return "".join(f"-restart{int(n)}" for n in counts if _NUMBER.fullmatch(n) and int(n))
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """`text` with only what every file system and shell takes."""
     return _UNSAFE.sub("-", text).strip("-.")[:_LONGEST]

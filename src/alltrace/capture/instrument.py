@@ -8,8 +8,8 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from alltrace.capture.identity import find_identity
-from alltrace.capture.variables import DOMAIN, JOB, MARK, TRACES
+from alltrace.capture.identity import find_identity, safe
+from alltrace.capture.variables import DOMAIN, JOB, MARK, RANK_FILE, RAY_NUMBER, ROLE, TRACES
 from alltrace.capture.window import window_given
 from alltrace.trace.errors import UsageError
 
@@ -107,6 +107,14 @@ def _decorated(function: Function, name: str) -> Function:
             return function(*arguments, **options)
 
     return around  # type: ignore[return-value]
+
+
+def note_rank() -> None:
+    """Tell the wrapper which rank this is, where only the program knows: an actor of Ray that was given its rank by a call."""
+    folder, size = os.environ.get("TMPDIR"), os.environ.get("WORLD_SIZE", "0")
+    if RAY_NUMBER in os.environ and MARK in os.environ and folder and os.environ.get("RANK", "").isdecimal() and size.isdecimal():
+        with suppress(OSError), open(os.path.join(folder, RANK_FILE), "w", encoding="ascii") as file:  # noqa: PTH118, PTH123
+            file.write(f"{os.environ['RANK']} {size}\n")
 
 
 class _NoProfile:
@@ -228,11 +236,15 @@ def _torch_profiler(
     who = find_identity(os.environ, os.uname().nodename)
     named = os.environ.get(JOB, "").replace("/", "-")
     job = f"{named}{who.restart}" if named else who.job or "job"
+    role = safe(os.environ.get(ROLE, ""))
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103  pathlib would be a further import
 
     def export(profile: Any) -> None:
-        name = f"{job}_rank{who.rank}-of-{who.world_size or 1}_{window()}.pt.trace.json.gz"
-        profile.export_chrome_trace(os.path.join(folder, name))  # noqa: PTH118
+        rank = f"{role and '_' + role}_rank{who.rank}-of-{who.world_size or 1}_{window()}"
+        names = (f"{job}{f'-restart{n}' if n else ''}{rank}.pt.trace.json.gz" for n in count())
+        paths = (os.path.join(folder, name) for name in names)  # noqa: PTH118
+        # an actor of Ray that died is started again, and may have its rank from its program alone
+        profile.export_chrome_trace(next(p for p in paths if RAY_NUMBER not in os.environ or not os.path.exists(p)))  # noqa: PTH110
 
     if profiler.record_function not in makers:
         makers.append(profiler.record_function)

@@ -11,12 +11,39 @@ from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
 from alltrace.capture.profilers.nsys import LeftOut, NsysOptions, ask_nsys, nsys_command
 from alltrace.capture.profilers.tool import locate
-from alltrace.capture.selection import NAME, Selection, expand, fill_in
-from alltrace.capture.variables import ARMED, ARMED_FOLDER, LEADS, REQUEST, RULE, STEPS, STEPS_BY, WINDOW
+from alltrace.capture.selection import NAME, Selection, expand, fill_in, report_name
+from alltrace.capture.variables import ARMED, ARMED_FOLDER, JOB, LEADS, REQUEST, RULE, STEPS, STEPS_BY, TRACES, WINDOW
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+
+class Then(NamedTuple):
+    """What is done with reports once they are written.
+
+    Attributes:
+        imports: Whether each rank imports its own as a part of a run, which the last one finishes.
+        diagnoses: Whether the run is then diagnosed, for the job's log.
+        url: Where copies go; None for nowhere.
+        scrub: Whether only scrubbed exports are copied.
+        run: The run directory; may hold fields. None for `{job}.run` in the folder of reports.
+        max_writers: How many ranks import or copy at once.
+        wait_s: Seconds that the first rank waits for the others, after the last one that was done.
+    """
+
+    imports: bool = False
+    diagnoses: bool = False
+    url: str | None = None
+    scrub: bool = False
+    run: str | None = None
+    max_writers: int = 16
+    wait_s: float = 300.0
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything is done."""
+        return self.imports or self.url is not None
 
 
 class Request(NamedTuple):
@@ -43,6 +70,7 @@ class Request(NamedTuple):
         gpu_log: Whether the first profiled rank of each node records the clocks of its GPUs.
         flight_recorder: Whether PyTorch keeps a record of its collectives, and writes it where one of them times out.
         end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
+        then: What is done with reports once they are written.
     """
 
     output: str = "reports"
@@ -64,6 +92,7 @@ class Request(NamedTuple):
     rule: str = ""
     gpu_log: bool = False
     flight_recorder: bool = False
+    then: Then = Then()
 
 
 class Plan(NamedTuple):
@@ -110,9 +139,11 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
     if not chosen:
         return Plan(who, None, None, tuple(notes))
     folder = Path(expand(request.output, "--output", who, environment, request.job, folder=True)).absolute()
+    node_wide = records_node(request.selection, who)
+    log, without_log = _gpu_log(request, node_wide=node_wide)
     if request.profiler == "torch":
-        return Plan(who, None, None, tuple(notes), folder)
-    name = expand(request.name, "--name", who, environment, request.job)
+        return Plan(who, None, None, tuple(notes), folder, without_log, log)
+    name = report_name(request.name, who, environment, request.job)
     ending = ENDINGS[request.profiler]
     report = folder / (name if name.endswith(ending) else name + ending)
     found = find_reports(report)
@@ -122,7 +153,6 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
             found="the report exists already",
             advice="give another --output or --job, or --force to replace it",
         )
-    node_wide = records_node(request.selection, who)
     extra = tuple(fill_in(switch, who, environment) for switch in request.nsys.extra)
     path = locate(request.profiler, request.tool)
     if request.profiler == "ncu":
@@ -145,15 +175,24 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
             drops=drops,
         )
         left_out = (*left_out, *unknown)
-    log = None
-    if request.gpu_log and node_wide:
-        try:
-            log = tuple(gpu_log_command())
-        except UsageError as error:
-            if request.on_error != "drop":
-                raise
-            left_out = (*(one for one in left_out if one.option != "--gpu-log"), LeftOut("--gpu-log", str(error)))
-    return Plan(who, tuple(command), report, tuple(notes), left_out=tuple(left_out), gpu_log=log)
+    left_out = (*(one for one in left_out if one.option != "--gpu-log"), *without_log)
+    return Plan(who, tuple(command), report, tuple(notes), left_out=left_out, gpu_log=log)
+
+
+def _gpu_log(request: Request, *, node_wide: bool) -> tuple[tuple[str, ...] | None, tuple[LeftOut, ...]]:
+    """The command that records the clocks of the node's GPUs; and the option, where the node cannot have it.
+
+    Raises:
+        UsageError: It cannot, and nothing is to be left out.
+    """
+    if not (request.gpu_log and node_wide):
+        return None, ()
+    try:
+        return tuple(gpu_log_command()), ()
+    except UsageError as error:
+        if request.on_error != "drop":
+            raise
+        return None, (LeftOut("--gpu-log", str(error)),)
 
 
 def records_node(selection: Selection, who: Identity) -> bool:
@@ -184,8 +223,7 @@ def window_variables(request: Request, plan: Plan, environment: Mapping[str, str
         folder = Path(expand(request.output, "--output", who, environment, request.job, folder=True)).absolute()
         job = expand("{job}", "--job", who, environment, request.job)
         found[ARMED] = str(folder / ARMED_FOLDER / job)
-        size = who.local_size or 1
-        if not any(request.selection.takes(rank, rank % size) for rank in range(who.rank)):
+        if request.selection.is_first(who):
             found.update({LEADS: "1", RULE: request.rule})
     return found
 
@@ -206,6 +244,20 @@ def torch_variables(request: Request, plan: Plan, folder: Path, environment: Map
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(folder / f"{job}_flight_rank"),
     }
     return {name: value for name, value in found.items() if name not in environment}
+
+
+def trace_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that `alltrace.instrument.torch_profile` finds; makes the files by which an armed rank is asked.
+
+    Raises:
+        InputError: They cannot be made.
+    """
+    found = {TRACES: str(folder), **window_variables(request, plan, environment)}
+    arm(found)
+    found.update(torch_variables(request, plan, folder, environment))
+    if request.job is not None:
+        found[JOB] = request.job
+    return found
 
 
 def arm(variables: Mapping[str, str]) -> None:

@@ -6,6 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from alltrace.capture.identity import safe
+from alltrace.capture.variables import RAY_NUMBER, ROLE
 from alltrace.trace.errors import UsageError
 from alltrace.trace.spans import rank_spans
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 FIRST_LOCAL = "first-local"
 NAME = "{job}_rank{rank}_on_{host}"
+_NAME_WITH_ROLE = "{job}_{role}_rank{rank}_on_{host}"
 _FIELD = re.compile(r"%q\{([^}]*)\}|\{([^{}]*)\}|%(.?)")
 _VARIABLE = re.compile(r"%q\{([^}]*)\}")
 _ILLEGAL = re.compile(r"[\x00-\x1f\x7f/]")
@@ -56,6 +59,11 @@ class Selection(NamedTuple):
             and (self.cutoff is None or rank < self.cutoff)
             and (self.most is None or local_rank < self.most)
         )
+
+    def is_first(self, who: Identity) -> bool:
+        """Whether no lower rank is profiled, where a node's ranks follow each other."""
+        size = who.local_size or 1
+        return not any(self.takes(rank, rank % size) for rank in range(who.rank))
 
     def chosen(self, who: Identity) -> int | None:
         """How many ranks are chosen, where a node's ranks follow each other; None where nothing tells."""
@@ -126,12 +134,26 @@ def parse_selection(ranks: str | None, per_node: int | None, cutoff: int | None)
     return Selection(tuple((s.first or 0, (s.end or 1) - 1) for s in spans), False, per_node, cutoff)
 
 
+def report_name(template: str, who: Identity, environment: Mapping[str, str], job: str | None) -> str:
+    """The name of a rank's report, as `--name` has it; by default with the rank's role, where it has one.
+
+    Raises:
+        UsageError: As `expand`.
+    """
+    if template == NAME and environment.get(ROLE):
+        template = _NAME_WITH_ROLE
+    if RAY_NUMBER in environment and "RANK" not in environment:  # the rank may be told later, and is another worker's number
+        other = template.replace("rank{rank}", "worker{rank}")
+        template = other if other != template else f"{template}_worker{{rank}}"
+    return expand(template, "--name", who, environment, job)
+
+
 def expand(
     template: str, option: str, who: Identity, environment: Mapping[str, str], job: str | None, *, folder: bool = False
 ) -> str:
     """`template` with its fields filled in.
 
-    Fields are `{job} {rank} {local_rank} {world_size} {node} {host}`, `%q{VARIABLE}`, `%h` for the host, `%p` for a
+    Fields are `{job} {rank} {local_rank} {world_size} {node} {host} {role}`, `%q{VARIABLE}`, `%h` for the host, `%p` for a
     process of the rank, `%%` for a percent sign.
 
     Args:
@@ -153,6 +175,7 @@ def expand(
         "world_size": who.world_size,
         "node": who.node,
         "host": who.host,
+        "role": safe(environment.get(ROLE, "")) or None,
     }
 
     def value(found: re.Match[str]) -> str:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.capture.guard import Guard
-    from alltrace.capture.witness import Witness
+    from alltrace.capture.program_shell import ProgramShell
 
 _IGNORED_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
-_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _POLL_S = 0.1
 _LINGERS_S = 2.0
 _ABANDONED_S = 2.0
@@ -63,6 +63,7 @@ MANNERS = {
     # its front end handles SIGQUIT as it does SIGTERM
     "nsys": Manners(frozenset(PASSED_ON - {signal.SIGQUIT, signal.SIGCONT}), signal.SIGQUIT, ("stop", "--session=profile-{}")),
     "ncu": Manners(),
+    "torch": Manners(),
 }
 
 
@@ -131,14 +132,20 @@ class _Supervision:
     """The profiler, the program, and what was asked of them; see the table above."""
 
     def __init__(
-        self, profiler: int, witness: Witness, manners: Manners, guard: Guard, patience: Patience, stop: Callable[[], None]
+        self,
+        profiler: int,
+        program_shell: ProgramShell,
+        manners: Manners,
+        guard: Guard,
+        patience: Patience,
+        stop: Callable[[], None],
     ) -> None:
         self.profiler = profiler
         self.statuses: dict[int, int] = {}
         self.asked_to_end = False
         self.abandoned_at: float | None = None
         self.orphaned = False
-        self._witness = witness
+        self._program_shell = program_shell
         self._manners = manners
         self._guard = guard
         self._patience = patience
@@ -154,16 +161,19 @@ class _Supervision:
     def phase(self) -> _Phase:
         if self.program_runs():
             return _Phase.RUNNING
-        return _Phase.STARTING if self._witness.shell() is None else _Phase.WRITING
+        return _Phase.STARTING if self._program_shell.shell() is None else _Phase.WRITING
 
     def program_runs(self) -> bool:
         """Whether the program is still there or about to be, and not another process that was given its number."""
-        pid, shell = self._witness.program(), self._witness.shell()
+        pid, shell = self._program_shell.program(), self._program_shell.shell()
         if pid is None:
             return (
-                shell is not None and shell not in self.statuses and self._witness.code() is None and started_at(shell) is not None
+                shell is not None
+                and shell not in self.statuses
+                and self._program_shell.code() is None
+                and started_at(shell) is not None
             )
-        if pid in self.statuses or self._witness.code() is not None:
+        if pid in self.statuses or self._program_shell.code() is not None:
             return False
         at = started_at(pid)
         self._started_at = self._started_at or at
@@ -178,10 +188,10 @@ class _Supervision:
     def get(self, number: int, *, from_terminal: bool) -> None:
         """A signal has come."""
         phase, again = self.phase, self.asked_to_end
-        asks = number in _TO_END
+        asks = number in TO_END
         self.asked_to_end = again or asks
         if phase is _Phase.STARTING:
-            if asks and self._witness.revoke():
+            if asks and self._program_shell.revoke():
                 self._end_profiler(self._patience.grace_s)
             elif asks:  # it was started meanwhile
                 self._waiting.append(number)
@@ -201,13 +211,13 @@ class _Supervision:
 
     def tick(self) -> float:
         """Do what it is time for; gives the seconds until it is time again."""
-        program = self._witness.program()
+        program = self._program_shell.program()
         if program is not None and self._waiting and self.program_runs():
             for number in self._waiting:
                 send(program, number)
             self._waiting.clear()
         now = time.monotonic()
-        if self._witness.shell() in self.statuses and self.profiler_runs:
+        if self._program_shell.shell() in self.statuses and self.profiler_runs:
             self.orphaned = True  # the profiler's launcher is gone, and it would wait for that for ever
         if self.orphaned:
             self._end_profiler(self._patience.grace_s)
@@ -247,7 +257,7 @@ class _Supervision:
     def _end_all(self, now: float) -> None:
         """End the program, which got SIGTERM, and what it has started; and in the end the profiler, too."""
         since = now - (self.abandoned_at or now)
-        shell = self._witness.shell()
+        shell = self._program_shell.shell()
         if since > _ABANDONED_S and shell is not None:
             for pid in descendants(shell):
                 send(pid, signal.SIGKILL)
@@ -259,7 +269,7 @@ class _Supervision:
             group = os.getpgid(self._guard.pid)
             if os.getpgrp() == group and number not in self._manners.held:
                 return True
-            program = self._witness.program()
+            program = self._program_shell.program()
             return program is not None and os.getpgid(program) == group
         return False
 
@@ -267,7 +277,7 @@ class _Supervision:
 def supervise(
     command: Sequence[str],
     environment: Mapping[str, str],
-    witness: Witness,
+    program_shell: ProgramShell,
     *,
     guard: Guard,
     finished: Callable[[], bool],
@@ -278,9 +288,9 @@ def supervise(
     """Run `command`, wait for it and for the program in it.
 
     Args:
-        command: The profiler's command, its program by path, with the program under `witness`.
+        command: The profiler's command, its program by path, with the program under `program_shell`.
         environment: Its variables.
-        witness: Knows the program.
+        program_shell: Knows the program.
         guard: The process that the launcher knows, and the signals that it passes on.
         finished: Whether the report is whole; asked when the profiler's front end was killed and its agent may still write.
         patience: How long is waited.
@@ -295,16 +305,16 @@ def supervise(
             command[0], list(command), dict(environment), file_actions=files, setsigmask=held, setsigdef=_IGNORED_BY_PYTHON
         )
         stop = partial(_stop, [command[0], *(word.format(profiler) for word in manners.stops_by)], environment, held)
-        state = _Supervision(profiler, witness, manners, guard, patience, stop)
+        state = _Supervision(profiler, program_shell, manners, guard, patience, stop)
         while True:
             while state.profiler_runs or state.program_runs():
                 ends.wait(state, guard)
-            started = not witness.revoke()
+            started = not program_shell.revoke()
             if not (started and state.program_runs()):  # else it was started at the last moment
                 break
         ended = os.waitstatus_to_exitcode(state.statuses[profiler])
         notes = [f"the profiler was ended by {_name(-ended)}"] if ended < 0 and not state.orphaned else []
-        alone = witness.shell() in state.statuses and not state.asked_profiler  # else the program was to run on without it
+        alone = program_shell.shell() in state.statuses and not state.asked_profiler  # else the program was to run on without it
         if state.orphaned or (started and alone):
             notes.append("a part of the profiler was ended before the program")
         if ended < 0 and state.abandoned_at is None:
@@ -312,11 +322,11 @@ def supervise(
             while not finished() and time.monotonic() < until and reap(state.statuses):
                 time.sleep(_POLL_S)
         _end_agents(state)
-        code = _last_word(state, witness, patience.grace_s)
+        code = _last_word(state, program_shell, patience.grace_s)
         if state.abandoned_at is not None:
             notes.append("the launcher killed the rank, and the program was ended")
             end_children(state.statuses)
-    program = witness.program()
+    program = program_shell.program()
     if code is None and program in state.statuses:  # the shell was killed, and the program was waited for here
         ended_by = os.waitstatus_to_exitcode(state.statuses[program])
         code = ended_by if ended_by >= 0 else 128 - ended_by
@@ -385,17 +395,17 @@ def _end_agents(state: _Supervision) -> None:
         time.sleep(_POLL_S)
 
 
-def _last_word(state: _Supervision, witness: Witness, grace_s: float) -> int | None:
+def _last_word(state: _Supervision, program_shell: ProgramShell, grace_s: float) -> int | None:
     """The exit code that the shell writes down; a shell that outlived the program may be about to."""
-    shell = witness.shell()
+    shell = program_shell.shell()
     until = time.monotonic() + grace_s
     while shell is not None and time.monotonic() < until:
         lives = started_at(shell) is not None  # asked first: it writes before it ends
-        if witness.code() is not None or not lives:
+        if program_shell.code() is not None or not lives:
             break
         reap(state.statuses)
         time.sleep(_POLL_S / 10)
-    return witness.code()
+    return program_shell.code()
 
 
 def _name(number: int) -> str:

@@ -157,15 +157,17 @@ def checked_content(path: Path) -> memoryview:
     return content
 
 
-def write_rank_record(folder: Path, rank: Rank, signature: Mapping[str, Any]) -> None:
+def write_rank_record(folder: Path, rank: Rank, signature: Mapping[str, Any], files: Mapping[str, str] | None = None) -> None:
     """Write the record of a rank beside its files, which must be whole; it may not outlast a power cut without them.
 
     Args:
         folder: Where the rank's files are.
         rank: Its facts.
         signature: What it was made from.
+        files: The checksums of its files, where they are known.
     """
-    write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: checksums(folder, RANK_RECORD)})
+    found = checksums(folder, RANK_RECORD) if files is None else dict(files)
+    write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: found})
 
 
 def recorded(folder: Path, record: str) -> CheckedFiles:

@@ -58,6 +58,8 @@ _WORLD_SIZE_VARIABLES = (
 _FILE_RANK = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
 _CAPTURE_SUFFIX = re.compile(r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$")
 """What tells apart reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage."""
+_RESTART = re.compile(r"(-restart\d+)+(?=_)")
+"""What the wrapper adds to the name of a job whose process was started again: all processes of one name are one rank."""
 _PARALLEL = (
     # SGLang (python/sglang/srt/utils/profile_utils.py): PROFILE-TP-1-DP-0-PP-0-EP-1
     re.compile(r"(?:^|-)TP-(?P<tp>\d{1,6})(?:-DP-(?P<dp>\d{1,6}))?(?:-PP-(?P<pp>\d{1,6}))?(?:-EP-(?P<ep>\d{1,6}))?(?=[-.]|$)"),
@@ -226,12 +228,14 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
     found: dict[tuple[object, ...], list[_Candidate]] = {}
     nameless: dict[tuple[object, ...], str] = {}
     present = [(index, report) for index, report in enumerate(reports) if report is not None]
+    started_again = {_RESTART.sub("", name) for _, report in present if _RESTART.search(name := _base(report))}
     for index, report in sorted(present, key=lambda p: (natural_key(p[1].path), p[1].utc_ns or 0)):
         leads = _leads(report)
-        stem = _stem(report.path)
-        base = _CAPTURE_SUFFIX.sub("", stem)
+        stem, base = _stem(report.path), _base(report)
+        again = len(leads) <= 1 and _RESTART.sub("", base) in started_again
+        base = _RESTART.sub("", base) if again else base
         place: tuple[object, ...] = (str(PurePath(report.path).parent), base)
-        if base == stem:
+        if base == stem and not again:
             place = (*place, index)
         # without a host's name, reports of one capture are all that is known to be of one host
         host = report.host if report.host is not None else nameless.setdefault(place, f"host-{len(nameless)}")
@@ -239,7 +243,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
         for n, lead in enumerate(leads or [None]):
             mine = tuple(([lead.process] if lead else []) + (others if n == 0 else []))
             own = host if lead is None or lead.host is None else lead.host
-            same = found.setdefault((own, *place, lead.pid if lead else None), [])
+            same = found.setdefault((own, *place, lead.pid if lead and not again else None), [])
             # two processes of one report are two, also where they have one id, as in containers or after ids came round
             known = next((c for c in same if c.sources[-1].report != index and c.may_be(report, lead)), None)
             if known is None:
@@ -270,6 +274,11 @@ def _leads(report: Report) -> list[ReportProcess]:
     if on_gpu:
         return on_gpu
     return list(report.processes[:1])
+
+
+def _base(report: Report) -> str:
+    """The name of a report without what tells apart reports of one process."""
+    return _CAPTURE_SUFFIX.sub("", _stem(report.path))
 
 
 def _stem(path: str) -> str:

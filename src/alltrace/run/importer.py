@@ -2,7 +2,8 @@
 
 Each rank is written to a folder of its own beside its place and renamed into it once it is whole, with `rank.json` inside saying
 what it was made from. An import that was stopped at any moment is resumed by running it again: ranks that are there and were made
-from the same reports are kept, everything else is made anew.
+from the same reports are kept, everything else is made anew. The nodes of a job may each import their own reports as parts of
+one run, which is then finished without opening a report.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import ReportWarning
 from alltrace.readers.registry import open_report
-from alltrace.run.checksums import CheckedFiles, checksum, files_of
+from alltrace.run.checksums import CheckedFiles, checksum, files_of, write_rank_record
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
-from alltrace.run.identity import Plan, RankPlan, plan_ranks
+from alltrace.run.identity import Plan, RankPlan, natural_key, plan_ranks
 from alltrace.run.import_progress import Watcher
 from alltrace.run.json_files import read_json
 from alltrace.run.manifest import (
@@ -38,8 +39,10 @@ from alltrace.run.manifest import (
     write_manifest,
 )
 from alltrace.run.parquet import write_parquet
+from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
-from alltrace.run.report_hash import Content, content_hash, is_as_it_was
+from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
+from alltrace.run.side_files import left_out_of
 from alltrace.run.store import Names, number_ranges
 from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
@@ -60,6 +63,8 @@ _FULL = {
 _ROWS_WORTH_A_PROCESS = 3_000_000
 """Starting a process and loading its code takes as long as a million rows; and a reader has threads of its own anyway."""
 
+_ROWS = "reports"
+"""Of a signature: the reports' rows in the manifest, which have no part in what the rank holds."""
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
 
 
@@ -111,7 +116,7 @@ def import_reports(
     """Make the run directory `output` from the reports that `inputs` name, or bring it up to date.
 
     Args:
-        inputs: Files, folders, patterns and URLs.
+        inputs: Files, folders, patterns and URLs; none for the reports that `import_part` has imported into `output`.
         output: The run directory; made where it does not exist. A folder that holds anything else is refused.
         tables: The canonical event tables wanted; None for all.
         jobs: The most processes.
@@ -134,11 +139,12 @@ def import_reports(
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
-    reports = find_reports(inputs, fetch)
+    parts = read_parts(output)
+    reports = find_reports(inputs, fetch) if inputs else _parts_of(output, parts)
     watcher.found(len(reports))
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
     with _scratch(reports) as scratch, ExitStack() as opened:
-        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch), outdated(reports))
+        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts), outdated(reports))
         for probe in probes:
             if probe.reader is not None:
                 opened.callback(probe.reader.close)
@@ -154,6 +160,67 @@ def import_reports(
                 return _with_logs(output, imported, (nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns), jobs)
         except OSError as error:
             raise _write_error(output, error) from error
+
+
+def import_part(
+    inputs: Sequence[str],
+    output: Path,
+    *,
+    tables: Collection[str] | None = None,
+    jobs: int | None = None,
+    rules: KernelRules | None = None,
+    fetch: Callable[[str], Path] | None = None,
+    watcher: Watcher | None = None,
+) -> list[Rank]:
+    """Commit the ranks of some reports of a job to the run directory `output`, while others do so with other reports.
+
+    `import_reports` finishes the run. It reads a report again only where those of other parts show that it is of another rank.
+
+    Args:
+        inputs: All reports of one rank, or of several.
+        output: The run directory.
+        tables: As `import_reports` will be given.
+        jobs: The most processes.
+        rules: As `import_reports` will be given.
+        fetch: Brings what is at a URL onto this machine.
+        watcher: Is told of progress.
+
+    Raises:
+        InputError: A report cannot be read, or `output` cannot be written.
+    """
+    watcher = watcher or Watcher()
+    rules = rules or built_in_rules()
+    reports = [p.absolute() for p in find_reports(inputs, fetch)]
+    watcher.found(len(reports))
+    wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
+    with _scratch(reports) as scratch, ExitStack() as opened:
+        try:
+            stamps = [file_stamps(p) for p in reports]
+            probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}), outdated(reports))
+            for probe in probes:
+                if probe.reader is not None:
+                    opened.callback(probe.reader.close)
+            _check_readable(probes, strict=True)
+            plan = plan_ranks([p.report for p in probes])
+            signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
+            _prepare(output)
+            with _alone(output, among_parts=True):
+                tasks = _tasks(output, plan, list(plan.ranks), probes, wanted, signatures, rules, scratch)
+                watcher.planned(len(plan.ranks), sum(p.rows for p in probes))
+                jobs = _processes_worth(sum(p.rows for p in probes)) if jobs is None else jobs
+                ranks = [r for o in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance) for r in o.get()]
+                for probe, seen in zip(probes, stamps, strict=True):
+                    if probe.report is not None:
+                        write_part(output, Part(Content(seen, probe.record.content_hash), probe.record, probe.report, probe.rows))
+                return ranks
+        except OSError as error:
+            raise _write_error(output, error) from error
+
+
+def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
+    if not parts:
+        raise InputError(output, found="no part of a run in it", expected="what `alltrace import REPORT --part -o RUN` makes")
+    return sorted(map(Path, parts), key=lambda p: natural_key(str(p)))
 
 
 @contextmanager
@@ -236,15 +303,23 @@ def _without(manifest: Manifest, failed: Sequence[tuple[RankTask, AlltraceError]
 
 
 def _probe_all(
-    reports: Sequence[Path], wanted: tuple[str, ...], jobs: int | None, known: Mapping[str, Content], scratch: str
+    reports: Sequence[Path],
+    wanted: tuple[str, ...],
+    jobs: int | None,
+    known: Mapping[str, Content],
+    scratch: str,
+    parts: Mapping[str, Part],
 ) -> list[_Probe]:
+    """What a first look at each report finds, or found when it was imported as a part."""
+    known_parts = [part_of(path, parts) for path in reports]
+    found = [None if part is None else _Probe(part.record, part.report, part.rows) for part in known_parts]
     folders = [f"{scratch}/{n}" if scratch else "" for n in range(len(reports))]
     alone = len(reports) == 1 and not remote()  # then it is read in this process too, and need not be opened again
-    items = [_Look(str(p), wanted, known.get(str(p)), f, len(reports), alone) for p, f in zip(reports, folders, strict=True)]
+    new = [n for n, probe in enumerate(found) if probe is None]
+    items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), alone) for n in new]
     many = jobs if len(items) > 16 or scratch else 1  # to look at a report takes no time, but where it has to be exported first
-    found: list[_Probe | None] = [None] * len(items)
     for outcome in run_tasks(_probe, items, jobs=many):
-        found[outcome.index] = outcome.get()
+        found[new[outcome.index]] = outcome.get()
     return [p for p in found if p is not None]
 
 
@@ -296,7 +371,7 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         system_clock_ns=report.system_clock_ns,
         environment=dict(report.environment),
         environment_removed=report.environment_removed,
-        warnings=report.warnings,
+        warnings=(*report.warnings, *left_out_of(Path(look.path))),
     )
     return _Probe(record, report, rows, reader if look.stays else None)
 
@@ -375,7 +450,7 @@ def _is_ours(folder: Path) -> bool:
     entries = {p.name for p in folder.iterdir()}
     if MANIFEST not in entries:
         # an import stopped before it wrote the manifest left no more than this
-        return all(n == RANKS or n.endswith(".tmp") for n in entries)
+        return all(n in (RANKS, PARTS) or n.endswith(".tmp") for n in entries)
     try:
         return "format_version" in read_json(folder / MANIFEST)
     except AlltraceError:
@@ -383,12 +458,12 @@ def _is_ours(folder: Path) -> bool:
 
 
 @contextmanager
-def _alone(output: Path) -> Iterator[None]:
-    """Holds the run directory, so that two imports do not write to it at once; the hold goes with the process."""
+def _alone(output: Path, *, among_parts: bool = False) -> Iterator[None]:
+    """Holds the run directory, so that two imports do not write to it at once, but for those of parts; it goes with the process."""
     handle = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_SH if among_parts else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
                 output, found="another import is writing to it", advice="wait until that has come to its end, then run this again"
@@ -423,8 +498,14 @@ def _signature(
         "rules": rules.fingerprint,
         "sources": [[probes[s.report].record.content_hash, list(s.processes)] for s in rank.sources],
         "plan": [rank.rank, rank.local_rank, rank.host, rank.source],
-        "reports": [s.report for s in rank.sources],
+        _ROWS: [s.report for s in rank.sources],
     }
+
+
+def _in_rows(rank: Rank, rows: Mapping[int, int]) -> Rank:
+    """The rank, with its reports in other rows of the manifest."""
+    warnings, row_warnings = ({str(rows[int(n)]): w for n, w in found.items()} for found in (rank.warnings, rank.row_warnings))
+    return rank._replace(reports=tuple(rows[n] for n in rank.reports), warnings=warnings, row_warnings=row_warnings)
 
 
 def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank]:
@@ -435,10 +516,15 @@ def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank
         rank = int(number) if number.isdigit() else -1
         try:
             record = read_json(folder / RANK_RECORD)
-            if record["signature"] == signatures.get(rank) and folder.name == Path(rank_folder(rank)).name:
+            signature, wanted = record["signature"], signatures.get(rank)
+            same = wanted is not None and {**signature, _ROWS: wanted[_ROWS]} == wanted
+            if wanted is not None and same and folder.name == Path(rank_folder(rank)).name:
                 found = rank_from_json(record["rank"])
-                files = CheckedFiles(folder, files_of(record, folder / RANK_RECORD))
-                if found.rank == rank and not any(files.damaged()):
+                checksums = files_of(record, folder / RANK_RECORD)
+                if found.rank == rank and not any(CheckedFiles(folder, checksums).damaged()):
+                    if signature != wanted:  # its reports stand in other rows than in the import that has made it
+                        found = _in_rows(found, dict(zip(signature[_ROWS], wanted[_ROWS], strict=True)))
+                        write_rank_record(folder, found, wanted, checksums)
                     kept[rank] = found
                     continue
         except (AlltraceError, KeyError, TypeError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from math import isfinite
 from types import UnionType
-from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from alltrace.readers.base import ReportWarning  # noqa: TC001  its fields are read from JSON by their types
 from alltrace.run.json_files import read_json, read_unchecked, write_json
@@ -20,6 +20,8 @@ MANIFEST = "manifest.json"
 RANKS = "ranks"
 RANK_RECORD = "rank.json"
 NAMES = "names.parquet"
+
+Made = TypeVar("Made")
 
 _WITHOUT_CHECKSUMS = range(1, 2)
 """Format versions whose files had no checksums."""
@@ -303,6 +305,16 @@ def rank_from_json(value: Mapping[str, Any]) -> Rank:
     return _sound(rank)
 
 
+def record_from_json(kind: type[Made], value: Mapping[str, Any]) -> Made:
+    """The record of a kind that `plain` made JSON of; its fields are numbers, texts and other such records.
+
+    Raises:
+        TypeError: A fact is missing or of another type, or there is one too many.
+    """
+    made: Made = _record(kind, value)
+    return made
+
+
 def _sound(rank: Rank) -> Rank:
     if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
         raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
@@ -340,7 +352,7 @@ class _WrongError(TypeError):
 
 @cache
 def _readers(kind: Any) -> dict[str, Callable[[Any], Any]]:
-    return {name: _reader(hint) for name, hint in get_type_hints(kind, {**globals(), "Mapping": dict}).items()}
+    return {name: _reader(hint) for name, hint in get_type_hints(kind, localns={"Mapping": dict}).items()}
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:

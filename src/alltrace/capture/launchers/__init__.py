@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from alltrace.capture.variables import RAY_JOB, RAY_NUMBER, RAY_RESTART
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -36,6 +38,16 @@ class Launcher(NamedTuple):
 
 
 LAUNCHERS: tuple[Launcher, ...] = (
+    # first: what started Ray itself, often Slurm, has numbered nodes and not actors
+    Launcher(
+        "Ray",
+        ("RANK", RAY_NUMBER),
+        ("LOCAL_RANK", "RAY_LOCAL_RANK"),
+        ("WORLD_SIZE",),
+        ("LOCAL_WORLD_SIZE", "RAY_LOCAL_WORLD_SIZE"),
+        ("NODE_RANK",),
+        needs=(RAY_JOB,),
+    ),
     # without LOCAL_RANK the RANK of a Kubeflow PyTorchJob is the pod's number, not the process's
     Launcher(
         "torchrun",
@@ -99,6 +111,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
 )
 
 JOB_VARIABLES = (
+    RAY_JOB,
     "SLURM_JOB_ID",
     "PBS_JOBID",
     "LSB_JOBID",
@@ -110,7 +123,7 @@ JOB_VARIABLES = (
 )
 """What names a job, the scheduler's before the launcher's."""
 
-RESTART_VARIABLES = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT")
+RESTART_VARIABLES = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", RAY_RESTART)
 """How often the job, or its workers, were started again; part of a report's name where it is not 0."""
 
 

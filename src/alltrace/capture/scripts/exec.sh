@@ -138,7 +138,7 @@ fi
 
 # The shell around the program starts it only where it makes the file with its own process id
 # shellcheck disable=SC2016  # expanded by the shells that run it
-witness='set -C; echo $$ >"${1}shell" || exit 1; set +C; d=$1; shift; trap : HUP INT QUIT TERM USR1 USR2
+program_shell='set -C; echo $$ >"${1}shell" || exit 1; set +C; d=$1; shift; trap : HUP INT QUIT TERM USR1 USR2
 sh -c '\''echo $$ >"${0}pid"; exec "$@"'\'' "$d" "$@"; c=$?; echo $c >"${d}code"; exit $c'
 exec 3<&0
 target=$(printf %s "$report" | sed 's/%/%%/g')
@@ -153,9 +153,9 @@ profiled() { # TURN PROGRAM [ARGUMENT ...], TURN being what the names of the she
   # shellcheck disable=SC2086  # switches are words without blanks
   if [ "$profiler" = ncu ]; then
     [ "$force" = false ] || switches="$switches --force-overwrite"
-    set -- "$tool" $switches --kernel-name "regex:$kernels" --export "$target" sh -c "$witness" sh "$@"
+    set -- "$tool" $switches --kernel-name "regex:$kernels" --export "$target" sh -c "$program_shell" sh "$@"
   else
-    set -- "$tool" profile $switches --force-overwrite="$force" --output="$target" sh -c "$witness" sh "$@"
+    set -- "$tool" profile $switches --force-overwrite="$force" --output="$target" sh -c "$program_shell" sh "$@"
   fi
   TMPDIR=$private ALLTRACE_CAPTURE=$profiler "$@" <&3 3<&- &
   child=$!

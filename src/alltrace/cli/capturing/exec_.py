@@ -9,19 +9,24 @@ import re
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from alltrace.capture.exec import run_rank
 from alltrace.capture.identity import find_identity
-from alltrace.capture.plan import Request, plan_rank
+from alltrace.capture.plan import Request, Then, plan_rank
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions
 from alltrace.capture.selection import NAME, parse_selection
+from alltrace.capture.variables import ROLE
 from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.capturing.heaviest import checked_top, heaviest
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, AlltraceError, UsageError, printable
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, parse_steps
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAX_WRITERS, _WAIT_S = 16, 300.0
 _RANGE = re.compile(r"cuda|nvtx:.+", re.DOTALL)
 
 
@@ -29,7 +34,7 @@ _RANGE = re.compile(r"cuda|nvtx:.+", re.DOTALL)
 _ONLY = {
     "nsys": "delay duration repeat mpi_impl sample gpu_metrics nic_metrics efa",
     "ncu": "kernels top lockstep",
-    "nsys ncu": "capture_range profiler_arg gpu_log",
+    "nsys ncu": "capture_range profiler_arg",
 }
 # and those that have a default: profiler, argument, option, default
 _WITH_DEFAULT = (
@@ -57,10 +62,13 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     where.add_argument(
         "--name",
         metavar="NAME",
-        help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host}, %%q{VARIABLE}, %%h and %%p are filled in; "
-        "default: {job}_rank{rank}_on_{host}",
+        help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host} {role}, %%q{VARIABLE}, %%h and %%p are "
+        "filled in; default: {job}_rank{rank}_on_{host}",
     )
     where.add_argument("--job", metavar="NAME", help="the job's name; default: the scheduler's or launcher's number of the job")
+    where.add_argument(
+        "--role", metavar="NAME", help="what these ranks do in a program of several groups of ranks, such as rollout: part of names"
+    )
     where.add_argument("--tmp", metavar="DIR", help="where each rank's own temporary folder is made; default: TMPDIR")
     where.add_argument("--force", action="store_true", help="replace a report that exists")
     what = parser.add_argument_group("what is recorded")
@@ -119,6 +127,7 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     kernels.add_argument(
         "--lockstep", metavar="HOST", help="the chosen ranks meet at HOST and replay kernels together; for an ncu that can"
     )
+    _add_afterwards(parser)
     how = parser.add_argument_group("otherwise")
     how.add_argument(
         "--on-error",
@@ -163,6 +172,34 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
     when.add_argument("--repeat", type=positive, metavar="N", help="record N ranges, each in a report of its own")
 
 
+def _add_afterwards(parser: argparse.ArgumentParser) -> None:
+    then = parser.add_argument_group("when a report is written")
+    then.add_argument(
+        "--then",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("ACTION", "URL"),
+        help="import: each rank imports its own into a run, which the last one finishes; diagnose: also what `diagnose` says of "
+        "it, in the log of the job; upload URL: each rank copies its own there, as `capture upload` does; may be given often",
+    )
+    then.add_argument("--import", dest="imports", action="store_true", help="is --then import")
+    then.add_argument(
+        "--run", metavar="DIR", help="the run directory, on a file system that all nodes share; default: {job}.run in --output"
+    )
+    then.add_argument("--scrub", action="store_true", help="copy scrubbed exports instead of reports")
+    then.add_argument(
+        "--max-writers", type=positive, default=_MAX_WRITERS, metavar="N", help="how many ranks import or copy at once; default: 16"
+    )
+    then.add_argument(
+        "--wait",
+        type=seconds,
+        default=_WAIT_S,
+        metavar="SECONDS",
+        help="how long the first rank waits for the others before it finishes the run, after the last one that came; default: 300",
+    )
+
+
 def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
     """Run the program; gives its exit code. With `arms`, it records when it is asked to, or by `rule`."""
     request = request_from(args)
@@ -178,11 +215,11 @@ def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
     if not args.program:
         raise UsageError("capture exec needs a program after a lone --, such as `alltrace capture exec -- python train.py`")
     if args.dry_run:
-        return _show(request, args.program)
+        return _show(request, args.program, _environment(args))
     try:
-        return run_rank(request, args.program, os.environ, _say)
+        return run_rank(request, args.program, _environment(args), _say)
     except AlltraceError as error:
-        from alltrace.capture.said import first_to_say
+        from alltrace.capture.once_per_node import first_to_say
 
         who = find_identity(os.environ, os.uname().nodename)
         if who.world_size != 1 and not first_to_say(str(error)):
@@ -258,7 +295,44 @@ def request_from(args: argparse.Namespace) -> Request:
         verbose=args.verbose,
         grace_s=args.grace,
         end_after_s=args.end_after,
+        then=_then(args),
     )
+
+
+def _then(args: argparse.Namespace) -> Then:
+    """What is done with reports.
+
+    Raises:
+        UsageError: An action that there is not, or options of actions that are not asked for.
+    """
+    asked = [["import"]] * args.imports + args.then
+    urls = [words[1] for words in asked if len(words) == 2 and words[0] == "upload"]
+    odd = next((w for w in asked if w not in (["import"], ["diagnose"]) and not (len(w) == 2 and w[0] == "upload")), None)
+    if odd is not None:
+        raise UsageError(f"--then is {' '.join(odd)!r}; expected import, diagnose, or upload URL")
+    if len(urls) > 1:
+        raise UsageError(f"--then upload names {urls[0]} and {urls[1]}; give one of them")
+    imports = any(words[0] != "upload" for words in asked)
+    lacking = {
+        "--run": args.run is not None and not imports,
+        "--scrub": args.scrub and not urls,
+        "--max-writers": args.max_writers != _MAX_WRITERS and not asked,
+        "--wait": args.wait != _WAIT_S and not imports,
+    }
+    needless = next((option for option, met in lacking.items() if met), None)
+    if needless is not None:
+        needs = {"--scrub": "--then upload URL", "--max-writers": "--then"}.get(needless, "--then import")
+        raise UsageError(f"{needless} belongs to {needs}, which was not given")
+    if args.profiler == "ncu" and imports:
+        raise UsageError("--then import is for nsys and torch, and --profiler is ncu; `alltrace ncu` reads its reports")
+    if args.profiler != "nsys" and args.scrub:
+        raise UsageError(f"--scrub is for nsys, and --profiler is {args.profiler}; leave it out")
+    if urls:
+        from alltrace.capture.stores import store_at
+
+        store_at(urls[0])  # what is wrong with it is told before the job, not after
+    diagnoses = ["diagnose"] in asked
+    return Then(imports, diagnoses, urls[0] if urls else None, args.scrub, args.run, args.max_writers, args.wait)
 
 
 def _check_profiler(args: argparse.Namespace) -> None:
@@ -277,10 +351,14 @@ def _check_profiler(args: argparse.Namespace) -> None:
         raise UsageError("ncu knows only --capture-range cuda; for NVTX ranges give --profiler-arg=--nvtx-include=NAME/")
 
 
-def _show(request: Request, program: list[str]) -> int:
+def _environment(args: argparse.Namespace) -> dict[str, str]:
+    return {**os.environ, **({} if args.role is None else {ROLE: args.role})}
+
+
+def _show(request: Request, program: list[str], environment: Mapping[str, str]) -> int:
     import shlex
 
-    plan = plan_rank(request, os.environ, os.uname().nodename)
+    plan = plan_rank(request, environment, os.uname().nodename)
     for note in plan.notes:
         _say(f"rank {plan.who.rank}: {note}")
     print(shlex.join([*(plan.command or ()), *program]))  # noqa: T201

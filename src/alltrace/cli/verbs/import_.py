@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import place
@@ -15,14 +16,22 @@ if TYPE_CHECKING:
     import argparse
 
     from alltrace.run.manifest import Manifest
+    from alltrace.trace.kernel_rules import KernelRules
 
 EXAMPLE = "alltrace import ./reports/ -o run"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The reports, the run and which tables."""
-    parser.add_argument("reports", nargs="+", metavar="REPORT", help="reports, folders of reports, patterns or URLs")
+    parser.add_argument("reports", nargs="*", metavar="REPORT", help="reports, folders of reports, patterns or URLs")
     parser.add_argument("-o", "--output", type=place, required=True, metavar="RUN", help="the run directory to make or to finish")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--part",
+        action="store_true",
+        help="REPORT is one of a job whose others are imported into RUN at the same time, on their own nodes",
+    )
+    how.add_argument("--finish", action="store_true", help="finish the run from what --part has imported; needs no REPORT")
     parser.add_argument("--only", metavar="TABLES", help="import these tables only, such as kernels,copies")
     parser.add_argument(
         "--nccl-log",
@@ -63,12 +72,19 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.run.cache import fetch
     from alltrace.run.gpu_logs import logs_beside
     from alltrace.run.importer import import_reports
+    from alltrace.run.parts import read_parts
     from alltrace.trace.cache_dir import default_folder
 
+    if args.finish == bool(args.reports):
+        wrong = "--finish takes the reports that --part has imported; leave out REPORT" if args.finish else "import needs a REPORT"
+        raise UsageError(wrong)
     rules = rules_from(args)
     start_engine(args)
+    if args.part:
+        return _part(args, rules)
     offset = _checked_logs(args)
-    beside = [] if args.gpu_log else logs_beside(args.reports)
+    folders = {str(Path(path).parent) for path in read_parts(args.output)} if args.finish else args.reports
+    beside = [] if args.gpu_log else logs_beside(sorted(folders))
 
     def imported(gpu_logs: list[str]) -> Manifest:
         return import_reports(
@@ -108,6 +124,32 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.output}: {ranks} on {hosts}, {counted(rows, 'row')}", file=out)
     for note in notes:
         print(f"note: {printable(note)}", file=out)
+    return EXIT_DONE
+
+
+def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
+    """Import reports whose run others import, too."""
+    from alltrace.cli.progress import watching
+    from alltrace.run.cache import fetch
+    from alltrace.run.importer import import_part
+    from alltrace.trace.cache_dir import default_folder
+
+    logs = next((f"--{n.replace('_', '-')}" for n in ("nccl_log", "training_log", "gpu_log") if getattr(args, n)), None)
+    if logs is not None:
+        raise UsageError(f"{logs} is of the whole run; give it with --finish")
+    with watching() as watcher:
+        ranks = import_part(
+            args.reports,
+            args.output,
+            tables=_tables(args.only),
+            jobs=args.jobs,
+            rules=rules,
+            fetch=lambda url: fetch(url, args.cache_dir or default_folder()),
+            watcher=watcher,
+        )
+    out, rows = sys.stderr, sum(sum(r.rows.values()) for r in ranks)
+    numbers = ", ".join(str(r.rank) for r in ranks)
+    print(f"{args.output}: {'rank' if len(ranks) == 1 else 'ranks'} {numbers}, {counted(rows, 'row')}", file=out)
     return EXIT_DONE
 
 

@@ -31,7 +31,7 @@ REVOKED = "shell"
 """The end of the name of the file without which no program is started."""
 
 
-class Witness:
+class ProgramShell:
     """A shell around the program that writes down which process it is and how it ended.
 
     It starts the program once at most: the file with its own process id is made only where there is none.
@@ -52,7 +52,7 @@ sh -c 'echo $$ >"${0}pid"; exec "$@"' "$d" "$@"; c=$?; echo $c >"${d}code"; exit
         self._files = f"{folder}/{turn}"
 
     def around(self, program: Sequence[str], mask: Collection[int], output: tuple[int, int] | None = None) -> list[str]:
-        """The command that runs `program` under the witness, with the signals of `mask` blocked.
+        """The command that runs `program` under this shell, with the signals of `mask` blocked.
 
         Args:
             program: The program and its arguments.

@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.capture.check import find_reports
-from alltrace.capture.variables import REPORT_FILE, WINDOWS_FILE
-from alltrace.capture.witness import REVOKED
+from alltrace.capture.identity import find_identity
+from alltrace.capture.program_shell import REVOKED
+from alltrace.capture.ray_actors import claim_name
+from alltrace.capture.selection import report_name
+from alltrace.capture.variables import RANK_FILE, REPORT_FILE, WINDOWS_FILE
 from alltrace.trace.errors import InputError, printable
+from alltrace.trace.gpu_log_words import OFFSET_SUFFIX
+from alltrace.trace.side_file_words import SIDE_FILE, VERSION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from alltrace.capture.plan import Plan, Request
 
 LOG = "profiler.log"
 """The file, in a rank's temporary folder, with what the profiler printed."""
-SIDE_FILE = ".capture.json"
-"""What the name of a report's side file ends with."""
 _LEAVINGS = "nvidia"
 _LEAST_BYTES = 1 << 20
 _RAW = (".qdstrm", ".nsys-rep", ".ncu-rep")
@@ -89,6 +92,24 @@ def name_windows(report: Path, private: Path) -> None:
                 report.with_name(numbered).rename(report.with_name(name))
 
 
+def name_by_rank(request: Request, plan: Plan, report: Path, private: Path, variables: Mapping[str, str]) -> tuple[Plan, Path]:
+    """Name the reports of a worker of Ray by the rank that its program has said it is; the plan and the report as they then are."""
+    try:
+        rank, size = map(int, (private / RANK_FILE).read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return plan, report
+    told = {**variables, "RANK": str(rank), "WORLD_SIZE": str(size)}
+    told.update(claim_name(request, told))
+    who = find_identity(told, os.uname().nodename)
+    ending, name = report.suffix, report_name(request.name, who, told, request.job)
+    stem, becomes = report.name[: -len(ending)], name.removesuffix(ending)
+    found = find_reports(report)
+    for path in (*found.whole, *(p for p, _ in found.faults)):
+        with suppress(OSError):
+            path.rename(path.with_name(becomes + path.name[len(stem) :]))
+    return plan._replace(who=who), report.with_name(becomes + ending)
+
+
 def account(request: Request, report: Path, private: Path, me: str, problems: list[str], say: Callable[[str], None]) -> bool:
     """Say what there is and what is missing, tidy up; whether the report is missing."""
     found = find_reports(report)
@@ -136,10 +157,19 @@ def tidy(private: Path) -> None:
     shutil.rmtree(private / _LEAVINGS, ignore_errors=True)
     with suppress(OSError):
         for path in private.iterdir():
-            known = path.name == REPORT_FILE or path.name.startswith(("injection_config_", "quadd_", "nsys-", LOG, WINDOWS_FILE))
+            known = path.name in (REPORT_FILE, RANK_FILE) or path.name.startswith(
+                ("injection_config_", "quadd_", "nsys-", LOG, WINDOWS_FILE)
+            )
             if known or path.name.endswith(REVOKED):
                 path.unlink()
         private.rmdir()
+
+
+def files_beside(plan: Plan, report: Path, log: Path) -> list[Path]:
+    """What is there beside a rank's report: its side file, and the log of the node's GPUs where this rank has recorded it."""
+    found = [report.with_name(f"{report.name}{SIDE_FILE}")]
+    found += [log, log.with_name(log.name + OFFSET_SUFFIX)] if plan.gpu_log is not None else []
+    return [path for path in found if path.is_file()]
 
 
 def write_side_file(request: Request, plan: Plan, report: Path) -> None:
@@ -151,7 +181,7 @@ def write_side_file(request: Request, plan: Plan, report: Path) -> None:
     if not plan.left_out:
         return
     told = {
-        "alltrace_capture": 1,
+        VERSION_KEY: 1,
         "rank": plan.who.rank,
         "host": plan.who.host,
         "profiler": request.profiler,

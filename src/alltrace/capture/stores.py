@@ -1,0 +1,223 @@
+"""Where copies of reports go: a folder, a server that takes PUT, or what fsspec opens. Copies that were cut short are resumed."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from alltrace.trace.errors import UsageError
+
+if TYPE_CHECKING:
+    import io
+
+_EXTRAS = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
+_BLOCK = 1 << 20
+_LIMIT_S = 60.0
+_NO_HEAD = (403, 405, 501)
+
+
+class Store(Protocol):
+    """A place for files, each known by its path below the place."""
+
+    def label(self, name: str) -> str:
+        """Where a file is, for messages; without passwords."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """How many bytes of a file are there; None where there is none, or that cannot be told."""
+        ...
+
+    def put(self, path: Path, name: str) -> int:
+        """Copy a file, or what is lacking of it; gives how many bytes are there afterwards.
+
+        Raises:
+            FileNotFoundError: There is no such place.
+            Exception: One of the place's own, where it cannot be copied.
+        """
+        ...
+
+
+def store_at(url: str) -> Store:
+    """The place that a URL names.
+
+    Raises:
+        UsageError: It names none, or what opens it is not installed.
+    """
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        raise UsageError(f"{url!r} is no URL; expected such as s3://bucket/folder, https://host/folder or file:///folder")
+    if scheme == "file":
+        return FolderStore(Path(urllib.parse.unquote(rest)))
+    if scheme in ("http", "https"):
+        return HttpStore(url)
+    return _FsspecStore(url)
+
+
+class FolderStore:
+    """A folder, such as one that all nodes share. A file gets its name once it is whole.
+
+    Args:
+        folder: The folder, made where it is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def label(self, name: str) -> str:
+        """The path."""
+        return str(self._folder / name)
+
+    def size(self, name: str) -> int | None:
+        """The size of the file."""
+        with suppress(OSError):
+            return (self._folder / name).stat().st_size
+        return None
+
+    def put(self, path: Path, name: str) -> int:
+        """Append what a copy that was cut short lacks, where all of it is as in the file; else copy the file."""
+        target = self._folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.part")
+        with path.open("rb") as source, part.open("r+b" if part.exists() else "w+b") as copy:
+            kept = _alike(source, copy)
+            copy.truncate(kept)
+            source.seek(kept)
+            copy.seek(kept)
+            while block := source.read(_BLOCK):
+                copy.write(block)
+            copy.flush()
+            os.fsync(copy.fileno())
+            size = copy.tell()
+        part.replace(target)
+        return size
+
+
+def _alike(source: io.BufferedReader, copy: io.BufferedRandom) -> int:
+    """How many bytes two files begin with alike, in blocks."""
+    kept = 0
+    while True:
+        old = copy.read(_BLOCK)
+        if not old or source.read(len(old)) != old:
+            return kept
+        kept += len(old)
+
+
+class HttpStore:
+    """A server that takes files by PUT, as WebDAV and stores of artifacts do.
+
+    What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), where the server takes that.
+
+    Args:
+        url: The folder. A password in it becomes a header, and a query is sent with each file.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        self._query = parts.query
+        host = parts.hostname or ""
+        host = f"[{host}]" if ":" in host else host
+        self._base = f"{parts.scheme}://{host}{'' if parts.port is None else f':{parts.port}'}{parts.path.rstrip('/')}"
+        self._headers = {}
+        if parts.username is not None:
+            pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+    def label(self, name: str) -> str:
+        """The URL without password and query."""
+        return f"{self._base}/{urllib.parse.quote(name)}"
+
+    def size(self, name: str) -> int | None:
+        """What HEAD tells."""
+        with suppress(OSError, http.client.HTTPException, ValueError):
+            return self._length(name)
+        return None
+
+    def _length(self, name: str) -> int:
+        with self._ask(name, "HEAD") as answer:
+            return int(answer.headers["Content-Length"] or "")
+
+    def put(self, path: Path, name: str) -> int:
+        """Send the file from where the server's part of it ends; all of it where there is none, or the server refuses that."""
+        length = path.stat().st_size
+        there = self.size(name) or 0
+        if 0 < there < length:
+            with suppress(OSError, http.client.HTTPException):
+                self._send(path, name, there, length)
+                if self.size(name) == length:
+                    return length
+        self._send(path, name, 0, length)
+        try:
+            return self._length(name)
+        except urllib.error.HTTPError as error:
+            if error.code in _NO_HEAD:  # it took all, and does not tell more
+                return length
+            raise
+        except ValueError:
+            return length
+
+    def _send(self, path: Path, name: str, begin: int, length: int) -> None:
+        with path.open("rb") as file:
+            file.seek(begin)
+            headers = {"Content-Length": str(length - begin), "Content-Type": "application/octet-stream"}
+            if begin:
+                headers["Content-Range"] = f"bytes {begin}-{length - 1}/{length}"
+            with self._ask(name, "PUT", file, headers) as answer:
+                answer.read()
+
+    def _ask(self, name: str, method: str, data: Any = None, headers: dict[str, str] | None = None) -> Any:
+        url = self.label(name) + (f"?{self._query}" if self._query else "")
+        asked = urllib.request.Request(url, data, {**self._headers, **(headers or {})}, method=method)  # noqa: S310  http or https
+        return urllib.request.urlopen(asked, timeout=_LIMIT_S)  # noqa: S310
+
+
+class _FsspecStore:
+    """What fsspec opens.
+
+    Args:
+        url: The folder.
+    """
+
+    def __init__(self, url: str) -> None:
+        import fsspec
+
+        scheme = url.partition("://")[0]
+        try:
+            self._system, base = fsspec.core.url_to_fs(url)
+        except ImportError as error:
+            package = _EXTRAS.get(scheme)
+            how = f"pip install {package}" if package else str(error)
+            raise UsageError(f"nothing here opens {scheme}:// URLs; {how}") from error
+        except ValueError as error:
+            raise UsageError(f"{url!r} cannot be written to ({error}); expected such as s3://bucket/folder") from error
+        self._base = str(base).rstrip("/")
+        named = self._system.protocol
+        # an object store has no folders to make: there it would make the bucket that a typing error names
+        self._has_folders = _EXTRAS.keys().isdisjoint({named} if isinstance(named, str) else named)
+
+    def label(self, name: str) -> str:
+        """The path in the store."""
+        return f"{self._base}/{name}"
+
+    def size(self, name: str) -> int | None:
+        """What the store tells."""
+        try:
+            return int(self._system.size(self.label(name)))
+        except Exception:  # noqa: BLE001  stores have errors of their own for what is not there; copying tells the rest
+            return None
+
+    def put(self, path: Path, name: str) -> int:
+        """Copy all of it; parts of a large one are the store's."""
+        target = self.label(name)
+        if self._has_folders:
+            self._system.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+        self._system.put_file(str(path), target)
+        self._system.invalidate_cache()
+        there = self.size(name)
+        return -1 if there is None else there

@@ -1,0 +1,101 @@
+"""Runs a chosen rank's program whose traces PyTorch's profiler writes, where something is to be done beside it or afterwards."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from alltrace.capture.afterwards import Afterwards
+from alltrace.capture.attempts import say_left_out
+from alltrace.capture.gpu_log import gpu_log_path, recording
+from alltrace.capture.identity import safe
+from alltrace.capture.plan import Request, plan_rank, say_notes, trace_variables
+from alltrace.capture.program_shell import ProgramShell
+from alltrace.capture.report_files import files_beside, prepare, tidy
+from alltrace.capture.selection import expand
+from alltrace.capture.supervise import MANNERS, Patience, supervise
+from alltrace.capture.variables import ROLE
+from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from alltrace.capture.guard import Guard
+
+_ENDING = ".pt.trace.json.gz"
+
+
+def run_with_torch(
+    request: Request, program: Sequence[str], variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
+) -> int | None:
+    """Run the program; gives the exit code, or None where it shall run plainly instead.
+
+    Args:
+        request: What is asked.
+        program: The program and its arguments.
+        variables: The program's variables.
+        guard: The process that the launcher knows.
+        say: Gets each message.
+
+    Raises:
+        AlltraceError: The program was not started, and shall not be.
+    """
+    after: Afterwards | None = None
+    try:
+        plan = plan_rank(request, variables, os.uname().nodename)
+        folder = plan.traces
+        if folder is None:
+            return None
+        if request.then.asked:
+            after = Afterwards(request, plan, variables, guard, say)
+            after.begin()
+        job = expand("{job}", "--job", plan.who, variables, request.job)
+        role = safe(variables.get(ROLE, ""))
+        beginning = f"{job.replace('/', '-')}{role and '_' + role}_rank{plan.who.rank}-of-"
+        own = {**variables, **trace_variables(request, plan, folder, variables)}
+        private = prepare(request, folder / f"{beginning}{_ENDING}", plan.who.rank)
+    except (AlltraceError, OSError) as error:
+        if after is not None:
+            after.leave(str(error))
+        if request.on_error != "run":
+            raise
+        say(f"{error}; the program runs unprofiled")
+        return None
+    say_notes(request, plan, say)
+    say_left_out(plan, (), guard, say)
+    log = gpu_log_path(folder, job, plan.who.host)
+    before = time.time()
+    shell = ProgramShell(private)
+    try:
+        with recording(list(plan.gpu_log) if plan.gpu_log else None, log):
+            outcome = supervise(
+                shell.around(program, guard.mask),
+                own,
+                shell,
+                guard=guard,
+                finished=lambda: True,
+                patience=Patience(request.grace_s, request.end_after_s),
+                manners=MANNERS["torch"],
+            )
+    except OSError as error:
+        say(f"{error.filename or program[0]}: {error.strerror}; nothing was run")
+        if after is not None:
+            after.leave("it was not run")
+        return EXIT_INPUT
+    shell.forget()
+    tidy(private)
+    traces = _written_since(folder, beginning, before)
+    if not traces and (request.verbose or request.then.asked):
+        say(f"rank {plan.who.rank}: no trace in {folder}; `alltrace.instrument.steps` or `torch_profile` writes them")
+    if after is not None:
+        after.finish(traces, files_beside(plan, folder / beginning, log), ended=outcome.asked_to_end)
+    return EXIT_STRICT if not traces and request.strict and outcome.code == EXIT_DONE else outcome.code
+
+
+def _written_since(folder: Path, beginning: str, before: float) -> list[Path]:
+    """The traces of one rank that were written after a time, by the clock of whoever has written them."""
+    found = sorted(p for p in folder.iterdir() if p.name.startswith(beginning) and p.name.endswith(_ENDING))
+    # a file system's clock may be behind the node's
+    return [p for p in found if p.stat().st_mtime > before - 60]

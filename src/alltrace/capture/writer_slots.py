@@ -1,0 +1,119 @@
+"""Limits how many ranks of a job write to a shared file system at once: whoever writes holds one of N files.
+
+A holder that has died keeps nobody from writing: its file is taken over, at once where its process is seen to be gone, and
+elsewhere when it has not been touched for two minutes. In a rare race two take over one file, and one more writes than should.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from alltrace.capture.processes import started_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_STALE_S = 120.0
+TOUCHED_EVERY_S = 10.0
+
+
+@contextmanager
+def writer_slot(folder: Path, most: int, number: int, stop: Callable[[float], bool]) -> Iterator[Callable[[], None]]:
+    """Hold one of `most` places while the block runs; gives what must be called now and then to keep it.
+
+    Where no file can be written in the folder, nothing is limited.
+
+    Args:
+        folder: Where the places are, on the file system.
+        most: How many there are.
+        number: Of this rank, so that not all ask for the same place first.
+        stop: Waits so many seconds; whether this rank shall end, and no place is waited for any more.
+    """
+    mine = f"{os.uname().nodename} {os.getpid()} {started_at(os.getpid())}\n"
+    held = _take(folder, most, number, mine, stop)
+    touched = time.monotonic()
+
+    def keep() -> None:
+        nonlocal touched
+        if held is not None and time.monotonic() > touched + TOUCHED_EVERY_S:
+            touched = time.monotonic()
+            with suppress(OSError):
+                os.utime(held)
+
+    try:
+        yield keep
+    finally:
+        if held is not None and _read(held) == mine:
+            held.unlink(missing_ok=True)
+
+
+def _take(folder: Path, most: int, number: int, mine: str, stop: Callable[[float], bool]) -> Path | None:
+    pause = 0.1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            for n in range(most):
+                place = folder / f"writer.{(number + n) % most}"
+                if _make(place, mine):
+                    return place
+                held_by = _read(place)
+                if held_by is not None and _is_stale(place, held_by) and _remove(place, held_by) and _make(place, mine):
+                    return place
+            if stop(pause):
+                return None
+            pause = min(2.0, pause * 1.5)
+    except OSError:
+        return None
+
+
+def _make(place: Path, mine: str) -> bool:
+    try:
+        handle = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        os.write(handle, mine.encode())
+    finally:
+        os.close(handle)
+    return True
+
+
+def _read(place: Path) -> str | None:
+    with suppress(OSError):
+        return place.read_text(encoding="utf-8", errors="replace")
+    return None
+
+
+def _is_stale(place: Path, held_by: str) -> bool:
+    host, _, process = held_by.strip().partition(" ")
+    pid, _, began = process.partition(" ")
+    if host == os.uname().nodename and pid.isdecimal():
+        return started_at(int(pid)) != began
+    probe = place.with_name(f".clock.{os.uname().nodename}.{os.getpid()}")
+    try:
+        probe.touch()  # its time is that of the file system's own clock
+        return probe.stat().st_mtime - place.stat().st_mtime > _STALE_S
+    except FileNotFoundError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _remove(place: Path, held_by: str) -> bool:
+    """Remove the file of one holder, and no other's."""
+    away = place.with_name(f".stale.{os.urandom(6).hex()}")
+    try:
+        place.rename(away)
+    except FileNotFoundError:
+        return True
+    if _read(away) == held_by:
+        away.unlink(missing_ok=True)
+        return True
+    with suppress(OSError):
+        os.link(away, place)  # it was taken meanwhile
+    away.unlink(missing_ok=True)
+    return False

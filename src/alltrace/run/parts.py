@@ -1,0 +1,72 @@
+"""What is known of reports whose ranks were imported one by one, each where it was recorded, before anybody sees them all.
+
+Who imports a part commits its ranks, and writes beside them what opening its reports found. Who finishes the run plans its ranks
+of all that: as an import of all reports would, but without opening one. So reports may lie where only their own node sees them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.readers.base import Report  # noqa: TC001  parts are read from JSON by the types of their fields
+from alltrace.run.json_files import read_json, write_json
+from alltrace.run.manifest import ReportRecord, plain, record_from_json
+from alltrace.run.report_hash import Content, is_as_it_was
+from alltrace.trace.errors import AlltraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PARTS = ".parts"
+"""The folder, in a run directory, with a file for each report that was imported as a part."""
+
+
+class Part(NamedTuple):
+    """A report that was imported as a part.
+
+    Attributes:
+        content: What it holds.
+        record: What the manifest says of it; its path is absolute.
+        report: Who it is about.
+        rows: About how many rows it has.
+    """
+
+    content: Content
+    record: ReportRecord
+    report: Report
+    rows: int
+
+
+def write_part(run: Path, part: Part) -> None:
+    """Write down a part of the run at `run`, whose ranks are there.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    import xxhash
+
+    folder = run / PARTS
+    folder.mkdir(exist_ok=True)
+    name = xxhash.xxh3_64_hexdigest(part.record.path.encode("utf-8", "surrogateescape"))
+    write_json(folder / f"{name}.json", plain(part), lasting=False)
+
+
+def read_parts(run: Path) -> dict[str, Part]:
+    """The parts of the run at `run`, by the absolute paths of their reports; files that are damaged are passed over."""
+    found = {}
+    for file in sorted((run / PARTS).glob("*.json")):
+        try:
+            part = record_from_json(Part, read_json(file))
+        except (AlltraceError, TypeError):
+            continue
+        found[part.record.path] = part
+    return found
+
+
+def part_of(path: Path, parts: Mapping[str, Part]) -> Part | None:
+    """The part that the report at `path` was imported as, where it has not changed since; it may be one that only its node sees."""
+    part = parts.get(str(path.absolute())) if parts else None
+    if part is None or (path.exists() and not is_as_it_was(path, part.content)):
+        return None
+    return part._replace(record=part.record._replace(path=str(path)), report=part.report._replace(path=str(path)))
