@@ -122,17 +122,22 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
         "flashinfer-ai/flashinfer flashinfer/moe_ep/kernel_src/sm90/push_style_megamoe/src/a2a",
     ),
     # oneCCL, the library of PyTorch's XCCL on Intel's GPUs; its operations are several kernels each, some of them local
-    KernelRule(_START + r"oneccl_[a-z]\w*", COLLECTIVE, "uxlfoundation/oneCCL 2022.1, as intel/torch-xpu-ops records them (its issue 5384)"),
+    KernelRule(
+        _START + r"oneccl_[a-z]\w*", COLLECTIVE, "uxlfoundation/oneCCL 2022.1, as intel/torch-xpu-ops records them (its issue 5384)"
+    ),
     KernelRule(
         _START + r"(All(gather|reduce)v?|ReduceScatter)(Medium|Large)(NoCopy)?Kernel|"
         r"(Allgatherv|Allreduce|Reduce_scatter)_small_kernel|"
         + _START
-        + r"(NoCopy)?Kernel_(2rank|all_sum|local_sum_and_distribute_to_remote|gather_from_remote_and_dist|load_input_to_temp_buffer)",
+        + r"(NoCopy)?Kernel_(2rank|all_sum|local_sum_and_distribute|gather_from_remote|load_input_to_temp_buffer)",
         COLLECTIVE,
         "uxlfoundation/oneCCL src/coll/algorithms",
     ),
     KernelRule(
-        _START + r"(allreduce|alltoallv|reduce_scatter|allgatherv)_kernel_\w+|" + _START + r"(read|reduce|write)_\w*kernel_[0-9]_[a-z0-9]+_\w+",
+        _START
+        + r"(allreduce|alltoallv|reduce_scatter|allgatherv)_kernel_\w+|"
+        + _START
+        + r"(read|reduce|write)_\w*kernel_[0-9]_[a-z0-9]+_\w+",
         COLLECTIVE,
         "uxlfoundation/oneCCL src/kernels/kernels.cl",
     ),
