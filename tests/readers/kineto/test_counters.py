@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.readers.kineto.conftest import event, trace
 from tests.readers.kineto.test_read import rows_of, us, warnings_of
@@ -52,8 +54,6 @@ def test_what_is_no_number_is_left_out_and_arguments_that_are_no_json_are_counte
     broken = (
         '{"ph": "X", "cat": "cuda_profiler_range", "name": "x", "pid": 0, "tid": 0, "ts": 1000800, "dur": 1, "args": {"a": nan}}'
     )
-    import json
-
     text = json.dumps(trace([odd])).replace('"traceEvents": [', f'"traceEvents": [{broken}, ')
     assert [(r["number"], r["metric"], r["value"]) for r in rows_of(write(text), "kernel_counters")] == [(1, "l1tex__n.avg", -1.5)]
     assert warnings_of(write(text)) == ((), ("events left out because they are no JSON (an escape or a quote may be at fault): 1",))
