@@ -270,6 +270,25 @@ def step_times(events: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, i
     return found
 
 
+def breakdowns(events: list[dict[str, Any]]) -> dict[Any, tuple[int, int, int, int]]:
+    """Of each device the time of compute kernels, of communication alone, of copies alone, and of nothing: moment by moment."""
+    moments: dict[Any, list[tuple[int, int, int]]] = defaultdict(list)
+    for e in whole(events, WORK):
+        place = 2 if str(e["cat"]).lower() != "kernel" else int(any(w in e["name"].lower() for w in ("nccl", "multimem_all")))
+        start = ns(e["ts"])
+        moments[e["args"]["device"]] += [(start, place, 1), (start + ns(e["dur"]), place, -1)]
+    found = {}
+    for device, own in moments.items():
+        own.sort()
+        times, running, before = [0] * 4, [0] * 3, own[0][0]
+        for moment, place, change in own:
+            times[next((n for n, count in enumerate(running) if count), 3)] += moment - before
+            running[place] += change
+            before = moment
+        found[device] = (times[0], times[1], times[2], times[3])
+    return found
+
+
 CLASSES = ("kernel_ns", "communication_ns", "memcpy_ns", "memset_ns", "runtime_ns", "dataloader_ns", "cpu_ns")
 
 

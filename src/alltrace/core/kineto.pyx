@@ -213,6 +213,9 @@ cdef class EventScanner:
     Args:
         fields: For each key that is a field: its level (0 in an event, 1 in its arguments), the key, how its value is written, and
             in which row of a table, the first of three for a `TRIPLE`.
+        whole: A category whose events have arguments of any name; these are kept as one text.
+        category_row: In which row the category is written.
+        whole_row: In which row the code of that text is written.
     """
 
     # by level, 0 or 1, and slot, masked by KEY_SLOTS - 1: Cython checks no index of such arrays; a key of 0 marks a free slot
@@ -228,8 +231,11 @@ cdef class EventScanner:
     cdef int64_t[::1] new_end
     cdef Py_ssize_t new
     cdef int64_t[:, ::1] rows
+    # the category whose arguments are kept whole: its hash and length, 0 for none
+    cdef uint64_t whole_key
+    cdef Py_ssize_t whole_length, category_row, whole_row
 
-    def __cinit__(self, fields):
+    def __cinit__(self, fields, const uint8_t[::1] whole=b"", Py_ssize_t category_row=0, Py_ssize_t whole_row=0):
         cdef Py_ssize_t level, slot
         cdef uint64_t key
         if len(fields) >= KEY_SLOTS:
@@ -240,6 +246,8 @@ cdef class EventScanner:
             while self.keys[level][slot] != 0:
                 slot = (slot + 1) & (KEY_SLOTS - 1)
             self.keys[level][slot], self.kinds[level][slot], self.targets[level][slot] = key, kind, row
+        self.whole_key, self.whole_length = fingerprint(whole), whole.shape[0]
+        self.category_row, self.whole_row = category_row, whole_row
         self.slots, self.codes = table(FIRST_SLOTS, "Q"), table(FIRST_SLOTS, "q")
         self.new_at, self.new_end = table(MOST_NEW, "q"), table(MOST_NEW, "q")
 
@@ -296,7 +304,7 @@ cdef class EventScanner:
         cdef Py_ssize_t level = 0, texts = 0, start, stop, slot
         cdef uint64_t key
         cdef int64_t kind
-        cdef bint found
+        cdef bint found, whole = False
         at += 1
         while True:
             at = after_blank(buf, at, end)
@@ -331,6 +339,12 @@ cdef class EventScanner:
             found = self.keys[level][slot] == key
             kind = self.kinds[level][slot]
             if found and kind == INSIDE and buf[at] == c"{":
+                if whole and texts < MOST_TEXTS_OF_AN_EVENT:
+                    stop = after_value(buf, at, end)
+                    if stop < 0:
+                        return stop
+                    texts += 1
+                    self.store(buf, at, stop, RAW, self.whole_row, row)
                 level = 1
                 at += 1
                 continue
@@ -339,6 +353,8 @@ cdef class EventScanner:
                 return stop
             if found and kind != INSIDE and texts < MOST_TEXTS_OF_AN_EVENT:
                 texts += kind == TEXT or kind == RAW
+                if kind == TEXT and self.targets[level][slot] == self.category_row and self.whole_length > 0:
+                    whole = stop - at == self.whole_length + 2 and fnv(buf, at + 1, stop - 1) == self.whole_key
                 self.store(buf, at, stop, kind, self.targets[level][slot], row)
             at = after_blank(buf, stop, end)
             if at >= end:

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
     from alltrace.readers.base import ReportProcess, ReportReader
 
-READERS = ("alltrace.readers.nsys", "alltrace.readers.kineto", "alltrace.readers.memory_snapshot", "alltrace.readers.xplane")
+READERS = (
+    "alltrace.readers.rocpd",  # before nsys, which takes any database called .db
+    "alltrace.readers.nsys",
+    "alltrace.readers.kineto",
+    "alltrace.readers.memory_snapshot",
+    "alltrace.readers.xplane",
+)
 """Packages with `is_report(path) -> bool`, which are light to import, and a module `read` with `open_report(path)`."""
 
 NAMED = ("alltrace.readers.paraver",)
@@ -26,7 +32,7 @@ ENTRY_POINTS = "alltrace.readers"
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
     "a trace of the PyTorch profiler (.json, .json.gz, .json.zst), a snapshot of PyTorch's memory (.pickle), a trace of XProf "
-    "(.xplane.pb), or a .prv that alltrace wrote"
+    "(.xplane.pb), a database of rocprofv3 (.db), or a .prv that alltrace wrote"
 )
 
 
@@ -52,7 +58,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
     for package in (*READERS, *NAMED, *_added()):
         if _module(package).is_report(path):
             more: dict[str, Any] = {"known": known} if any(p.source_id is not None for p in known) else {}
-            if scratch is not None and package == READERS[0]:  # the others read what they are given
+            if scratch is not None and package == "alltrace.readers.nsys":  # the others read what they are given
                 more["scratch"] = scratch
             reader: ReportReader = _module(f"{package}.read").open_report(path, **more)
             return reader

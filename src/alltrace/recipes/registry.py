@@ -26,6 +26,7 @@ RECIPES: dict[str, str] = {
     "idle": "alltrace.recipes.questions.idle",
     "in-flight": "alltrace.recipes.questions.in_flight",
     "info": "alltrace.recipes.questions.info",
+    "kernel-counters": "alltrace.recipes.questions.kernel_counters",
     "kernel-origins": "alltrace.recipes.questions.kernel_origins",
     "kernel-sequences": "alltrace.recipes.questions.kernel_sequences",
     "xla-ops": "alltrace.recipes.questions.xla_ops",

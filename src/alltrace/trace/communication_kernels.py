@@ -121,6 +121,34 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
         COLLECTIVE,
         "flashinfer-ai/flashinfer flashinfer/moe_ep/kernel_src/sm90/push_style_megamoe/src/a2a",
     ),
+    # oneCCL, the library of PyTorch's XCCL on Intel's GPUs; its operations are several kernels each, some of them local
+    KernelRule(
+        _START + r"oneccl_[a-z]\w*", COLLECTIVE, "uxlfoundation/oneCCL 2022.1, as intel/torch-xpu-ops records them (its issue 5384)"
+    ),
+    KernelRule(
+        _START + r"(All(gather|reduce)v?|ReduceScatter)(Medium|Large)(NoCopy)?Kernel|"
+        r"(Allgatherv|Allreduce|Reduce_scatter)_small_kernel|"
+        + _START
+        + r"(NoCopy)?Kernel_(2rank|all_sum|local_sum_and_distribute|gather_from_remote|load_input_to_temp_buffer)",
+        COLLECTIVE,
+        "uxlfoundation/oneCCL src/coll/algorithms",
+    ),
+    KernelRule(
+        _START
+        + r"(allreduce|alltoallv|reduce_scatter|allgatherv)_kernel_\w+|"
+        + _START
+        + r"(read|reduce|write)_\w*kernel_[0-9]_[a-z0-9]+_\w+",
+        COLLECTIVE,
+        "uxlfoundation/oneCCL src/kernels/kernels.cl",
+    ),
+    # HCCL, the library of Ascend's NPUs
+    KernelRule(r"^hcom_(batchsendrecv|send|receive)_", P2P, "Ascend/mstt profiler/msprof_analyze/prof_common/constant.py"),
+    KernelRule(r"^hcom_[a-z]\w*_", COLLECTIVE, "Ascend/mstt profiler/msprof_analyze/prof_common/constant.py"),
+    KernelRule(
+        r"^(all(reduce|gather|toall)|reduce_?scatter|broadcast)\w*AicpuKernel",
+        COLLECTIVE,
+        "Ascend/mstt profiler/msprof_analyze/prof_common/constant.py",
+    ),
     # which tokens go where is computed without a peer
     KernelRule(r"(deep_ep|uccl)::layout::", "compute", "deepseek-ai/DeepEP csrc/kernels/legacy/layout.cu"),
     KernelRule(r"deep_ep::", COLLECTIVE, "deepseek-ai/DeepEP csrc/kernels, deep_ep/include/deep_ep/impls"),

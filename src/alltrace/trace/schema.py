@@ -403,6 +403,18 @@ _EVENT_TABLES = (
         "time",
     ),
     Table(
+        "kernel_counters",
+        "One counter of one kernel, measured while kernels ran one by one: what it is, not when.",
+        (
+            _c("time", "time", "start of the call that launched the kernel; where it is not known, a moment that only gives the order"),
+            _PROCESS, _DEVICE, _c("thread", "int32", "thread of the call; null where it is not known"), _CORRELATION,
+            _c("number", "int64", "the kernel's number among those measured on its device, from 1"), _NAME,
+            _c("metric", "name", "metric, as CUPTI calls it"), _c("value", "float64", "value, in the metric's unit"),
+        ),
+        ("process", "device"),
+        "time",
+    ),
+    Table(
         "page_faults",
         "One unified-memory page fault.",
         (

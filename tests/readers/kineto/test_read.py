@@ -464,11 +464,11 @@ def test_events_of_other_backends_are_calls_and_kernels(write, category, table):
 
 
 def test_device_work_of_a_category_that_is_not_known_is_kept_and_named(write):
-    events = [*EVENTS, gpu("npu_kernel", "matmul", 1_000_300, 7, 5), event("cuda_profiler_range", "range", 1_000_301, 7)]
-    path = write(trace([*events, *[event("cuda_profiler_range", "range", 1_000_301, 7)]]))
+    events = [*EVENTS, gpu("npu_kernel", "matmul", 1_000_300, 7, 5), event("npu_counter", "range", 1_000_301, 7)]
+    path = write(trace([*events, *[event("npu_counter", "range", 1_000_301, 7)]]))
     assert [(r["name"], r["start"], r["stream"]) for r in rows_of(path, "kernels")][2:] == [("matmul", us(1_000_300), 7)]
     assert warnings_of(path)[1] == (
-        "events of the unknown category `cuda_profiler_range`, left out because they have no device and no stream: 2",
+        "events of the unknown category `npu_counter`, left out because they have no device and no stream: 2",
         "events of the unknown category `npu_kernel`, read as kernels because they have a device and a stream: 1",
     )
 

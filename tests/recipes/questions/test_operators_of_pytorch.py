@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,13 @@ from alltrace.api import open_run
 
 SCRIPT = Path(__file__).resolve().parents[2] / "torch_programs.py"
 HOST = ("calls", "cpu_total_ns", "cpu_self_ns")
-HTA = ("timeline_analysis__sampled_rank-0", "trace_filter__sampled_rank-1", "rank_unavailable__rank_not_found")
+HTA = (
+    "timeline_analysis__sampled_rank-0",
+    "trace_filter__sampled_rank-1",
+    "rank_unavailable__rank_not_found",
+    "rank_unavailable__rank_not_found~9246864",
+    "distributed_info_unavailable__distributed_info_not_found",
+)
 TRACES = (
     *(f"hta/{name}.json.gz" for name in HTA),
     "hta/df_index_resolver__df_index_resolver.json.gz",
@@ -76,6 +83,10 @@ def test_real_traces_are_as_plain_loops_have_them(corpus, name, tmp_path):
     found = by_name(run)
     assert {n: {c: r[c] for c in HOST} for n, r in found.items()} == truth.sums(truth.trees(operators))
     assert {n: (r["gpu_total_ns"], r["gpu_self_ns"]) for n, r in found.items()} == truth.gpu_sums(events, operators)
+    parts = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
+    assert Counter(tuple(r[c] for c in parts) for r in run.recipe("breakdown").to_pylist()) == Counter(
+        truth.breakdowns(events).values()
+    )
     modules = truth.module_paths(events)
     if modules:
         assert {n: {c: r[c] for c in ("calls", "cpu_total_ns")} for n, r in by_name(run, by="module").items()} == modules

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KERNEL, COPY, FILL, RUNTIME, DRIVER, WAIT, ANNOTATION, OPERATOR, PYTHON, OVERHEAD, FRAME = range(1, 12)
+KERNEL, COPY, FILL, RUNTIME, DRIVER, WAIT, ANNOTATION, OPERATOR, PYTHON, OVERHEAD, FRAME, COUNTERS = range(1, 13)
 OTHER = 0
 """`FRAME` is a `PYTHON` event that stands for no module of the model."""
 
@@ -13,6 +13,7 @@ ROLES = {
     "cuda_driver": DRIVER, "hip_driver": DRIVER, "privateuse1_driver": DRIVER, "xpu_driver": DRIVER, "cuda_sync": WAIT,
     "mtia_ccp_events": KERNEL,
     "user_annotation": ANNOTATION, "cpu_op": OPERATOR, "operator": OPERATOR, "python_function": PYTHON, "overhead": OVERHEAD,
+    "cuda_profiler_range": COUNTERS,
 }  # fmt: skip
 """Category in lower case to role, as Kineto's ActivityType.cpp has them, and their older names."""
 

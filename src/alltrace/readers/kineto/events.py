@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.core import kineto as core
-from alltrace.readers.kineto.fields import COLUMNS, KEYS, ROWS
+from alltrace.readers.kineto.fields import COLUMNS, KEYS, ROWS, WHOLE
 from alltrace.readers.kineto.text import PIECE
 from alltrace.trace.names import text_of_bytes
 
@@ -79,7 +79,7 @@ class Scanner:
         self._at = 0
         self._ended = False
         self.array_closed = False
-        self._scanner = core.EventScanner(KEYS)
+        self._scanner = core.EventScanner(KEYS, WHOLE, COLUMNS["cat"], COLUMNS["arguments"])
 
     def _more(self) -> bool:
         """Get more of the text behind what is not used yet; false at its end."""

@@ -12,6 +12,7 @@ _EVENT: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("tid", NUMBER, ("tid",)),
     ("ts", TIME, ("ts",)),
     ("dur", TIME, ("dur",)),
+    ("arguments", RAW, ()),
 )
 _ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("external", NUMBER, ("External id", "external id")),
@@ -68,6 +69,9 @@ def _placed() -> dict[str, int]:
 
 COLUMNS = _placed()
 """Field to its row in the scanner's table; `grid` and `block` take three."""
+
+WHOLE = b"cuda_profiler_range"
+"""The category whose events have the names of metrics for arguments; the text of these is the field `arguments`."""
 
 ROWS = sum(3 if kind == TRIPLE else 1 for _, kind, _ in (*_EVENT, *_ARGUMENTS))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED = "a trace of the PyTorch profiler (Kineto)"
-TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives", "allocations", "overheads")
+TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives", "allocations", "kernel_counters", "overheads")
 """The canonical tables that a trace can fill."""
 
 _HEAD_BYTES = 2 << 20

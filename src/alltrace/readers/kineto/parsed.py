@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.base import ReportWarning
 from alltrace.readers.kineto.communication import Communication
+from alltrace.readers.kineto.counters import Counters
 from alltrace.readers.kineto.entities import Entities
 from alltrace.readers.kineto.events import Scanner
 from alltrace.readers.kineto.identity import TABLES
@@ -40,17 +41,20 @@ class Parsed:
                 # the pass reads what of the metadata stands behind the events as well
                 metadata = {**facts.metadata}
                 communication = Communication(self._names, self._entities, facts.zero_ns, metadata)
+                counters = Counters(self._names, self._entities, facts.zero_ns)
                 tables = Tables(self._names, self._entities, facts.zero_ns)
                 for block in scanner.blocks():
                     for table, columns in tables.batches(block):
                         self._spool.append(table, columns)
                     communication.add(block, tables.places)
+                    counters.add(block, tables.places["counters"], tables.places["launches"])
                 metadata.update(scanner.scan.metadata)
                 self._entities.describe(metadata.get("deviceProperties"))
             self._broken, self._timeless, self._unknown = scanner.scan.broken, tables.timeless, tables.unknown
             if not scanner.scan.whole and not scanner.array_closed:
                 self._broken = max(0, self._broken - 1)  # the last event of a trace that is cut short
-            self._collectives = communication.batch()
+            self._whole = {"collectives": communication.batch(), "kernel_counters": counters.batch()}
+            self._broken += counters.broken
             self._spool.finish()
         except BaseException:
             self._spool.close()
@@ -58,9 +62,9 @@ class Parsed:
 
     def batches(self, table: str) -> Iterator[Any]:
         """The rows of a canonical table."""
-        if table == "collectives":
-            if self._collectives is not None:
-                yield self._collectives
+        if table in self._whole:
+            if self._whole[table] is not None:
+                yield self._whole[table]
             return
         for columns in self._spool.read(table):
             yield record_batch(table, columns)

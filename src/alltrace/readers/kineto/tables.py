@@ -36,7 +36,8 @@ class Tables:
     Attributes:
         timeless: How many events were left out for want of a time.
         unknown: Of each category that is not known how many events were read as work of a device, and how many were not read.
-        places: Where in the last block its kernels, the calls that may have launched some, its operators and annotations are.
+        places: Where in the last block its kernels, the calls that may have launched some, its operators, annotations and
+            counters of kernels are.
     """
 
     def __init__(self, known: names.Names, entities: Entities, zero_ns: int) -> None:
@@ -75,6 +76,7 @@ class Tables:
             "launches": np.flatnonzero((role == categories.RUNTIME) | (role == categories.DRIVER)),
             "operators": np.flatnonzero(role == categories.OPERATOR),
             "annotations": np.flatnonzero(role == categories.ANNOTATION),
+            "counters": np.flatnonzero(role == categories.COUNTERS),
         }
         blocks = np.flatnonzero(block["size"] != NOTHING)
         blocks = blocks[self._names.classes("memory", lambda t: int(t == "[memory]"), block["name"][blocks]) == 1]

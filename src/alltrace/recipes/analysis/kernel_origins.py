@@ -13,6 +13,7 @@ from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
 from alltrace.recipes.analysis.operator_sums import FRAMES, Nodes, Program, is_operator
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
 from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct, distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,9 +83,9 @@ def main_origins(rank: RankTables) -> dict[str, str]:
     if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
         return {}
     found = origins_of(rank)
-    kinds, place = np.unique(np.stack((found.full_name, found.operator, found.module, found.line)), axis=1, return_inverse=True)
+    kinds, place = distinct_rows(found.full_name, found.operator, found.module, found.line)
     total = np.zeros(kinds.shape[1], np.int64)
-    np.add.at(total, place.ravel(), found.length)
+    np.add.at(total, place, found.length)
     words: dict[int, str] = {}
     for row in np.argsort(-total, kind="stable").tolist():
         name, *codes = kinds[:, row].tolist()
@@ -109,15 +110,15 @@ def _lines(rank: RankTables, program: Program) -> Nodes:
         stacks = program.nodes("stack")
         return Nodes(stacks.at, stacks.key, [_own_line(s.split(";")) if s else None for s in stacks.names], stacks.shapes)
     frames = frames.filter(frames.column("thread").is_valid())
-    ids, place = np.unique(integers(frames.column("name")), return_inverse=True)
+    ids, place = distinct(integers(frames.column("name")))
     names = rank.texts(pa.array(ids, pa.int64())).to_pylist()
     lines = [bool(n and _LINE.fullmatch(n)) for n in names]
     own = [is_line and not _LIBRARY.search(str(n).partition("(")[0]) for n, is_line in zip(names, lines, strict=True)]
-    chosen = np.array(own if any(own) else lines, np.bool_)[place.ravel()]
+    chosen = np.array(own if any(own) else lines, np.bool_)[place]
     table: Any = frames.filter(pa.array(chosen))
     start = integers(table.column("start"))
     at = Intervals(integers(table.column("thread")), start, np.maximum(integers(table.column("end")), start))
-    return Nodes(at, place.ravel()[chosen].astype(np.int64), names, [None] * len(names))
+    return Nodes(at, place[chosen], names, [None] * len(names))
 
 
 def _own_line(stack: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
 
@@ -60,8 +62,6 @@ class _Operators:
         payload: Of each the row of its payload in `payloads`.
         payloads: The payloads, the last null.
         sequence: Its number in the autograd graph, -1 for none.
-        flops: What each does by its shapes; not a number where no formula applies.
-        moved: The least bytes; -1 where not known.
     """
 
     at: Intervals
@@ -70,8 +70,17 @@ class _Operators:
     payload: Int64
     payloads: Sequence[str | None]
     sequence: Int64
-    flops: Floats
-    moved: Int64
+
+    @cached_property
+    def work(self) -> tuple[Floats, Int64]:
+        """What each does by its shapes, not a number where no formula applies, and the least bytes, -1 where not known."""
+        payloads = self.payloads
+        kinds, places = distinct(self.name * len(payloads) + self.payload)
+        calls = {p: call_of(payloads[p]) for p in distinct(self.payload)[0].tolist()}
+        done = [work_of(self.names[k // len(payloads)] or "", calls[k % len(payloads)]) for k in kinds.tolist()]
+        flops = np.array([np.nan if w is None else float(w.flops) for w in done], np.float64)
+        moved = np.array([-1 if w is None or w.moved_bytes is None else w.moved_bytes for w in done], np.int64)
+        return flops[places], moved[places]
 
 
 def part_schema() -> pa.Schema:
@@ -180,10 +189,11 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64)
 
 def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, NDArray[Any]]:
     """Operations and bytes of each node: those of the outermost operators inside that have a formula, itself among them."""
-    known = np.flatnonzero(~np.isnan(operators.flops))
+    own_flops, own_moved = operators.work
+    known = np.flatnonzero(~np.isnan(own_flops))
     at = operators.at.of(known)
     roots = known[outermost(at.thread, at.start, at.end)]
-    flops, moved, time = operators.flops[roots], operators.moved[roots], gpu[roots]
+    flops, moved, time = own_flops[roots], own_moved[roots], gpu[roots]
     timed, sized = time > 0, moved >= 0
     counts, sized_counts, *sums = sums_inside(
         nodes.at, operators.at.of(roots), np.ones(len(roots), np.int64), sized.astype(np.int64), flops, np.where(timed, flops, 0.0),
@@ -194,10 +204,10 @@ def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, N
     if len(nodes.at) == len(operators.at) and nodes.at is operators.at:
         # what lies within another with a formula has its own all the same
         own = known
-        found["flops"][own], found["sized_flops"][own] = operators.flops[own], operators.flops[own]
-        found["timed_flops"][own] = np.where(gpu[own] > 0, operators.flops[own], 0.0)
-        found["timed_gpu_ns"][own], found["moved_bytes"][own] = gpu[own], np.maximum(operators.moved[own], 0)
-        counts[own], sized_counts[own] = 1, operators.moved[own] >= 0
+        found["flops"][own], found["sized_flops"][own] = own_flops[own], own_flops[own]
+        found["timed_flops"][own] = np.where(gpu[own] > 0, own_flops[own], 0.0)
+        found["timed_gpu_ns"][own], found["moved_bytes"][own] = gpu[own], np.maximum(own_moved[own], 0)
+        counts[own], sized_counts[own] = 1, own_moved[own] >= 0
     found["flops"][counts == 0] = np.nan
     found["moved_bytes"][sized_counts == 0] = -1
     return found
@@ -241,6 +251,9 @@ def _ranges(rank: RankTables) -> Any:
     """The ranges that lie on one thread, with an end."""
     table = rank.table("ranges", RANGES)
     table = table.set_column(1, "end", close_ends(table))
+    # a payload is a long text that many operators share: from here on it is a number
+    payload = table.column_names.index("payload")
+    table = table.set_column(payload, "payload", table.column("payload").combine_chunks().dictionary_encode())
     keep = table.column("end_thread").is_null().to_numpy() & table.column("thread").is_valid().to_numpy()
     keep &= table.column("start").is_valid().to_numpy()
     table = table if keep.all() else table.filter(pa.array(keep))
@@ -256,24 +269,17 @@ def _intervals(table: Any) -> Intervals:
 
 def _coded(rank: RankTables, column: Any) -> tuple[Int64, list[str | None]]:
     """Name ids as rows of a list of texts."""
-    kinds, places = np.unique(integers(column), return_inverse=True)
-    return places.ravel().astype(np.int64), rank.texts(pa.array(kinds, pa.int64())).to_pylist()
+    kinds, places = distinct(integers(column))
+    return places, rank.texts(pa.array(kinds, pa.int64())).to_pylist()
 
 
 def _operators(rank: RankTables, ranges: Any, rows: Int64) -> _Operators:
     table = ranges.take(pa.array(rows))
     name, names = stems_of(rank, integers(table.column("name")))
-    encoded = table.column("payload").combine_chunks().dictionary_encode()
+    encoded = table.column("payload").combine_chunks()
     payloads = [*encoded.dictionary.to_pylist(), None]
     payload = encoded.indices.fill_null(len(payloads) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
-    kinds, places = np.unique(name * len(payloads) + payload, return_inverse=True)
-    calls = {p: call_of(payloads[p]) for p in np.unique(payload).tolist()}
-    done = [work_of(names[k // len(payloads)] or "", calls[k % len(payloads)]) for k in kinds.tolist()]
-    flops = np.array([np.nan if w is None else float(w.flops) for w in done], np.float64)
-    moved = np.array([-1 if w is None or w.moved_bytes is None else w.moved_bytes for w in done], np.int64)
-    place = places.ravel()
-    sequence = integers(table.column("sequence"), -1)
-    return _Operators(_intervals(table), name, names, payload, payloads, sequence, flops[place], moved[place])
+    return _Operators(_intervals(table), name, names, payload, payloads, integers(table.column("sequence"), -1))
 
 
 def _nodes(rank: RankTables, ranges: Any, domain: Int64, operators: _Operators, by: str) -> Nodes:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.trace.distinct import distinct
 from alltrace.trace.name_stems import stems
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def stems_of(rank: RankTables, ids: Any) -> tuple[Int64, list[str | None]]:
     Returns:
         Of each (n, int64) the row of its stem in the list; the stems, each once, None for no name.
     """
-    kinds, places = np.unique(ids, return_inverse=True)
+    kinds, places = distinct(ids)
     encoded = pc.dictionary_encode(stems(rank.texts(pa.array(kinds, pa.int64()))), null_encoding="encode")
-    rows: Int64 = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)[places.ravel()]
+    rows: Int64 = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)[places]
     return rows, encoded.dictionary.to_pylist()

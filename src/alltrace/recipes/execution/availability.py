@@ -43,6 +43,7 @@ EVENTS = {
     "generic_metrics": "metrics of other samplers",
     "memory": "GPU memory allocations",
     "allocations": "blocks of PyTorch's allocator (a trace taken with profile_memory has them)",
+    "kernel_counters": "counters of kernels (a trace of CUPTI's range profiler has them)",
     "page_faults": "unified-memory page faults",
     "overheads": "profiler overheads",
     "sched": "thread scheduling events",

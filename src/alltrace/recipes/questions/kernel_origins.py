@@ -11,6 +11,7 @@ from alltrace.recipes.analysis.kernel_origins import origins_of
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,11 +48,10 @@ class KernelOrigins(Recipe):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's sums by kernel and origin."""
         found = origins_of(rank)
-        keys = np.stack((found.name, found.operator, found.module, found.line))
-        kinds, place = np.unique(keys, axis=1, return_inverse=True)
+        kinds, place = distinct_rows(found.name, found.operator, found.module, found.line)
         count, total = (np.zeros(kinds.shape[1], np.int64) for _ in range(2))
-        np.add.at(count, place.ravel(), 1)
-        np.add.at(total, place.ravel(), found.length)
+        np.add.at(count, place, 1)
+        np.add.at(total, place, found.length)
         texts = rank.texts(pa.array(kinds[0], mask=kinds[0] == 0))
         columns = [[*names, None] for names in (found.operators, found.modules, found.lines)]
         places = [pa.array([own[n] for n in codes.tolist()], pa.string()) for own, codes in zip(columns, kinds[1:], strict=True)]

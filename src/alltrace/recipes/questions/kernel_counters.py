@@ -1,0 +1,109 @@
+"""The recipe `kernel-counters`."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
+from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.trace.arrays import integers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RankTables, RunFacts
+
+_COUNTERS = ("time", "thread", "number", "name", "metric", "value")
+_KEYS = ("name", "metric")
+_NO_CALL = "no operator is known: there are not as many launches as measured kernels, or several devices"
+
+
+class KernelCounters(Recipe):
+    """Counters that CUPTI's range profiler measured for each kernel of a PyTorch trace, by kernel or by operator.
+
+    Kineto records them in a mode of its own (`ACTIVITY_TYPES=cuda_profiler_range`): kernels run one by one, so the trace has their
+    order and no times. `operator` is the innermost around the call that launched the kernel, which is found by order: the first
+    measured kernel is that of the first launch, where one device was measured and there are as many of both.
+    """
+
+    name = "kernel-counters"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernel_counters": _COUNTERS, "ranges": RANGES, "frames": FRAMES}
+    requires = ("kernel_counters",)
+    options = (
+        Option("by", str, "kernel", "what the counters are added up by", ("kernel", "operator")),
+        Option("top", int, 20, "how many kernels or operators of each metric, those with most first; 0 for all", least=0),
+    )
+    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+        AnswerColumn("name", None, "kernel or operator; null for kernels of no operator"),
+        AnswerColumn("metric", None, "metric, as CUPTI calls it"),
+        AnswerColumn("ranks", None, "ranks with such kernels"),
+        AnswerColumn("count", None, "kernels measured"),
+        AnswerColumn("total", None, "sum over them, in the metric's unit; of a mean or a percentage it means nothing"),
+        AnswerColumn("mean", None, "total by count"),
+        AnswerColumn("min", None, "least"),
+        AnswerColumn("max", None, "largest"),
+    )
+    chart = Chart("bars", "name", ("total",), "metric", title="Counters of kernels")
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """A row for each name and metric."""
+        table = rank.table("kernel_counters", _COUNTERS)
+        names = rank.texts(table.column("name"))
+        if options["by"] == "operator":
+            names = _operators(rank, table)
+        rows = pa.table([names, rank.texts(table.column("metric")), table.column("value")], names=[*_KEYS, "value"])
+        sums = [("value", f) for f in ("count", "list", "min", "max")]
+        found = rows.group_by(list(_KEYS), use_threads=False).aggregate(sums)
+        totals = pa.array([math.fsum(values) for values in found.column("value_list").to_pylist()], pa.float64())
+        unknown = pa.array([table.column("thread").null_count == table.num_rows] * found.num_rows)
+        return found.drop_columns(["value_list"]).append_column("total", totals).append_column("unknown", unknown)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+        """The sums over all ranks, the names with most first."""
+        groups: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
+        for part in parts:
+            for row in part.table.to_pylist():
+                groups.setdefault((row["name"], row["metric"]), []).append(row)
+        rows = [
+            {
+                "name": name,
+                "metric": metric,
+                "ranks": len(own),
+                "count": sum(r["value_count"] for r in own),
+                "total": math.fsum(r["total"] for r in own),
+                "min": min(r["value_min"] for r in own),
+                "max": max(r["value_max"] for r in own),
+            }
+            for (name, metric), own in groups.items()
+        ]
+        for row in rows:
+            row["mean"] = row["total"] / row["count"]
+        rows.sort(key=lambda r: (r["metric"], -r["total"], str(r["name"] or "")))
+        shown = [r for _, own in groupby(rows, key=lambda r: str(r["metric"])) for r in islice(own, options["top"] or None)]
+        notes = []
+        if options["by"] == "operator" and any(r["unknown"] for own in groups.values() for r in own):
+            notes.append(_NO_CALL)
+        if len(shown) < len(rows):
+            notes.append(f"{len(shown)} of {len(rows)} rows are shown (--top)")
+        schema = answer_schema(self.columns, _KEYS, dict.fromkeys(("total", "mean", "min", "max"), 3))
+        table = pa.Table.from_pylist(shown, schema)
+        return Answer(table, self.columns, tuple(notes))
+
+
+def _operators(rank: RankTables, table: pa.Table) -> Any:
+    """The operator of each row."""
+    nodes = Program.of(rank).nodes("operator")
+    thread, time = integers(table.column("thread"), -1), integers(table.column("time"))
+    inner = innermost_node(nodes.at, Intervals(thread, time, time)) if len(nodes.at) else np.full(len(time), -1, np.int64)
+    known = (inner >= 0) & (thread >= 0)
+    key = np.where(known, nodes.key[np.maximum(inner, 0)] if len(nodes.at) else -1, -1)
+    return pa.array([nodes.names[k] if k >= 0 else None for k in key.tolist()], pa.string())
+
+
+RECIPE = KernelCounters()
