@@ -107,7 +107,16 @@ def test_every_kind_of_finding_is_described_with_its_evidence():
     own = section(text_of("diagnose.md"), "## The kinds")
     assert all(f"| `{kind}`" in own or f", `{kind}`" in own for kind in KINDS)
     # what the evidence of a capture-fault counts follows from its place
-    counted = {"reports", "without_ranges", "graph_launches", "components", "first_step", "first_missing_step"}
+    counted = {
+        "lost_records",
+        "of_records",
+        "reports",
+        "without_ranges",
+        "graph_launches",
+        "components",
+        "first_step",
+        "first_missing_step",
+    }
     told = {name for name in EVIDENCE if f"`{name}`" in text_of("diagnose.md")}
     assert set(EVIDENCE) - told == {*counted, "steps"}
 
