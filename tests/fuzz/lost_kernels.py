@@ -165,11 +165,14 @@ def wrong(folder: Path, gone: dict[Path, list[Kernel]], reports: list[Report]) -
             found += [f"{report.path.name}: {m.number} records are said to be missing, and none is" for m in records]
             continue
         left = {k.key for k in report.kernels} - {k.key for k in lost}
-        launched = [k.launched for k in report.kernels if k.key in left and k.launched is not None]
+        last: dict[Any, int] = {}
+        for kernel in report.kernels:
+            if kernel.key in left and kernel.launched is not None:
+                last[_process(kernel)] = max(kernel.launched, last.get(_process(kernel), kernel.launched))
         still = {k.launch for k in report.kernels if k.key in left}
         expected = {k.launch for k in lost if k.launch not in still}
         # what was launched last can have been queued as the capture ended
-        behind = {k.launch for k in lost if launched and (k.launched or 0) > max(launched)}
+        behind = {k.launch for k in lost if (k.launched or 0) > last.get(_process(k), k.launched or 0)}
         number = sum(m.number for m in records if m.what == "kernels")
         if not len(expected - behind) <= number <= len(expected):
             found.append(f"{report.path.name}: {number} of {len(expected)} lost kernels are counted")
@@ -184,6 +187,11 @@ def wrong(folder: Path, gone: dict[Path, list[Kernel]], reports: list[Report]) -
     found += _idle_holes(run, gone, reports, told)
     found += _diagnosed(run, hidden)
     return found
+
+
+def _process(kernel: Kernel) -> Any:
+    """The process of a kernel, of a report of several."""
+    return kernel.launch[0] if isinstance(kernel.launch, tuple) else None
 
 
 def _idle_holes(run: Any, gone: dict[Path, list[Kernel]], reports: list[Report], told: dict[str, int]) -> Iterator[str]:
