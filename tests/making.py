@@ -9,7 +9,7 @@ import pyarrow as pa
 from alltrace.api import OpenRun
 from alltrace.readers.base import ReportWarning
 from alltrace.run.checksums import checksum, write_rank_record
-from alltrace.run.manifest import NAMES, Clock, Device, Manifest, Rank, ReportRecord, write_manifest
+from alltrace.run.manifest import NAMES, Clock, Device, Manifest, MissingRecords, Rank, ReportRecord, write_manifest
 from alltrace.run.writer import TableWriter
 from alltrace.trace.kernel_rules import built_in_rules
 from alltrace.trace.names import name_id
@@ -44,6 +44,7 @@ def make_run(
     notes: Sequence[str] = (),
     warnings: Sequence[str | ReportWarning] = (),
     redactions: Sequence[str] = (),
+    unrecorded: Mapping[int, Sequence[tuple[int, int]]] | None = None,
 ) -> OpenRun:
     """A run with these rows.
 
@@ -58,6 +59,7 @@ def make_run(
         notes: The run's notes.
         warnings: Warnings of the first rank's report; a text touches all tables.
         redactions: What was left out.
+        unrecorded: When work may have run whose records are lost, by rank; said to be that of one of ten launches.
     """
     texts: set[str] = set()
     records = []
@@ -91,6 +93,8 @@ def make_run(
             start_ns=min((s for s, _ in spans), default=None),
             end_ns=max((e for _, e in spans), default=None),
             rows=counts,
+            unrecorded=tuple(lost := (unrecorded or {}).get(number, ())),
+            missing_records=(MissingRecords("kernels", 1, 10, lost[0][0], lost[-1][0], "places"),) if lost else (),
         )
         write_rank_record(place, record, {})
         records.append(record)

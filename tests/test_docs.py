@@ -108,7 +108,16 @@ def test_every_kind_of_finding_is_described_with_its_evidence():
     own = section(text_of("diagnose.md"), "## The kinds")
     assert all(f"| `{kind}`" in own or f", `{kind}`" in own for kind in KINDS)
     # what the evidence of a capture-fault counts follows from its place
-    counted = {"reports", "without_ranges", "graph_launches", "components", "first_step", "first_missing_step"}
+    counted = {
+        "lost_records",
+        "of_records",
+        "reports",
+        "without_ranges",
+        "graph_launches",
+        "components",
+        "first_step",
+        "first_missing_step",
+    }
     told = {name for name in EVIDENCE if f"`{name}`" in text_of("diagnose.md")}
     assert set(EVIDENCE) - told == {*counted, "steps"}
 
@@ -204,7 +213,7 @@ def test_the_examples_of_the_library_run(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "there is no recipe 'brekdown'; did you mean breakdown?\n"
 
 
-@pytest.mark.parametrize("kind", ["nccl", "nccl-tests", "training", "flight-recorder"])
+@pytest.mark.parametrize("kind", ["nccl", "nccl-tests", "training", "flight-recorder", "inspector"])
 def test_every_view_of_logs_is_described_with_its_columns(kind):
     own = section(text_of("logs.md"), f"## `logs {kind}`")
     for view, columns in make_docs.log_columns(kind).items():

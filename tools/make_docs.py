@@ -236,13 +236,14 @@ def _log_columns(kind: str, view: str) -> str:
 
 def log_columns(kind: str) -> dict[str, tuple[Any, ...]]:
     """The columns of each view of a kind of log."""
-    from alltrace.recipes.logs import NCCL_VIEWS, flight_recorder, nccl_tests, training
+    from alltrace.recipes.logs import NCCL_VIEWS, flight_recorder, inspector, nccl_tests, training
 
     return {
         "nccl": {view: importlib.import_module(module).COLUMNS for view, module in NCCL_VIEWS.items()},
         "nccl-tests": nccl_tests.COLUMNS,
         "training": {"summary": training.SUMMARY, "steps": training.STEPS},
         "flight-recorder": flight_recorder.COLUMNS,
+        "inspector": inspector.COLUMNS,
     }[kind]
 
 

@@ -77,6 +77,26 @@ class Device(NamedTuple):
         return self.host, self.uuid or self.bus_id or f"ordinal {self.ordinal}"
 
 
+class MissingRecords(NamedTuple):
+    """Records of one kind that are missing in a rank's tables (`alltrace.run.missing_records`).
+
+    Attributes:
+        what: `kernels` of launches, `launches` of kernels, or what `graphs` ran.
+        number: How many launches, or kernels of `launches`, have none.
+        of: How many there are.
+        start_ns: When the first of them was launched, of `launches` when it ran, in the time of the rank's files.
+        end_ns: When the last was.
+        place: Where they are: at the `start`, at the `end`, in a few `places`, `spread`, or `everywhere`.
+    """
+
+    what: str
+    number: int
+    of: int
+    start_ns: int
+    end_ns: int
+    place: str
+
+
 class Rank(NamedTuple):
     """One rank of a run.
 
@@ -97,6 +117,8 @@ class Rank(NamedTuple):
         warnings: What only reading a report found, by its row of `Manifest.reports` in decimals.
         row_warnings: What is wrong with the rows that the rank has of a report, likewise.
         lacking: The columns that have no value in any row, of each table it has.
+        missing_records: The kinds of records that its reports lost.
+        unrecorded: When work of which no record is there may have run: (start, end), ascending, in the time of its files.
     """
 
     rank: int
@@ -115,6 +137,8 @@ class Rank(NamedTuple):
     warnings: Mapping[str, tuple[ReportWarning, ...]] = {}
     row_warnings: Mapping[str, tuple[ReportWarning, ...]] = {}
     lacking: Mapping[str, tuple[str, ...]] = {}
+    missing_records: tuple[MissingRecords, ...] = ()
+    unrecorded: tuple[tuple[int, int], ...] = ()
 
     @property
     def folder(self) -> str:
@@ -318,6 +342,8 @@ def record_from_json(kind: type[Made], value: Mapping[str, Any]) -> Made:
 def _sound(rank: Rank) -> Rank:
     if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
         raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
+    if any(len(span) != 2 for span in rank.unrecorded):
+        raise ValueError(f"rank {rank.rank} has a span that is no pair of times")
     return rank
 
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from alltrace.readers.registry import open_report
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.manifest import NAMES, RANKS, Device, Rank, ReportRecord, rank_folder
+from alltrace.run.missing_records import Missing, missing_records
 from alltrace.run.parquet import read_parquet
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.prefetch import prefetched
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from alltrace.trace.communication_kernels import KernelRule
 
 _BUDGET_BYTES = 12 << 20
+_TELL_MISSING = ("kernels", "copies", "graphs", "api")
 _AHEAD = 3  # batches that are decoded while others are sorted and written
 
 
@@ -229,6 +231,10 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         parts = [(by_report[i].folder, _shift(task, order[0], i), by_report[i].rows) for i in order]
         piece = join_pieces(parts, staging / f"joined-{plan.rank}", staging)
     record = task.reports[order[0]]
+    missing = _missing(task, piece)
+    row_warnings = {p.folder.parent.name: p.row_warnings for p in pieces if p.row_warnings}
+    if missing.warnings:
+        row_warnings[str(order[0])] = (*row_warnings.get(str(order[0]), ()), *missing.warnings)
     warnings = {p.folder.parent.name: p.warnings for p in pieces if p.warnings}
     rank = Rank(
         rank=plan.rank,
@@ -244,8 +250,10 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         rows=piece.rows,
         open_end_ns=piece.open_end_ns,
         warnings=warnings,
-        row_warnings={p.folder.parent.name: p.row_warnings for p in pieces if p.row_warnings},
+        row_warnings=row_warnings,
         lacking=_lacking(pieces),
+        missing_records=missing.records,
+        unrecorded=missing.unrecorded,
     )
     write_rank_record(piece.folder, rank, task.signatures[plan.rank])
     _sync(piece.folder)
@@ -253,6 +261,13 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     shutil.rmtree(place, ignore_errors=True)
     piece.folder.rename(place)
     return rank
+
+
+def _missing(task: RankTask, piece: Piece) -> Missing:
+    """What the reports lost, as far as the import was told to read what tells it."""
+    if not set(_TELL_MISSING) <= set(task.tables):
+        return Missing()
+    return missing_records(piece.folder, piece.rows, piece.end_ns)
 
 
 def _lacking(pieces: Sequence[Piece]) -> dict[str, tuple[str, ...]]:

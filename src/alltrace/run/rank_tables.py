@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from alltrace.trace.intervals import Merged
+
 
 class RankTables(Protocol):
     """One rank's tables, as `map` sees them; times are on the run's aligned clock, in ns."""
@@ -42,6 +44,13 @@ class RankTables(Protocol):
 
     def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of `gpu_log`, or of the alignment's `members` or `steps`, as a `pyarrow.Table`; None where none are."""
+        ...
+
+    def unrecorded(self) -> Merged:
+        """When work of which the reports lost the records may have run, ns on the run's aligned clock.
+
+        A device without a record then may have been busy: who judges idle time leaves these times out.
+        """
         ...
 
     def texts(self, ids: pa.Array) -> pa.Array:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
+    from alltrace.trace.intervals import Merged
     from alltrace.trace.schema import Table
 
 _FEW_TEXTS = 1_000
@@ -181,6 +182,15 @@ class StoredRank:
         if not self.has(table):
             return schema.empty_table()
         return _complete(read_parquet(self._path(table), wanted, enums), schema)
+
+    def unrecorded(self) -> Merged:
+        """When work of which the reports lost the records may have run (see `RankTables.unrecorded`)."""
+        import numpy as np
+
+        from alltrace.trace.intervals import merge
+
+        times = self.clock.apply(np.array(self.record.unrecorded, np.int64).reshape(-1))
+        return merge(times[::2].copy(), times[1::2].copy())
 
     def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
         """The samples of the rank's GPUs, whichever report of its host has them (see `RankTables.gpu_samples`)."""

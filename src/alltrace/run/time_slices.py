@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from alltrace.run.store import Piece, StoredRank
     from alltrace.trace.arrays import Int64
+    from alltrace.trace.intervals import Merged
 
     _Key = tuple[str, int, tuple[str, ...]]
 
@@ -234,6 +235,10 @@ class TimeSlice:
     def gpu_samples(self, columns: Sequence[str]) -> Any:
         """The samples of the rank's GPUs, of any time (see `RankTables.gpu_samples`)."""
         return self._slices.stored.gpu_samples(columns)
+
+    def unrecorded(self) -> Merged:
+        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        return self._slices.stored.unrecorded()
 
     def shared(self, table: str) -> Any:
         """The rank's rows of `members` or `steps` of the alignment, of any time."""

@@ -74,3 +74,6 @@ def standard_datatype(text: str) -> str | None:
 REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 PROTOCOLS = ("LL", "LL128", "SIMPLE")
+
+GPU_TIMING = "kernel_gpu"
+"""The timing source of NCCL Inspector whose times are those of the kernel on the GPU."""

@@ -17,6 +17,7 @@ NEEDED = {
     "kubernetes.claim": "reports",
     "upload.url": "s3://bucket/profiles",
     "nccl.log": True,
+    "nccl.inspector": "/opt/it's/libnccl-profiler-inspector.so",
 }
 HOSTS = ("slurm", "slurm-pyxis", "pbs", "mpi", "torchrun")
 MANIFESTS = ("k8s-mpijob", "k8s-pytorchjob", "k8s-jobset", "k8s-trainjob")

@@ -5,7 +5,7 @@ import argparse
 import pytest
 from tests.capture.scripts.rendering import NEEDED
 
-from alltrace.capture.scripts.parts import capture_words, request_of, variables
+from alltrace.capture.scripts.parts import capture_words, environment_lines, request_of, variables
 from alltrace.capture.scripts.settings import Job
 from alltrace.cli.capturing.exec_ import configure, request_from
 
@@ -38,6 +38,20 @@ def test_the_options_of_the_wrapper_and_its_shell_form_ask_for_the_same(changes)
         assert parsed.nsys == wanted.nsys
     else:
         assert parsed.nsys.steps == wanted.nsys.steps == (3, 5)
+
+
+def test_inspector_writes_into_the_folder_of_the_job_and_at_intervals():
+    job = Job({"nccl.inspector": "/opt/a b/libnccl-profiler-inspector.so", "nccl.inspector_interval_us": 2000})
+    assert variables(job, "/reports") == {
+        "NCCL_PROFILER_PLUGIN": "/opt/a b/libnccl-profiler-inspector.so",
+        "NCCL_INSPECTOR_ENABLE": "1",
+        "NCCL_INSPECTOR_DUMP_DIR": "/reports/inspector",
+        "NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS": "2000",
+    }
+    lines = environment_lines(job)
+    assert 'export NCCL_INSPECTOR_DUMP_DIR="$reports/inspector"' in lines
+    assert "export NCCL_PROFILER_PLUGIN='/opt/a b/libnccl-profiler-inspector.so'" in lines
+    assert "alltrace logs inspector" in lines[0]
 
 
 def test_the_log_of_nccl_has_the_ranks_and_times_that_are_read_back(tmp_path):

@@ -10,6 +10,7 @@ import pickle
 
 import pyarrow.parquet as pq
 import pytest
+from tests.inspector_writing import collective, record
 from tests.nccl_writing import write_log
 from tests.readers.flight_recorder.test_read import Evil, dump, entry
 from tests.readers.nccl_tests.test_read import NEW
@@ -135,6 +136,7 @@ def test_half_of_a_character_in_the_json_of_nccl_tests(alltrace, tmp_path, view)
         ("nccl-tests", ["sizes"], b'{"results": [{"size": 8, "out_of_place": {"time": 1, "alg_bw": 1, "bus_bw": 1}}]}'),
         ("training", ["summary", "steps"], b"iteration 1/ 9 | elapsed time per iteration (ms): 3 |\niteration x\n"),
         ("flight-recorder", ["hangs", "entries"], pickle.dumps(dump([entry(1)]))),
+        ("inspector", ["missing", "operations"], record(0, collective("AllReduce", 1, 1)).encode() + b"\n"),
     ],
 )
 def test_names_that_are_no_utf8(alltrace, tmp_path, kind, views, text, format):  # noqa: A002
@@ -166,6 +168,8 @@ def test_names_that_are_no_utf8(alltrace, tmp_path, kind, views, text, format): 
         (["logs", "nccl-tests", "empty.log", "--peak", "-1"], 2, "--peak is -1"),
         (["logs", "training", "empty.log"], 3, "no step's line"),
         (["logs", "flight-recorder", "empty.log"], 3, "neither a pickle nor JSON"),
+        (["logs", "inspector", "empty.log"], 3, "no record of NCCL Inspector"),
+        (["logs", "inspector", "empty.log", "--nccl-tests", "nowhere.out"], 3, "there is no such file"),
     ],
 )
 def test_what_cannot_work_is_told_in_a_sentence(alltrace, arguments, code, said):

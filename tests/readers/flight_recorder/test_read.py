@@ -1,4 +1,4 @@
-"""Dumps of the flight recorder, pickles with code in them, Inspector's files."""
+"""Dumps of the flight recorder, pickles with code in them."""
 
 from __future__ import annotations
 
@@ -162,27 +162,8 @@ def test_other_files_are_refused(tmp_path):
             read_recording(str(path))
 
 
-def test_inspector(tmp_path):
-    def record(rank, number, **perf):
-        return {
-            "header": {"id": "0x9f", "comm_name": "", "rank": rank, "n_ranks": 2, "nnodes": 1},
-            "metadata": {"inspector_output_format_version": "v4.0", "dump_timestamp_us": 5, "hostname": "h", "pid": 1},
-            "coll_perf": {
-                "coll": "AllReduce",
-                "coll_sn": number,
-                "coll_msg_size_bytes": 64,
-                "coll_exec_time_us": 12.5,
-                "coll_algobw_gbs": 1.0,
-                "coll_busbw_gbs": 1.5,
-            }
-            | perf,
-        }
-
+def test_files_of_inspector_are_sent_to_their_own_question(tmp_path):
     path = tmp_path / "h-pid1.log"
-    text = "\n".join(json.dumps(record(0, n)) for n in range(3))
-    path.write_text(text + "\n" + text[:50])
-    found = read_recording(str(path))
-    assert (found.kind, found.version, found.ranks, found.sizes, found.unread) == ("NCCL Inspector", "v4.0", (0,), {"0x9f": 2}, 1)
-    assert [(e.sequence, e.op, e.bytes, e.duration_us, e.busbw) for e in found.entries] == [
-        (n, "AllReduce", 64, 12.5, 1.5) for n in range(3)
-    ]
+    path.write_text(json.dumps({"header": {"id": "0x9f"}, "coll_perf": {"coll": "AllReduce"}}) + "\n" + "{")
+    with pytest.raises(InputError, match=r"it is a file of NCCL Inspector.*logs inspector"):
+        read_recording(str(path))

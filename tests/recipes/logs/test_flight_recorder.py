@@ -49,22 +49,6 @@ def test_old_entries_that_one_rank_has_lost_are_not_missing(tmp_path):
     assert "issued by all" in found.notes[-1]
 
 
-@pytest.mark.parametrize(("size", "missing"), [(4, [[1, 3]]), (2, [[1]]), (1, []), (1 << 40, [])])
-def test_ranks_of_a_communicator_without_a_file_of_inspector(tmp_path, size, missing):
-    def written(rank, number):
-        work = {"coll": "AllReduce", "coll_sn": number, "coll_msg_size_bytes": 64, "coll_exec_time_us": 1.0}
-        return json.dumps({"header": {"id": "0x9f", "rank": rank, "n_ranks": size}, "coll_perf": work})
-
-    out = []
-    for rank in (0, 2) if size == 4 else (0,):
-        path = tmp_path / f"h-pid{rank}.log"
-        path.write_text("\n".join(written(rank, n) for n in range(3)))
-        out.append(read_recording(str(path)))
-    rows = answer(out, "hangs").table.to_pylist()
-    assert [(r["group"], r["kind"]) for r in rows] == [("0x9f", "no dump")] * len(missing)
-    assert [r["missing_ranks"] for r in rows] == missing
-
-
 @pytest.mark.parametrize("view", ["hangs", "entries", "times"])
 def test_half_of_a_character_is_no_traceback(tmp_path, view):
     its = [entry(1, op="nccl:\ud800é", state="started", duration_ms=1.0, frames=[{"filename": "\ud800", "line": 1}])]

@@ -150,7 +150,7 @@ def test_the_steps_are_what_each_is_as_a_region_of_its_own(seed):
             sets.append(np.column_stack((np.full(20, what), np.full(20, device), edges)))
         columns = dict(zip(("what", "device", "start", "end"), np.concatenate(sets).T, strict=True))
         parts.append(SimpleNamespace(rank=rank, table=pa.table(columns)))
-    ranks = [SimpleNamespace(rank=r, devices=[SimpleNamespace(device=1, identity=("h", r // 2))]) for r in range(4)]
+    ranks = [SimpleNamespace(rank=r, unrecorded=(), devices=[SimpleNamespace(device=1, identity=("h", r // 2))]) for r in range(4)]
     listed = draw.permutation([(r, s) for r in range(4) for s in range(6) if (r, s) != (1, 4)])
     start = listed[:, 1] * 150 + draw.integers(0, 40, len(listed))
     end = start + draw.integers(0, 200, len(listed))

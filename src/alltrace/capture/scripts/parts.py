@@ -159,7 +159,7 @@ def wrapper_variables(job: Job, name: str) -> dict[str, str]:
 
 
 def variables(job: Job, reports: str) -> dict[str, str]:
-    """What every rank finds in its environment: NCCL's log, then the user's own.
+    """What every rank finds in its environment: NCCL's log and Inspector, then the user's own.
 
     Args:
         job: The settings.
@@ -172,6 +172,13 @@ def variables(job: Job, reports: str) -> dict[str, str]:
         found["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")
         found["NCCL_DEBUG_FILE"] = Expression(f'"{file}"') if reports.startswith("$") else file
         found.update(_TIMES if job.flag("nccl.timestamps") else {})
+    if job.text("nccl.inspector"):
+        folder = f"{reports}/inspector"
+        found["NCCL_PROFILER_PLUGIN"] = job.text("nccl.inspector")
+        found["NCCL_INSPECTOR_ENABLE"] = "1"
+        found["NCCL_INSPECTOR_DUMP_DIR"] = Expression(f'"{folder}"') if reports.startswith("$") else folder
+        # without an interval it writes nothing
+        found["NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS"] = str(job.number("nccl.inspector_interval_us"))
     return {**found, **job.table("environment")}
 
 
@@ -185,6 +192,8 @@ def environment_lines(job: Job) -> list[str]:
     lines = exports(variables(job, "$reports"))
     if job.flag("nccl.log"):
         lines.insert(0, '# What NCCL does, a file a process: alltrace logs nccl "$reports"/nccl.*.log')
+    if job.text("nccl.inspector"):
+        lines.insert(0, '# Each collective of each rank: alltrace logs inspector "$reports"/inspector --view stragglers')
     return [*lines, ""] if lines else []
 
 

@@ -117,6 +117,13 @@ SETTINGS: tuple[Setting, ...] = (
         ("debug", "VERSION|WARN|INFO|TRACE", "INFO", "how much it says"),
         ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS", "of what; INIT is needed to know the ranks"),
         ("timestamps", "flag", True, "with the time on every line; NCCL 2.26 and later"),
+        (
+            "inspector",
+            "path",
+            "",
+            "NCCL Inspector's library, such as libnccl-profiler-inspector.so, to record each collective; NCCL 2.28",
+        ),
+        ("inspector_interval_us", "count", 500_000, "how often Inspector empties its buffers, which hold 1,024 operations each"),
     ),
     Setting("environment", "", "table", {}, "variables of every rank"),
     *_section(

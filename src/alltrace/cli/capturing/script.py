@@ -25,6 +25,7 @@ _SHORT = {
     "steps": "profiler.steps",
     "kernels": "profiler.kernels",
     "upload": "upload.url",
+    "nccl_inspector": "nccl.inspector",
     "image": "kubernetes.image",
 }
 EXAMPLE = "alltrace capture script slurm --nodes 4 --steps 70:75 -o job.sbatch -- python train.py --batch 8"

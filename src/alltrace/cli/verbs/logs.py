@@ -15,7 +15,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "nccl": ("alltrace.cli.logs.nccl", "NCCL's and RCCL's lines: calls, sizes, communicators, transports, mismatches"),
     "nccl-tests": ("alltrace.cli.logs.nccl_tests", "tables of nccl-tests: bandwidth by size, latency floor, knee, outliers"),
     "training": ("alltrace.cli.logs.training", "training logs: step time, throughput, memory, slow steps"),
-    "flight-recorder": ("alltrace.cli.logs.flight_recorder", "PyTorch's flight recorder and NCCL Inspector: who is missing where"),
+    "flight-recorder": ("alltrace.cli.logs.flight_recorder", "PyTorch's flight recorder: who is missing where"),
+    "inspector": ("alltrace.cli.logs.inspector", "NCCL Inspector: missing records, bandwidth free of waiting, who comes last"),
 }
 EXAMPLE = "alltrace logs nccl nccl.*.log --view mismatches"
 

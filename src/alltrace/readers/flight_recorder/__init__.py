@@ -1,1 +1,1 @@
-"""Reader of PyTorch's flight-recorder dumps and of NCCL Inspector's files."""
+"""Reader of PyTorch's flight-recorder dumps."""

@@ -1,4 +1,4 @@
-"""Reads dumps of PyTorch's flight recorder (a pickle of plain data, or JSON) and NCCL Inspector's JSON as one kind of entries."""
+"""Reads dumps of PyTorch's flight recorder: a pickle of plain data, or JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alltrace.readers.nccl_inspector.read import looks_like
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.readers.text import TextLog
 from alltrace.trace.errors import InputError
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
 _MOST_BYTES = 4 << 30
+_HEAD_BYTES = 1 << 16
 _SHOWN = 250  # items of a list that what is shown is made of
 _RANK = re.compile(r"(\d+)\D*$")
 _SENT = re.compile(r"(?P<me>\d+)\s*(?P<arrow>->|<-)\s*(?P<peer>\d+)")
-_EXPECTED = "a dump of PyTorch's flight recorder (pickle or JSON) or a file of NCCL Inspector"
+_EXPECTED = "a dump of PyTorch's flight recorder (pickle or JSON)"
 TYPE_BYTES = {
     "Float": 4,
     "Double": 8,
@@ -44,12 +46,12 @@ class Entry:
     """One operation on one rank.
 
     Attributes:
-        rank: The rank in the job (flight recorder) or in the communicator (Inspector).
-        group: The process group's name, or the communicator's id.
+        rank: The rank in the job.
+        group: The process group's name.
         sequence: Its number among the group's collectives, or among its point-to-point operations.
         op: `all_reduce`, `send`, ...
         state: `scheduled`, `started` or `completed`.
-        bytes: The input's bytes, or the message's (Inspector); None where the type is not known.
+        bytes: The input's bytes; None where the type is not known.
         sizes, datatypes: Of its inputs, as recorded.
         output_sizes, output_datatypes: Of its outputs.
         elements: Elements of its first input and output, where they are known.
@@ -59,7 +61,6 @@ class Entry:
         number: Its number among all that its rank recorded, from 0.
         created_ns: When it was issued, since 1970.
         duration_us: How long it took, where that was measured.
-        busbw: Its bus bandwidth in 1e9 bytes a second (Inspector).
         frame: The program's line that issued it.
         retired: Whether the recorder's watchdog is done with it.
     """
@@ -81,7 +82,6 @@ class Entry:
     peer: int | None = None
     created_ns: int | None = None
     duration_us: float | None = None
-    busbw: float | None = None
     frame: str = ""
     retired: bool = False
 
@@ -92,26 +92,21 @@ class Recording:
 
     Attributes:
         path: The file.
-        kind: `flight recorder` or `NCCL Inspector`.
         version: The format's version.
         ranks: The ranks with entries.
         groups: Members of each group, as far as the file tells; an empty tuple where it does not.
-        sizes: Number of members of each group, where known.
         descriptions: What each group is for, as the program says.
         entries: The operations.
         unread: Entries that are not understood.
     """
 
     path: str
-    kind: str
     version: str = ""
     ranks: tuple[int, ...] = ()
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
     descriptions: dict[str, str] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     unread: int = 0
-    damage: str | None = None
 
 
 def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) -> Recording:
@@ -140,9 +135,11 @@ def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) 
         root = None
     if isinstance(root, dict) and "entries" in root:
         return _recorder(path, root)
-    recording = _inspector(path, data.decode("utf-8", "replace"))
-    recording.damage = damage
-    return recording
+    if looks_like(data[:_HEAD_BYTES]):
+        raise InputError(
+            path, found="it is a file of NCCL Inspector", expected=_EXPECTED, advice="ask `alltrace logs inspector` of it"
+        )
+    raise InputError(path, found=damage or "its JSON has no list of entries", expected=_EXPECTED)
 
 
 def _pickled(path: str, data: bytes) -> dict[str, Any]:
@@ -164,7 +161,7 @@ def _recorder(path: str, root: dict[str, Any]) -> Recording:
     rank_text = root.get("rank")
     named = _RANK.search(Path(path).name.removesuffix(".gz").removesuffix(".json").removesuffix(".pkl").removesuffix(".pickle"))
     rank = rank_text if _is_rank(rank_text) else int(named[1][-9:]) if named else 0
-    recording = Recording(path, "flight recorder", _text(root.get("version", "")), (rank,))
+    recording = Recording(path, _text(root.get("version", "")), (rank,))
     groups = root.get("pg_config")
     for name, config in groups.items() if isinstance(groups, dict) else ():
         if isinstance(config, dict):
@@ -284,58 +281,3 @@ def _bytes(sizes: Any, types: Any) -> int | None:
             width *= int(length)
         total += width
     return total if 0 <= total < 1 << 63 else None
-
-
-def _inspector(path: str, text: str) -> Recording:
-    decoder = json.JSONDecoder()
-    recording = Recording(path, "NCCL Inspector")
-    at, ranks = 0, set()
-    while True:
-        at = text.find("{", at)
-        if at < 0:
-            break
-        try:
-            raw, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            # what is cut off ends at the next line that begins an object
-            recording.unread += 1
-            following = text.find("\n{", at)
-            at = len(text) if following < 0 else following + 1
-            continue
-        entry = _inspected(raw, recording)
-        if entry is None:
-            recording.unread += 1
-            continue
-        recording.entries.append(entry)
-        ranks.add(entry.rank)
-    if not recording.entries:
-        raise InputError(path, found="its JSON has no entry of an operation", expected=_EXPECTED)
-    recording.ranks = tuple(sorted(ranks))
-    return recording
-
-
-def _inspected(raw: Any, recording: Recording) -> Entry | None:
-    try:
-        header, meta = raw["header"], raw.get("metadata") or {}
-        p2p = "p2p_perf" in raw
-        perf = raw["p2p_perf"] if p2p else raw["coll_perf"]
-        word = "p2p" if p2p else "coll"
-        group, rank = _text(header["id"]), _whole(header["rank"])
-        recording.version = _text(meta.get("inspector_output_format_version", recording.version))
-        recording.sizes[group] = _whole(header.get("n_ranks", 0))
-        recording.descriptions.setdefault(group, _text(header.get("comm_name", "")))
-        return Entry(
-            rank=rank,
-            group=group,
-            sequence=_whole(perf[f"{word}_sn"]),
-            op=_text(perf[word]),
-            state="completed",
-            bytes=_whole(perf[f"{word}_msg_size_bytes"]),
-            p2p=p2p,
-            peer=_whole(perf["p2p_peer"]) if p2p and "p2p_peer" in perf else None,
-            duration_us=float(perf[f"{word}_exec_time_us"]),
-            busbw=float(perf[f"{word}_busbw_gbs"]) if f"{word}_busbw_gbs" in perf else None,
-            retired=True,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        return None

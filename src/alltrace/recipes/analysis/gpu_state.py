@@ -108,6 +108,8 @@ def _state_of_metrics(rank: RankTables, spans: Int64) -> GpuState | None:
 
 def _within(times: Int64, spans: Int64) -> NDArray[np.bool_]:
     at = np.searchsorted(spans[:, 0], times, "right") - 1
+    if not len(spans):
+        return np.zeros(len(times), np.bool_)
     found: NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
     return found
 

@@ -55,7 +55,8 @@ def lateness(rank: RankTables) -> Lateness:
     before = np.where(again, np.concatenate(([first], start[:-1])), first)
     before = np.minimum(before, start)
     spent = [overlap_ns(before, start, part) for part in exclusive([compute, talk, copies])]
-    host = start - before - sum(spent)
+    unknown = difference(rank.unrecorded(), union([compute, talk, copies]))
+    host = start - before - sum(spent) - overlap_ns(before, start, unknown)
     return Lateness(row, np.stack([*spent, host], axis=1), intersection(compute, merge(start, end)))
 
 
@@ -122,7 +123,7 @@ def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
     if not ranges.num_rows or not len(begin):
         return None
     busy = union([part for a in device_activity(rank) for part in (a.compute, a.communication, a.copies)])
-    idle = difference(merge(begin, end), busy)
+    idle = difference(merge(begin, end), union([busy, rank.unrecorded()]))
     start, finish = (ranges.column(c).fill_null(0).to_numpy().astype(np.int64) for c in ("start", "end"))
     depth = ranges.column("depth").fill_null(0).to_numpy().astype(np.int64)
     held = overlap_ns(start, np.maximum(finish, start), idle)

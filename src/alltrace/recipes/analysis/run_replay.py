@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from alltrace.recipes.analysis.unrecorded import refuse_unrecorded
 from alltrace.recipes.base import Answer, Part, Recipe, alignment_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,12 @@ class ReplayRecipe(Recipe):
         return graph_of(rank)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The answer from the joined graph."""
+        """The answer from the joined graph.
+
+        Raises:
+            InputError: A rank's reports lost so many records that a wait cannot be told from work.
+        """
+        refuse_unrecorded(run, {p.rank for p in parts})
         members, _ = alignment_tables(run)
         return self.answer(replay_of([p.table for p in parts], run), members, run, options)
 

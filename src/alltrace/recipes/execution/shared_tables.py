@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.trace.intervals import Merged
 
 _Made = TypeVar("_Made")
 
@@ -58,6 +59,10 @@ class SharedRank:
         """The samples of the rank's GPUs (see `RankTables.gpu_samples`)."""
         order = TABLES["gpu_metrics"].column_names
         return once(self, "gpu samples", lambda: self._inner.gpu_samples(order)).select(list(columns))
+
+    def unrecorded(self) -> Merged:
+        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        return self._inner.unrecorded()
 
     def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of the alignment (see `RankTables.shared`)."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
+    from alltrace.trace.intervals import Merged
 
 DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
@@ -225,6 +226,10 @@ class WindowedRank:
         wanted = list(columns)
         found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
         return found.select(wanted).filter(pa.array(self._rows(found, ["time"], device=True)))
+
+    def unrecorded(self) -> Merged:
+        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        return self._inner.unrecorded()
 
     def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of `members`, `steps` or `gpu_log` of the chosen steps; `row` counts among the rows of `table`."""

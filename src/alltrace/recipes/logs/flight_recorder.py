@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 VIEWS = ("hangs", "entries", "times")
 _MOST_ROWS_A_GROUP = 20
-_MOST_RANKS = 1 << 20
 COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
     "hangs": (
-        AnswerColumn("group", None, "The process group, or the communicator's id"),
+        AnswerColumn("group", None, "The process group"),
         AnswerColumn("description", None, "What the program calls it"),
         AnswerColumn("sequence", None, "The collective's number in the group"),
         AnswerColumn(
@@ -43,17 +42,16 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
     ),
     "entries": (
         AnswerColumn("rank", None, "The rank"),
-        AnswerColumn("group", None, "The process group, or the communicator's id"),
+        AnswerColumn("group", None, "The process group"),
         AnswerColumn("sequence", None, "Its number in the group"),
         AnswerColumn("op", None, "The operation"),
         AnswerColumn("state", None, "scheduled, started or completed"),
-        AnswerColumn("bytes", "bytes", "Bytes of its input; of the message with Inspector; null where the type is not known"),
+        AnswerColumn("bytes", "bytes", "Bytes of its input; null where the type is not known"),
         AnswerColumn("sizes", None, "Shapes of its inputs"),
         AnswerColumn("datatypes", None, "Their types"),
         AnswerColumn("peer", None, "The peer of a point-to-point operation"),
         AnswerColumn("created_ns", "ns", "When it was issued, since 1970"),
         AnswerColumn("duration_us", "us", "How long it took, where that was measured"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "Its bus bandwidth, from Inspector"),
         AnswerColumn("frame", None, "The program's line that issued it"),
     ),
     "times": (
@@ -65,7 +63,6 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("mean_us", "us", "The mean"),
         AnswerColumn("max_us", "us", "The longest"),
         AnswerColumn("max_rank", None, "The rank of the longest"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "The median bus bandwidth, from Inspector"),
     ),
 }
 CHARTS = {"times": Chart("scatter", "bytes", ("median_us",), "op", title="Median time by size", log_x=True, log_y=True)}
@@ -75,13 +72,13 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
     """The answer to a view of files that `alltrace.readers.flight_recorder.read.read_recording` read."""
     rows = {"hangs": _hangs, "entries": _entries, "times": _times}[view](recordings)
     whole = ("rank", "sequence", "bytes", "peer", "created_ns", "operations", "max_rank")
-    number = ("duration_us", "busbw_gb_per_s", "min_us", "median_us", "mean_us", "max_us")
+    number = ("duration_us", "min_us", "median_us", "mean_us", "max_us")
     lists = ("missing_ranks", "waiting_ranks", "completed_ranks")
     types: dict[str, Any] = {**dict.fromkeys(whole, pa.int64()), **dict.fromkeys(number, pa.float64())}
     types |= dict.fromkeys(lists, pa.list_(pa.int64()))
     schema = pa.schema([(c.name, types.get(c.name, pa.string())) for c in COLUMNS[view]])
     notes = [
-        f"{path_text(r.path)}: {r.kind} {r.version}, {len(r.entries)} entries of ranks {', '.join(map(str, r.ranks[:8]))}; "
+        f"{path_text(r.path)}: flight recorder {r.version}, {len(r.entries)} entries of ranks {', '.join(map(str, r.ranks[:8]))}; "
         f"{r.unread} not understood"
         for r in recordings[:20]
     ]
@@ -90,7 +87,6 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
         notes.append(
             f"{len(rest)} more files: {sum(len(r.entries) for r in rest)} entries; {sum(r.unread for r in rest)} not understood"
         )
-    notes += [f"{path_text(r.path)}: {r.damage}" for r in recordings if r.damage]
     if view == "hangs" and not rows:
         notes.append("every operation that all ranks still have in their records was issued by all of them, alike, and completed")
     for row in rows:  # JSON can write half of a character, which is no text
@@ -99,8 +95,8 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
 
 
 def _entries(recordings: Sequence[Any]) -> list[dict[str, Any]]:
-    attributes = {c.name: c.name.removesuffix("_gb_per_s") for c in COLUMNS["entries"]}
-    rows = [{name: getattr(e, its) for name, its in attributes.items()} for r in recordings for e in r.entries]
+    names = [c.name for c in COLUMNS["entries"]]
+    rows = [{name: getattr(e, name) for name in names} for r in recordings for e in r.entries]
     return sorted(rows, key=lambda r: (r["group"], r["sequence"], r["rank"]))
 
 
@@ -113,7 +109,6 @@ def _times(recordings: Sequence[Any]) -> list[dict[str, Any]]:
     rows = []
     for (op, size), its in sorted(groups.items()):
         times = [e.duration_us for e in its]
-        speeds = [e.busbw for e in its if e.busbw is not None]
         longest = max(its, key=lambda e: e.duration_us)
         rows.append(
             {
@@ -125,7 +120,6 @@ def _times(recordings: Sequence[Any]) -> list[dict[str, Any]]:
                 "mean_us": fmean(times),
                 "max_us": longest.duration_us,
                 "max_rank": longest.rank,
-                "busbw_gb_per_s": median(speeds) if speeds else None,
             }
         )
     return rows
@@ -134,14 +128,12 @@ def _times(recordings: Sequence[Any]) -> list[dict[str, Any]]:
 def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
     present: set[int] = {rank for r in recordings for rank in r.ranks}
     members: dict[str, set[int]] = defaultdict(set)
-    sizes: dict[str, int] = {}
     descriptions: dict[str, str] = {}
     entries: dict[str, dict[int, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
     messages: dict[str, list[Any]] = defaultdict(list)
     for r in recordings:
         for name, its in r.groups.items():
             members[name] |= set(its)
-        sizes.update(r.sizes)
         descriptions.update(r.descriptions)
         for e in r.entries:
             messages[e.group].append(e)
@@ -157,8 +149,6 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
         rows += [{**base, **row} for row in _of_group(by_rank, members[group], present)]
         rows += [{**base, **row} for row in _of_messages(messages[group], sorted(members[group]))]
         unseen = sorted(members[group] - present)
-        if 0 < sizes.get(group, 0) <= _MOST_RANKS:  # Inspector tells the number of a communicator's ranks, not who they are
-            unseen = sorted(set(range(sizes[group])) - set(by_rank))
         if unseen:
             rows.append({**base, "kind": "no dump", "missing_ranks": unseen})
     return rows

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
+    from alltrace.trace.intervals import Merged
 
 FARTHEST_NS = 1 << 62
 """No filter names a time farther away: no event is, and lengths up to there fit into 64 bits."""
@@ -223,6 +224,10 @@ class FilteredRank:
         wanted = list(columns)
         found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
         return found.select(wanted).filter(pa.array(self._kept("gpu_metrics", found)))
+
+    def unrecorded(self) -> Merged:
+        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        return self._inner.unrecorded()
 
     def shared(self, table: str) -> Any:
         """The rank's rows of the alignment, whole (see `RankTables.shared`)."""

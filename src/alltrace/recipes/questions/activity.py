@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity
+from alltrace.recipes.analysis.unrecorded import unrecorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
 from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge
 
@@ -28,7 +29,8 @@ class Activity(Recipe):
 
     The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the nanosecond. Bins
     are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from the run's first device work
-    to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added.
+    to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is
+    null in bins in which work may have run whose records are lost.
 
     A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than three residuals
     of the clocks are not counted, and a rank without a matched operation has none, which is null.
@@ -93,7 +95,8 @@ class Activity(Recipe):
             for into, name in zip(own, _CLASSES, strict=True):
                 np.add.at(into, at, np.array(row[name], np.int64))
         waits = _waiting(run, edges)
-        return Answer(_table(ranks, times, waits, edges, self.columns), self.columns, tuple(notes))
+        hidden = {rank: bin_coverage_ns(spans, edges) > 0 for rank, spans in unrecorded_of(run).items()}
+        return Answer(_table(ranks, times, waits, hidden, edges, self.columns), self.columns, tuple(notes))
 
 
 def _shift(start: int, end: int, bins: int) -> int:
@@ -126,7 +129,12 @@ def _waiting(run: RunFacts, edges: Any) -> dict[int, Any]:
 
 
 def _table(
-    ranks: Mapping[int, int], times: Mapping[int, Any], waits: Mapping[int, Any], edges: Any, columns: Sequence[AnswerColumn]
+    ranks: Mapping[int, int],
+    times: Mapping[int, Any],
+    waits: Mapping[int, Any],
+    hidden: Mapping[int, Any],
+    edges: Any,
+    columns: Sequence[AnswerColumn],
 ) -> Any:
     bins = len(edges) - 1
     devices = np.repeat(np.array(list(ranks.values()), np.int64), bins)
@@ -149,6 +157,9 @@ def _table(
         "waiting_ns": pa.array(waiting, mask=unknown),
         "waiting_percent": pa.array(100 * waiting / lengths, mask=unknown),
     }
+    known = np.zeros(bins, np.bool_)
+    unjudged = np.concatenate([hidden.get(r, known) for r in ranks])
+    data |= {name: pa.array(data[name], mask=unjudged) for name in ("idle_ns", "idle_percent")}
     schema = _schema(columns)
     return pa.table([pa.array(data[f.name]).cast(f.type) for f in schema], schema=schema)
 

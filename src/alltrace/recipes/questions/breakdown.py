@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
+from alltrace.recipes.analysis.unrecorded import unrecorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
-from alltrace.trace.intervals import classify_ns
+from alltrace.trace.intervals import NOTHING, classify_ns, clip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,8 @@ class Breakdown(Recipe):
 
     At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication kernel
     runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. The span is from the first start to the
-    last end of the device's work, or of all devices' work with `--span run`.
+    last end of the device's work, or of all devices' work with `--span run`. Time in which work may have run whose records are
+    lost is in no class, and not in the span.
     """
 
     name = "breakdown"
@@ -61,8 +63,9 @@ class Breakdown(Recipe):
         """One row per device: the exact times by class, and what the notes need."""
         rows = []
         for work in device_activity(rank):
-            times = classify_ns((work.compute, work.communication, work.copies), work.start_ns, work.end_ns)
-            rows.append({**work.facts(), **dict(zip(_CLASSES, times, strict=True))})
+            sets = (rank.unrecorded(), work.compute, work.communication, work.copies)
+            left_out, *times = classify_ns(sets, work.start_ns, work.end_ns)
+            rows.append({**work.facts(), "left_out_ns": left_out, **dict(zip(_CLASSES, times, strict=True))})
         return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
@@ -70,10 +73,12 @@ class Breakdown(Recipe):
         rows = device_rows(parts, run)
         first = min((row["start_ns"] for row in rows), default=0)
         last = max((row["end_ns"] for row in rows), default=0)
-        hosts = {r.rank: r.host for r in run.ranks}
+        hosts, unrecorded = {r.rank: r.host for r in run.ranks}, unrecorded_of(run)
         for row in rows:
-            own = row["end_ns"] - row["start_ns"]
-            span = last - first if options["span"] == "run" else own
+            own = row["end_ns"] - row["start_ns"] - row["left_out_ns"]
+            span = own
+            if options["span"] == "run":
+                span = last - first - clip(unrecorded.get(row["rank"], NOTHING), first, last).total_ns
             row["idle_ns"] += span - own
             row |= {c.replace("_ns", "_percent"): 100 * row[c] / span if span else None for c in _CLASSES}
             row |= {"host": hosts[row["rank"]], "span_ns": span}

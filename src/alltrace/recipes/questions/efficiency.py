@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
+from alltrace.recipes.analysis.unrecorded import unrecorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
@@ -47,7 +48,8 @@ class Efficiency(Recipe):
 
     A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
     there; that of a range is its extent on the host, all instances of a rank together, of which those within one another are one.
-    A range that was still open ends with the last of the rank's ranges.
+    A range that was still open ends with the last of the rank's ranges. Where work may have run whose records are lost, the
+    efficiencies of the devices are null.
     """
 
     name = "efficiency"
@@ -213,6 +215,7 @@ class _Region:
         useful, active: Of each device.
         processes: The rank of each device.
         mpi, runtime: Of each rank.
+        unrecorded_ns: How long work without a record may have run, summed over ranks.
     """
 
     step: int | None
@@ -223,12 +226,19 @@ class _Region:
     processes: list[int]
     mpi: list[int]
     runtime: list[int]
+    unrecorded_ns: int = 0
 
     def rows(self, convention: str) -> Iterator[dict[str, Any]]:
         """Its row for the devices and the one for the hosts."""
         where = {"step": self.step, "range": self.name}
         tree = device_tree(self.useful, self.active, self.span[0], processes=self.processes if convention == "talp" else None)
         if self.useful:
+            factors = {
+                "parallel_efficiency": tree.parallel,
+                "load_balance": tree.load_balance,
+                "communication_efficiency": tree.communication,
+                "orchestration_efficiency": tree.orchestration,
+            }
             yield {
                 **where,
                 "side": "device",
@@ -236,10 +246,7 @@ class _Region:
                 "span_ns": self.span[0],
                 "useful_ns": sum(self.useful),
                 "communication_ns": sum(self.active) - sum(self.useful),
-                "parallel_efficiency": tree.parallel,
-                "load_balance": tree.load_balance,
-                "communication_efficiency": tree.communication,
-                "orchestration_efficiency": tree.orchestration,
+                **(dict.fromkeys(factors) if self.unrecorded_ns else factors),
             }
         host = host_tree(self.mpi, self.runtime, self.span[1])
         yield {
@@ -296,6 +303,7 @@ class _Work:
                 for kind in (_USEFUL, _MOVING):
                     own = times[(what == kind) & (device == number)]
                     sets.setdefault(identity, {}).setdefault(kind, []).append(Merged(own[:, 0].copy(), own[:, 1].copy()))
+        self._unrecorded = unrecorded_of(run)
         self._devices: dict[Any, tuple[Merged, Merged]] = {}
         for identity, found in sets.items():
             useful = union(found[_USEFUL])
@@ -320,6 +328,7 @@ class _Work:
             host: Likewise.
         """
         region = _Region(step, name, (_time(device), _time(host)), [], [], [], [], [])
+        region.unrecorded_ns = sum(_within(s, device[r]) for r, s in self._unrecorded.items() if r in device)
         for identity, (useful, moving) in self._devices.items():
             rank = self._owners[identity]
             if rank in device:
@@ -361,6 +370,7 @@ class _Work:
             for owner, (useful, moving) in ((self._owners[i], sets) for i, sets in self._devices.items())
             if owner in of_rank
         ]
+        hidden = {r: covered(r, device, spans) for r, spans in self._unrecorded.items() if r in of_rank}
         calls = {
             r: [covered(r, host, Merged(own[w][:, 0].copy(), own[w][:, 1].copy())) for w in (_MPI, _RUNTIME)]
             for r, own in self.host.items()
@@ -372,6 +382,7 @@ class _Work:
             on = dict(zip(rank[shown].tolist(), shown.tolist(), strict=True))
             spans = (int(s[:, 1].max() - s[:, 0].min()) for s in (device[list(on.values())], host[list(of.values())]))
             region = _Region(number, None, (next(spans), next(spans)), [], [], [], [], [])
+            region.unrecorded_ns = sum(hidden[r][place[row]] for r, row in on.items() if r in hidden)
             for owner, useful, moving in busy:
                 if owner in on:
                     at = place[on[owner]]

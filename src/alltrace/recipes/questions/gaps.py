@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
-from alltrace.trace.intervals import gaps, merge
+from alltrace.trace.intervals import gaps, merge, overlap_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Gaps(Recipe):
     """The longest times in which a device did nothing, with the work that ended before and the work that started after.
 
     A gap lies between two pieces of work of one device: kernels, copies and graphs of all its streams. The time before the first
-    and after the last is no gap.
+    and after the last is no gap, and neither is time in which work may have run whose records are lost.
     """
 
     name = "gaps"
@@ -54,10 +54,12 @@ class Gaps(Recipe):
         """The rank's gaps of at least `min_ns`, the longest `rows` of them."""
         start, end, device, labels, codes = _work(rank)
         found: list[dict[str, Any]] = []
+        unrecorded = rank.unrecorded()
         for number in np.unique(device).tolist():
             on = np.flatnonzero(device == number)
             open_ = gaps(merge(start[on], end[on]))
-            long = np.flatnonzero(open_.durations_ns >= max(options["min_ns"], 1))
+            known = overlap_ns(open_.starts, open_.ends, unrecorded) == 0
+            long = np.flatnonzero(known & (open_.durations_ns >= max(options["min_ns"], 1)))
             if options["rows"]:
                 long = long[np.argsort(-open_.durations_ns[long], kind="stable")][: options["rows"]]
             # of pieces that end or start together the longest is named, so that no order of rows matters

@@ -12,7 +12,7 @@ from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, gpu_work, with_graphs
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 from alltrace.trace.arrays import integers
-from alltrace.trace.intervals import by_track, gaps, merge, merge_by_track, overlap_ns
+from alltrace.trace.intervals import by_track, clip, difference, gaps, merge, merge_by_track, overlap_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Idle(Recipe):
     `--by stream`. While the next piece was not launched yet, the host is the cause: in a call that waits for the GPU, or
     elsewhere. From the launch on, the launch is. What was launched before the gap began waited on the device: for as long as two
     kernels of a stream have between them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the idle time, to
-    the nanosecond.
+    the nanosecond. Time in which work may have run whose records are lost is left out, of the span too.
     """
 
     name = "idle"
@@ -72,12 +72,12 @@ class Idle(Recipe):
         work = with_graphs(rank, gpu_work(rank))
         waits = _Waits(rank, work)
         streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
-        rows = []
+        rows, unrecorded = [], rank.unrecorded()
         order = np.lexsort((work.start, streams, work.device))
         for (device, stream), places in by_track(work.device[order], streams[order]):
             mine = order[places]
             start, end = work.start[mine], work.end[mine]
-            open_ = gaps(merge(start, end))
+            open_ = difference(gaps(merge(start, end)), unrecorded)
             # of work that starts together the longest is the next, so that no order of rows matters
             first = mine[np.lexsort((work.call[mine], -end, start))]
             after = first[np.searchsorted(work.start[first], open_.ends, "left")] if len(open_.ends) else mine[:0]
@@ -87,6 +87,7 @@ class Idle(Recipe):
                     "stream": stream,
                     "start_ns": int(start.min()),
                     "end_ns": int(max(end.max(), start.max())),
+                    "left_out_ns": clip(unrecorded, int(start.min()), int(max(end.max(), start.max()))).total_ns,
                     "gaps": len(open_.starts),
                     **waits.causes(open_.starts, open_.ends, after, options["kernel_delay_ns"]),
                 }
@@ -98,7 +99,7 @@ class Idle(Recipe):
         columns = self.answer_columns(options)
         rows = device_rows(parts, run)
         for row in rows:
-            span, idle = row["end_ns"] - row["start_ns"], sum(row[c] for c in _CAUSES)
+            span, idle = row["end_ns"] - row["start_ns"] - row["left_out_ns"], sum(row[c] for c in _CAUSES)
             row |= {"span_ns": span, "idle_ns": idle, "idle_percent": 100 * idle / span if span else None}
         return Answer(pa.Table.from_pylist(rows, answer_schema(columns, ("gpu",), {"idle_percent": 1})), columns)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.aligned import Aligned
     from alltrace.recipes.base import RankTables, RunFacts
-    from alltrace.run.manifest import Manifest
+    from alltrace.run.manifest import Manifest, Rank
 
 
 class Info(Recipe):
@@ -28,7 +28,11 @@ class Info(Recipe):
     dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null where they form none), `found_by` (`ids`
     where the reports name them, `logs` where NCCL's logs do, `structure` where they are inferred from who ends together),
     `communicators` (how many there are), `score` (how sure it is who meets whom, from 0 to 1), and `reason` (why nothing should be
-    computed from that; null where it is sure enough).
+    computed from that; null where it is sure enough); and `missing_records`, one row for each rank and kind of records that its
+    reports lost: `rank`, `what` (`kernels` of launches, `launches` of kernels, or what `graphs` ran), `number` of so many (`of`),
+    `place` (at the `start` or the `end` of the capture, in a few `places`, `spread` all over it, or `everywhere`), `start_ns` and
+    `end_ns` (when the first and the last of them were launched, aligned), and `unrecorded_ns` (how long work without a record may
+    have run, which is not judged).
     """
 
     name = "info"
@@ -92,6 +96,7 @@ class Info(Recipe):
         told = ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence", "component")
         clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
         extra = {"clocks": clocks, "communicators": _communicators(run.alignment, [r.rank for r in run.ranks])}
+        extra["missing_records"] = _missing_records(manifest, ranks)
         return Answer(pa.Table.from_pylist(rows, schema), columns, (*_warnings(manifest), *_logs(manifest)), extra)
 
 
@@ -112,6 +117,20 @@ def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict
             "reason": alignment.matching_reason,
         }
     ]
+
+
+def _missing_records(manifest: Manifest, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+    from alltrace.run.clock import clock_map
+
+    found = []
+    for rank in ranks:
+        clock = clock_map(manifest, rank)
+        hidden = sum(end - start for start, end in rank.unrecorded)
+        for lost in rank.missing_records:
+            times = {"start_ns": clock.apply_one(lost.start_ns), "end_ns": clock.apply_one(lost.end_ns)}
+            counts: dict[str, Any] = {"what": lost.what, "number": lost.number, "of": lost.of, "place": lost.place}
+            found.append({"rank": rank.rank, **counts, **times, "unrecorded_ns": 0 if lost.what == "launches" else hidden})
+    return found
 
 
 def _logs(manifest: Manifest) -> list[str]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _CLASSES = ("kernel_ns", "communication_ns", "memcpy_ns", "memset_ns", "runtime_ns", "dataloader_ns", "cpu_ns")
 _TIMES = (*_CLASSES, "idle_ns")
+_HOST = ("runtime_ns", "dataloader_ns", "cpu_ns", "idle_ns")
 _MEANS = ("occupancy_percent", "sm_efficiency_percent", "tensor_core_percent")
 _OPERATOR = name_id("cpu_op")
 _LOADER = re.compile("|".join(p.regex for p in WAITING))
@@ -45,6 +46,7 @@ class StepTime(Recipe):
     kernel; a copy; a fill; a call of the CUDA API is under way; the program waits for its DataLoader; an operator runs on the host;
     else it is idle. So the classes sum to the step, to the nanosecond. A step lasts from its start on the host to the start of the
     next one; the last lasts to its end, and to that of its device work.
+    Where work may have run in a step whose records are lost, what is below the devices' classes is null.
 
     Use of the devices is by time of the compute kernels that start in the step, and estimated as the profiler does: `occupancy` of
     the kernels as the trace states it, `sm_efficiency` by how many multiprocessors their blocks can fill, and the share of kernels
@@ -101,6 +103,7 @@ class StepTime(Recipe):
         for name, own in zip(_CLASSES, exclusive(classes), strict=True):
             columns[name] = bin_coverage_ns(own, edges)[::2]
         columns |= _use(rank, steps)
+        columns["left_out_ns"] = bin_coverage_ns(rank.unrecorded(), edges)[::2]
         columns["busy_ns"] = bin_coverage_ns(compute, edges)[::2]
         if options["by"] == "rank":
             columns = {name: values.sum(keepdims=True) for name, values in columns.items()}
@@ -119,7 +122,9 @@ class StepTime(Recipe):
                     100 * row["tensor_ns"] / row["summed_ns"] if row["summed_ns"] else None,
                 )
                 idle = row["span_ns"] - sum(row[c] for c in _CLASSES)
-                rows.append({**row, "rank": part.rank, "idle_ns": idle, **dict(zip(_MEANS, means, strict=True))})
+                row |= {"rank": part.rank, "idle_ns": idle, **dict(zip(_MEANS, means, strict=True))}
+                # a kernel without a record hides what the host does, or lets it seem idle
+                rows.append({**row, **(dict.fromkeys(_HOST) if row["left_out_ns"] else {})})
         notes = [] if rows or not parts else ["no steps were found in the run"]
         table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("kind",), dict.fromkeys(_MEANS, 1)))
         return Answer(table, self.columns, tuple(notes))

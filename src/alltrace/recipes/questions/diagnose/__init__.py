@@ -111,7 +111,7 @@ class Diagnose(Recipe):
             return Contribution()
         facts, host = found
         # what the host does before its first step, or before the first device work of a run without steps, is not judged
-        begin = int(facts.regions[0, 0])
+        begin = int(facts.regions[0, 0]) if len(facts.regions) else 0
         if steps is not None and not facts.whole_run:
             begin = min(steps.column("start").to_pylist())
         graph = graph_of(rank)
@@ -139,6 +139,10 @@ class Diagnose(Recipe):
         all_ranks = AllRankFacts(
             given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run), lambda replay: peers_in(replay, run)
         )
+        if not len(all_ranks.steps):
+            rows = [_row(r, all_ranks, (), {}) for r in ranked(capture.find(all_ranks, run), 0)]
+            unjudged = ("no step of which all work has a record was found, so no loss was judged",)
+            return Answer(answer_rows(rows, self._schema()), self.columns, unjudged)
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
@@ -219,6 +223,12 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         from alltrace.run.store import number_ranges
 
         notes.append(f"no step to judge was found on rank {number_ranges(all_ranks.stepless)}, so it is left out")
+    lossy = [r for r, f in all_ranks.facts.items() if f.left_out]
+    if lossy:
+        from alltrace.run.store import number_ranges
+
+        what = "the part of the run" if all_ranks.whole_run else counted(sum(all_ranks.facts[r].left_out for r in lossy), "step")
+        notes.append(f"rank {number_ranges(lossy)}: {what} in which work may have run without a record is left out")
     if len(all_ranks.facts) < 2:
         notes.append("one rank alone: who waits for whom, slow ranks and uneven work could not be judged")
     elif all_ranks.members is None:

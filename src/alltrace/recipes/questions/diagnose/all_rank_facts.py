@@ -237,6 +237,9 @@ class AllRankFacts:
     @cached_property
     def doubt(self) -> str | None:
         """Why it is not known who waits for whom, so that losses cannot be computed; None where it is."""
+        lossy = [r for r, f in self.facts.items() if f.left_out]
+        if lossy and self.whole_run:
+            return f"rank {lossy[0]} has no record of some of its work, and no steps tell which time is whole"
         if len(self.ranks) < 2 or self.alignment is None:
             return None
         if self.alignment.matching_reason is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RunFacts
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.run.manifest import Rank
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
 _DAMAGED = re.compile(r"cut short|left out|none of its rows|end before they start|have no end", re.IGNORECASE)
@@ -36,6 +37,7 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
             )
         )
     found += _short(all_ranks, run)
+    found += _missing_records(all_ranks, run)
     for pattern, where, advice in (
         (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
         (_DAMAGED, "damaged report", "A part of the report could not be read; capture it again, or judge by the rest."),
@@ -99,6 +101,69 @@ def _short(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
             }
             found.append(_fault(all_ranks, ranks, where, advice, evidence))
     return found
+
+
+def _missing_records(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
+    """What profilers lost, a finding for each kind and place."""
+    ranks: dict[tuple[str, str], list[Rank]] = {}
+    for rank in run.ranks:
+        for lost in rank.missing_records:
+            ranks.setdefault((lost.what, lost.place), []).append(rank)
+    found = []
+    for (what, place), its in ranks.items():
+        alike = [m for r in its for m in r.missing_records if (m.what, m.place) == (what, place)]
+        evidence = {"lost_records": float(sum(m.number for m in alike)), "of_records": float(sum(m.of for m in alike))}
+        kineto = any(run.manifest.reports[n].format == "kineto" for r in its for n in r.reports)
+        found.append(
+            _fault(
+                all_ranks, [r.rank for r in its], _lost_where(what, place), advice_on_missing(what, place, kineto=kineto), evidence
+            )
+        )
+    return found
+
+
+_PLACES = {
+    "start": " at the start",
+    "end": " from some moment on",
+    "places": "",
+    "spread": " all over the capture",
+    "everywhere": "",
+}
+_WHAT = {
+    "kernels": "launches without their kernel",
+    "launches": "kernels without their launch",
+    "graphs": "graphs without what they ran",
+}
+
+
+def _lost_where(what: str, place: str) -> str:
+    return _WHAT[what] + (_PLACES[place] if what != "launches" else "")
+
+
+def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
+    """What to do about missing records, with the causes that are known for these.
+
+    Args:
+        what: See `alltrace.run.manifest.MissingRecords`.
+        place: Likewise.
+        kineto: Whether PyTorch's profiler wrote the report.
+    """
+    if what == "graphs":
+        return "What these graphs ran is not in the report; capture with --cuda-graph-trace=node, or =graph for whole graphs."
+    if what == "launches":
+        return "Calls of the host are missing, so that work cannot be traced to what launched it; capture fewer kinds of events."
+    if place == "everywhere":
+        return "The report has calls and no kernel at all; see that CUDA activity is traced and that counters are permitted."
+    if place == "start" and kineto:
+        return (
+            "PyTorch's profiler drops the first kernels where CUPTI of CUDA 12.6 to 13.0 stamps them before the capture "
+            "(pytorch/pytorch#192021): add warm-up steps to its schedule, or update CUDA; judge by the later steps."
+        )
+    if place == "end":
+        return "The profiler stopped to record kernels while the program went on: its buffers were full; capture less at a time."
+    return (
+        "The profiler lost kernels, as it does where its buffers are full; capture less at a time, or flush its buffers more often."
+    )
 
 
 def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:

@@ -84,6 +84,8 @@ EVIDENCE = {
     "without_ranges": "ranks without ranges",
     "graph_launches": "graphs traced as a whole",
     "components": "groups of hosts that no evidence connects",
+    "lost_records": "launches without what they ran, or kernels without their launch",
+    "of_records": "of so many",
     "first_step": "first step of the first such report",
     "first_missing_step": "first step that the first such report lacks",
 }

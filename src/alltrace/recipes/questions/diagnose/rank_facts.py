@@ -17,7 +17,7 @@ from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of
-from alltrace.trace.intervals import Merged, intersection, merge
+from alltrace.trace.intervals import Merged, difference, intersection, merge, overlap_ns
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class RankFacts:
         whole_run: Whether no steps were known, so that the run was taken for one.
         device: The name of its first device, where the report tells.
         calls: Whether the report has calls, without which nothing is known of the host.
+        left_out: Steps that are not judged because work may have run in them whose records are lost; of a whole run 1 for a part.
     """
 
     steps: Int64
@@ -81,6 +82,7 @@ class RankFacts:
     whole_run: bool
     device: str = ""
     calls: bool = True
+    left_out: int = 0
 
 
 def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
@@ -102,6 +104,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     if whole_run:
         numbered = np.zeros(1, np.int64)
         regions = np.array([[min(int(m.starts[0]) for m in spans), max(int(m.ends[-1]) for m in spans)]], np.int64)
+    numbered, regions, left_out = _recorded(numbered, regions, rank.unrecorded(), whole_run=whole_run)
     host = host_sets(rank, api)
     times, waits = classify(work, host, regions)
     judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
@@ -136,8 +139,29 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         whole_run=whole_run,
         device=_device(rank),
         calls=host.known,
+        left_out=left_out,
     )
     return facts, host
+
+
+def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run: bool) -> tuple[Int64, Int64, int]:
+    """The steps in which all that ran has a record, their regions, and how many are left out.
+
+    Of a run without steps it is the longest part without such a time, where that is at least half of the run.
+    """
+    if not len(unrecorded.starts):
+        return numbered, regions, 0
+    hidden = overlap_ns(regions[:, 0].copy(), regions[:, 1].copy(), unrecorded) > 0
+    if not hidden.any():
+        return numbered, regions, 0
+    if not whole_run:
+        return numbered[~hidden], regions[~hidden], int(np.count_nonzero(hidden))
+    parts = difference(Merged(regions[:, 0].copy(), regions[:, 1].copy()), unrecorded)
+    lengths = parts.ends - parts.starts
+    if not len(lengths) or 2 * lengths.max() < regions[0, 1] - regions[0, 0]:
+        return numbered[:0], regions[:0], 1
+    longest = int(lengths.argmax())
+    return numbered, np.array([[parts.starts[longest], parts.ends[longest]]], np.int64), 1
 
 
 def _device(rank: RankTables) -> str:
@@ -147,6 +171,8 @@ def _device(rank: RankTables) -> str:
 
 def _step_of(starts: Int64, regions: Int64) -> Int64:
     """The place of the region in which each moment is; -1 for none."""
+    if not len(regions):
+        return np.full(len(starts), -1)
     at = np.searchsorted(regions[:, 0], starts, "right") - 1
     found: Int64 = np.where((at >= 0) & (starts < regions[np.maximum(at, 0), 1]), at, -1)
     return found

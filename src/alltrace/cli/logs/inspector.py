@@ -1,0 +1,46 @@
+"""`logs inspector`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import EXIT_DONE
+
+if TYPE_CHECKING:
+    import argparse
+
+EXAMPLE = "alltrace logs inspector nccl-inspector-4711/ --view stragglers"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The view, and what nccl-tests measured."""
+    group = parser.add_argument_group("the question")
+    group.add_argument(
+        "--view",
+        choices=("missing", "collectives", "stragglers", "operations"),
+        default="missing",
+        help="which operations lack a record of a rank, how long collectives take free of waiting, who arrives last, or every "
+        "operation; default: missing",
+    )
+    group.add_argument(
+        "--nccl-tests",
+        metavar="FILE",
+        help="output of nccl-tests on the same hosts, to compare the bus bandwidth of collectives with",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the files and answer."""
+    from alltrace.cli.output import write_answer
+    from alltrace.readers.nccl_inspector.read import read_inspector
+    from alltrace.recipes.logs.inspector import answer
+    from alltrace.run.log_files import read_files
+    from alltrace.run.nccl_logs import expand
+    from alltrace.run.nccl_tests_files import read_tests_table
+
+    tests = None if args.nccl_tests is None else read_tests_table(args.nccl_tests)
+    files = read_files(read_inspector, expand(args.files))
+    processes = {(f.host, f.pid) for f in files}
+    facts = {"ranks": len(processes), "hosts": len({host for host, _ in processes}), "devices": 0, "span_ns": 0}
+    write_answer("logs inspector", answer(files, args.view, tests), facts, args)
+    return EXIT_DONE

@@ -1,0 +1,1 @@
+"""Reader of the files of NCCL Inspector."""

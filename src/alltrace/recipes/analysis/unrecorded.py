@@ -1,0 +1,50 @@
+"""Time in which work may have run whose records are lost: for the `reduce` of questions about idle devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.run.clock import clock_map
+from alltrace.trace.errors import InputError
+from alltrace.trace.intervals import clip, merge
+
+if TYPE_CHECKING:
+    from alltrace.recipes.base import RunFacts
+    from alltrace.trace.intervals import Merged
+
+_MOST = 0.01
+"""A replay that counts up to this share of a rank's time as idle, though it may not have been, is answered with a note."""
+
+
+def unrecorded_of(run: RunFacts) -> dict[int, Merged]:
+    """When each rank may have done work that has no record, aligned ns; ranks with all their records are left out."""
+    found = {}
+    for rank in run.ranks:
+        if rank.unrecorded:
+            times = clock_map(run.manifest, rank).apply(np.array(rank.unrecorded, np.int64).reshape(-1))
+            found[rank.rank] = merge(times[::2].copy(), times[1::2].copy())
+    return found
+
+
+def refuse_unrecorded(run: RunFacts, ranks: set[int]) -> None:
+    """Refuse a question that takes time without a record for a wait.
+
+    Raises:
+        InputError: Work without a record may have filled more than 1 % of the time of one of the ranks.
+    """
+    for rank in run.ranks:
+        spans = unrecorded_of(run).get(rank.rank) if rank.rank in ranks else None
+        if spans is None or rank.start_ns is None or rank.end_ns is None:
+            continue
+        clock, (first, last) = clock_map(run.manifest, rank), run.span_ns
+        begin, end = max(clock.apply_one(rank.start_ns), first), min(clock.apply_one(rank.end_ns), last)
+        if clip(spans, begin, end).total_ns > _MOST * (end - begin):
+            lost = next(m for m in rank.missing_records if m.what != "launches")
+            raise InputError(
+                getattr(run, "path", "the run"),
+                found=f"rank {rank.rank} has no record of what {lost.number:,} of {lost.of:,} launches ran",
+                expected="the records of all kernels, as a wait cannot be told from a kernel that is missing",
+                advice="capture the rank again, or choose --steps or --ranks with all of theirs (see `alltrace info`)",
+            )

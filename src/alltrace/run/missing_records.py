@@ -1,0 +1,358 @@
+"""Records that a profiler lost: launches without their kernel, kernels without their launch, graph launches without what they ran.
+
+A launch and what it ran carry one correlation id in a process. Where one of the two is there and the other is not, a record is
+missing, unless the edge of the capture explains it: work that was launched before the capture began, and work that was still queued
+when it ended. Launches that failed, and those that only became nodes of a graph, ran nothing.
+
+When a missing kernel ran is not known. It ran after its launch began, after the work before it on its stream, and before the work
+behind it; which stream that is, is not known either. So the time in which it may have run reaches from the earliest to the latest
+of what the streams allow, and questions about idle devices leave that time out (`Rank.unrecorded`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.readers.base import ReportWarning
+from alltrace.run.manifest import NAMES, MissingRecords
+from alltrace.run.parquet import read_parquet
+from alltrace.run.store import Names
+from alltrace.trace.arrays import integers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.trace.arrays import Int64
+
+    Flags = NDArray[np.bool_]
+
+KERNELS = "kernels"
+LAUNCHES = "launches"
+GRAPHS = "graphs"
+TEXTS = {
+    KERNELS: "kernel launches whose kernel has no record; the time in which these kernels may have run is not judged",
+    LAUNCHES: "kernels whose launch has no record, although other launches of that time have one",
+    GRAPHS: (
+        "launches of CUDA graphs without a record of what they ran; the time in which that may have run is not judged "
+        "(trace them with --cuda-graph-trace=node)"
+    ),
+}
+"""What is said of each kind of missing records, before their number."""
+
+_TOUCHED = {KERNELS: ("kernels",), LAUNCHES: ("api",), GRAPHS: ("kernels", "graphs")}
+
+_LAUNCH = re.compile(r"^(?:cuda|cu|hip)\w*Launch\w*Kernel|^cudaLaunch(?:_\w+)?$|^cuLaunchGrid")
+_GRAPH = re.compile(r"^(?:cuda|cu|hip)GraphLaunch")
+_BEGIN = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
+_END = re.compile(r"^(?:cuda|cu|hip)StreamEndCapture")
+_ALL_DONE = re.compile(r"^(?:cuda|hip)DeviceSynchronize|^(?:cu|hip)CtxSynchronize")
+
+_FEW_BLOCKS = 3
+_FEW_SHARE = 0.001
+"""Losses in more places than this, of more than this share of all launches, are spread: of any stream, at any time."""
+
+_LATE_NS = 10_000_000
+"""What is launched this long after the last device work can still be queued as the capture ends."""
+
+
+class Missing(NamedTuple):
+    """What is missing in a rank's tables.
+
+    Attributes:
+        records: The kinds of missing records.
+        unrecorded: When work of which no record is there may have run: ascending (start, end), in the time of the rank's files.
+        warnings: What answers must say.
+    """
+
+    records: tuple[MissingRecords, ...] = ()
+    unrecorded: tuple[tuple[int, int], ...] = ()
+    warnings: tuple[ReportWarning, ...] = ()
+
+
+def missing_records(folder: Path, rows: Mapping[str, int], end_ns: int | None) -> Missing:
+    """What is missing in the tables of a rank.
+
+    Args:
+        folder: Its tables.
+        rows: Row count of each.
+        end_ns: Last end of any event.
+    """
+    if not rows.get("api") or end_ns is None:
+        return Missing()
+    calls = _Calls.of(folder)
+    if calls is None:
+        return Missing()
+    kernels, others = _ids(folder, rows, ("kernels",)), _ids(folder, rows, ("copies", "graphs"))
+    recorded = _is_in(calls.id, kernels)
+    recorded[calls.graph] |= _is_in(calls.id[calls.graph], others)
+    records, spans = [], []
+    if not recorded.all():
+        work = _Work.of(folder, rows)
+        lost = _lost(folder, calls, recorded, others, work)
+        for what, rows_of in ((KERNELS, ~calls.graph), (GRAPHS, calls.graph)):
+            mine = lost & rows_of
+            if mine.any():
+                number = len(np.unique(calls.id[mine]))
+                of = len(np.unique(calls.id[rows_of]))
+                place = _place(calls, mine, recorded)
+                records.append(MissingRecords(what, number, of, int(calls.start[mine].min()), int(calls.start[mine].max()), place))
+        if lost.any():
+            spans = _unrecorded(calls, lost, ~lost, work, end_ns)
+    unlaunched = _unlaunched(folder, rows, kernels)
+    records += unlaunched
+    warnings = tuple(ReportWarning(TEXTS[r.what], _TOUCHED[r.what], r.number) for r in records)
+    return Missing(tuple(records), tuple(spans), warnings)
+
+
+class _Calls(NamedTuple):
+    """Calls that launched kernels or graphs, by start; arrays of n.
+
+    Attributes:
+        id: Process and correlation id as one number.
+        process, start, end: Of each call.
+        graph: Whether it launched a graph.
+        done: Starts and ends of calls that wait for all work of a process, by process; the starts ascend.
+    """
+
+    id: Int64
+    process: Int64
+    start: Int64
+    end: Int64
+    graph: Flags
+    done: Mapping[int, tuple[Int64, Int64]]
+
+    @classmethod
+    def of(cls, folder: Path) -> _Calls | None:
+        """The launches of a rank that succeeded; None where there are none."""
+        path = folder / "api.parquet"
+        column = read_parquet(path, ["name"]).column("name")
+        ids = pc.unique(column).drop_null()
+        names = folder / NAMES
+        texts = Names(lambda: [names] if names.is_file() else []).texts(ids).to_pylist()
+
+        def rows_named(pattern: re.Pattern[str]) -> Int64:
+            wanted = [i for i, text in zip(ids.to_pylist(), texts, strict=True) if text and pattern.match(text)]
+            if not wanted:
+                return np.empty(0, np.int64)
+            return np.flatnonzero(pc.fill_null(pc.is_in(column, value_set=pa.array(wanted, pa.int64())), False).to_numpy())
+
+        kernel, graph = rows_named(_LAUNCH), rows_named(_GRAPH)
+        if not len(kernel) and not len(graph):
+            return None
+        table = read_parquet(path, ["process", "thread", "correlation", "start", "end", "return_value"])
+        value = {c: integers(table.column(c), -1) for c in ("process", "thread", "correlation", "start", "end")}
+        failed = integers(table.column("return_value"), 0) != 0
+        row = np.concatenate((kernel, graph))
+        row = row[(value["correlation"][row] > 0) & ~failed[row]]
+        row = row[np.lexsort((value["end"][row], value["start"][row]))]
+        row = row[~_inside(*(value[c][row] for c in ("thread", "start", "end")))]
+        row = row[~_captured(value, row, rows_named(_BEGIN), rows_named(_END))]
+        waits = rows_named(_ALL_DONE)
+        waits = waits[np.argsort(value["start"][waits], kind="stable")]
+        process = value["process"]
+        done = {
+            int(p): (value["start"][waits][process[waits] == p], value["end"][waits][process[waits] == p])
+            for p in np.unique(process[row])
+        }
+        return cls(
+            _joined(process[row], value["correlation"][row]),
+            process[row],
+            value["start"][row],
+            value["end"][row],
+            np.isin(row, graph),
+            done,
+        )
+
+
+class _Work(NamedTuple):
+    """What ran on the devices: arrays of n over kernels, copies and whole graphs."""
+
+    id: Int64
+    start: Int64
+    end: Int64
+    stream: Int64
+
+    @classmethod
+    def of(cls, folder: Path, rows: Mapping[str, int]) -> _Work:
+        """The work of a rank; `stream` numbers the streams of all its devices."""
+        found: list[tuple[Int64, ...]] = []
+        for name in ("kernels", "copies", "graphs"):
+            if rows.get(name):
+                table = read_parquet(folder / f"{name}.parquet", ["process", "correlation", "start", "end", "device", "stream"])
+                value = [integers(table.column(c), -1) for c in ("process", "correlation", "start", "end", "device", "stream")]
+                found.append((_joined(value[0], value[1]), value[2], value[3], (value[4] << 32) + value[5]))
+        if not found:
+            none = np.empty(0, np.int64)
+            return cls(none, none, none, none)
+        ids, start, end, stream = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return cls(ids, start, end, np.unique(stream, return_inverse=True)[1].reshape(-1))
+
+
+def _joined(process: Int64, correlation: Int64) -> Int64:
+    """Process and correlation id as one number, below 0 for none; CUPTI's ids have 32 bits."""
+    return np.where((correlation > 0) & (process >= 0), (np.maximum(process, 0) << 40) + correlation, -1)
+
+
+def _ids(folder: Path, rows: Mapping[str, int], tables: Sequence[str]) -> Int64:
+    found = [np.empty(0, np.int64)]
+    for name in tables:
+        if rows.get(name):
+            table = read_parquet(folder / f"{name}.parquet", ["process", "correlation"])
+            found.append(_joined(*(integers(table.column(c), -1) for c in ("process", "correlation"))))
+    return np.concatenate(found)
+
+
+def _is_in(ids: Int64, known: Int64) -> Flags:
+    """Whether each id is among others; searched in sorted ones, as ids of several processes lie far apart."""
+    if not len(known):
+        return np.zeros(len(ids), np.bool_)
+    if (known[1:] < known[:-1]).any():
+        known = np.sort(known)
+    at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    found: Flags = known[at] == ids
+    return found
+
+
+def _inside(thread: Int64, start: Int64, end: Int64) -> Flags:
+    """Which calls lie within another one of their thread; the calls come by start.
+
+    The runtime's call holds the driver's, and what they launch has the id of the outer one.
+    """
+    found = np.zeros(len(start), np.bool_)
+    for number in np.unique(thread).tolist():
+        mine = np.flatnonzero(thread == number)
+        reached = np.maximum.accumulate(end[mine])
+        found[mine[1:]] = end[mine][1:] <= reached[:-1]
+    return found
+
+
+def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int64) -> Flags:
+    """Which calls lie between the begin and the end of a stream's capture into a graph, on any thread of their process."""
+    found = np.zeros(len(rows), np.bool_)
+    for begin in begins.tolist():
+        process, since = value["process"][begin], value["start"][begin]
+        later = value["start"][ends[(value["process"][ends] == process) & (value["start"][ends] >= since)]]
+        until = later.min() if len(later) else since
+        found |= (value["process"][rows] == process) & (value["start"][rows] >= since) & (value["start"][rows] <= until)
+    return found
+
+
+def _lost(folder: Path, calls: _Calls, recorded: Flags, others: Int64, work: _Work) -> Flags:
+    """The launches whose work ran within the capture and has no record.
+
+    Work that was still queued as the capture ended has none either. It was launched after all that has a record, while the device
+    was busy, and no call waited for all work after that.
+    """
+    lost = ~recorded
+    copied = _calls_of(folder, others)
+    for process in np.unique(calls.process[lost]).tolist():
+        mine = calls.process == process
+        last = max(int(times.max(initial=-(1 << 62))) for times in (calls.start[mine & recorded], copied[1][copied[0] == process]))
+        queued = np.flatnonzero(mine & lost & (calls.start > last))
+        if not len(queued) or not (mine & recorded).any():
+            continue
+        waited = (calls.done[process][0] > calls.start[queued[0]]).any()
+        ended = int(work.end.max(initial=-(1 << 62))) + _LATE_NS
+        if calls.start[queued[-1]] <= ended and not waited:
+            lost[queued] = False
+    return lost
+
+
+def _calls_of(folder: Path, ids: Int64) -> tuple[Int64, Int64]:
+    """Process and start of the calls with some ids."""
+    table = read_parquet(folder / "api.parquet", ["process", "correlation", "start"])
+    process, correlation, start = (integers(table.column(c), -1) for c in ("process", "correlation", "start"))
+    rows = np.flatnonzero(_is_in(_joined(process, correlation), ids[ids >= 0]))
+    return process[rows], start[rows]
+
+
+def _place(calls: _Calls, lost: Flags, recorded: Flags) -> str:
+    """Where in the capture they are: `start`, `end`, `places` for a few, or `spread`."""
+    kept = calls.start[recorded]
+    first, last = calls.start[lost].min(), calls.start[lost].max()
+    if not len(kept):
+        return "everywhere"
+    if last < kept.min():
+        return "start"
+    if first > kept.max():
+        return "end"
+    return "spread" if _is_spread(calls, lost) else "places"
+
+
+def _is_spread(calls: _Calls, lost: Flags) -> bool:
+    blocks = int(np.count_nonzero(lost[1:] & ~lost[:-1])) + int(lost[:1].any())
+    return bool(blocks > _FEW_BLOCKS and np.count_nonzero(lost) > _FEW_SHARE * len(calls.id))
+
+
+def _unrecorded(calls: _Calls, lost: Flags, kept: Flags, work: _Work, end_ns: int) -> list[tuple[int, int]]:
+    """When lost work may have run, merged and ascending."""
+    spans: list[tuple[int, int]] = []
+    order = np.argsort(work.id, kind="stable")
+    for process in np.unique(calls.process[lost]).tolist():
+        mine = np.flatnonzero((calls.process == process) & (lost | kept))
+        gone, called, returned = lost[mine], calls.start[mine], calls.end[mine]
+        # the launch of each piece of work, by its place among those of the process
+        at = np.searchsorted(work.id[order], calls.id[mine], "left")
+        until = np.searchsorted(work.id[order], calls.id[mine], "right")
+        launch = np.repeat(np.arange(len(mine)), until - at)
+        piece = order[np.repeat(at - (np.cumsum(until - at) - (until - at)), until - at) + np.arange(len(launch))]
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], gone, [False])).astype(np.int8)))
+        blocks = [(int(edges[0]), int(edges[-1]))] if _is_spread(calls, lost) else list(zip(edges[::2], edges[1::2], strict=True))
+        for first, behind in blocks:
+            before, after = piece[launch < first], piece[launch >= behind]
+            start = max(int(called[first]), _first_free(work, before))
+            end = end_ns if _is_spread(calls, lost) else _last_begun(work, after, end_ns)
+            waits, done = calls.done[process]
+            later = np.searchsorted(waits, returned[behind - 1])
+            if later < len(waits):
+                end = min(end, int(done[later]))
+            spans.append((start, max(start, end)))
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        elif end > start:
+            merged.append((start, end))
+    return merged
+
+
+def _first_free(work: _Work, pieces: NDArray[np.intp]) -> int:
+    """The earliest end of the last work of a stream, among what was launched before; far back without any."""
+    if not len(pieces):
+        return -(1 << 62)
+    ends = np.full(int(work.stream.max()) + 1, -(1 << 62))
+    np.maximum.at(ends, work.stream[pieces], work.end[pieces])
+    return int(ends.min())
+
+
+def _last_begun(work: _Work, pieces: NDArray[np.intp], end_ns: int) -> int:
+    """The latest start of the first work of a stream, among what was launched after; the end of the capture without any."""
+    if not len(pieces):
+        return end_ns
+    starts = np.full(int(work.stream.max()) + 1, 1 << 62)
+    np.minimum.at(starts, work.stream[pieces], work.start[pieces])
+    return int(starts[starts < 1 << 62].max())
+
+
+def _unlaunched(folder: Path, rows: Mapping[str, int], kernels: Int64) -> list[MissingRecords]:
+    """Kernels whose call is missing, though calls with lower ids were recorded: ids of a process grow with time."""
+    ids = np.sort(_ids(folder, rows, ("api",)))
+    ids = ids[np.searchsorted(ids, 0) :]
+    if not len(ids) or not len(kernels):
+        return []
+    process = kernels >> 40
+    first = ids[np.minimum(np.searchsorted(ids, process << 40), len(ids) - 1)]
+    lost = (kernels >= 0) & ~_is_in(kernels, ids) & (first >> 40 == process) & (kernels > first)
+    number = int(np.count_nonzero(lost))
+    if not number:
+        return []
+    start = integers(read_parquet(folder / "kernels.parquet", ["start"]).column("start"))[lost]
+    return [MissingRecords(LAUNCHES, number, len(kernels), int(start.min()), int(start.max()), "places")]
