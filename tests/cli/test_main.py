@@ -124,9 +124,10 @@ def test_a_terminal_without_unicode_gets_escapes(run):
     assert b"\\u6838" in done.stdout
 
 
-def test_an_interruption_says_that_the_import_goes_on(monkeypatch, capsys):
+@pytest.mark.parametrize("how", [KeyboardInterrupt(), RuntimeError("Query interrupted")])  # the latter of DuckDB
+def test_an_interruption_says_that_the_import_goes_on(monkeypatch, capsys, how):
     def interrupted(arguments):
-        raise KeyboardInterrupt
+        raise how
 
     monkeypatch.setattr(entry, "_run", interrupted)
     assert entry.main(["info"]) == 130

@@ -105,9 +105,10 @@ for outcome in run_tasks(sleep, [{folder!r}] * 4, jobs=2):
     print("never")
 """
 SLEEPING = """
-import os, time
+import os, tempfile, time
 from pathlib import Path
 def sleep(folder, advance):
+    tempfile.mkstemp()
     Path(folder, f"{os.getpid()}.pid").touch()
     time.sleep(60)
 """
@@ -136,7 +137,8 @@ def test_nothing_goes_on_without_its_parent(tmp_path, how, code):
     (tmp_path / "sleeping.py").write_text(SLEEPING)
     # the script has no main guard: a worker must not run it again
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT.format(folder=str(tmp_path))))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "TMPDIR": str(tmp_path / "temporary")}
     with subprocess.Popen(
         [sys.executable, str(tmp_path / "script.py")],
         stdout=subprocess.PIPE,
@@ -155,3 +157,4 @@ def test_nothing_goes_on_without_its_parent(tmp_path, how, code):
         assert (parent.returncode < 0 or parent.returncode == 1) if how == signal.SIGINT else parent.returncode == code
         assert err.count("Traceback") == (how == signal.SIGINT)
     wait_until(lambda: not any(map(alive, sleepers(tmp_path))), "the workers are gone")
+    assert not list((tmp_path / "temporary").glob("alltrace-*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -71,7 +72,9 @@ def test_over_http_with_the_token_alone(folder, tmp_path):
     from mcp.client.streamable_http import streamable_http_client
 
     command = [sys.executable, "-m", "alltrace.cli.main", "mcp", "--http", "0", str(folder), "--cache-dir", str(tmp_path / "cache")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as server:
         try:
             address = server.stderr.readline().strip()
             token = server.stderr.readline().strip().partition(": ")[2]
@@ -90,3 +93,5 @@ def test_over_http_with_the_token_alone(folder, tmp_path):
             assert httpx2.post(address, json={}, headers={"Authorization": token, "Host": "elsewhere.test"}).status_code == 421
         finally:
             server.terminate()
+    assert server.returncode == 128 + signal.SIGTERM
+    assert not list((tmp_path / "temporary").iterdir())

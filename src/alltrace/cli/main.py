@@ -35,8 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"alltrace: {printable(str(error))}", file=sys.stderr)  # noqa: T201
         return error.exit_code
     except KeyboardInterrupt:
-        print("alltrace: interrupted; what was imported is kept, and the same command goes on from there", file=sys.stderr)  # noqa: T201
-        return _INTERRUPTED
+        return _interrupted()
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":  # as DuckDB says of Ctrl-C
+            return _failed(error)
+        return _interrupted()
     except BrokenPipeError:  # the reader of our output has seen enough
         _drop_output()
         return EXIT_DONE
@@ -48,17 +51,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = printable(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
         print(f"alltrace: {what}; check the disk, the permissions and the limits, then run it again", file=sys.stderr)  # noqa: T201
         return EXIT_INPUT
-    except Exception as error:  # noqa: BLE001  none of the above is a defect of alltrace, and not a breached gate, which is 1
-        limit = _limit_met(error)
-        if limit is not None:
-            print(f"alltrace: {limit}", file=sys.stderr)  # noqa: T201
-            return EXIT_INPUT
-        import traceback
+    except Exception as error:  # noqa: BLE001
+        return _failed(error)
 
-        what = f"alltrace {__version__} has a defect ({type(error).__name__}); report it with the lines above and the command"
-        for line in (*traceback.format_exc().splitlines(), f"alltrace: {what}"):
-            print(printable(line), file=sys.stderr)  # noqa: T201
-        return EXIT_DEFECT
+
+def _interrupted() -> int:
+    print("alltrace: interrupted; what was imported is kept, and the same command goes on from there", file=sys.stderr)  # noqa: T201
+    return _INTERRUPTED
+
+
+def _failed(error: Exception) -> int:
+    """What to say of any other error: a limit of the machine, or a defect of alltrace, which is no breached gate (1)."""
+    limit = _limit_met(error)
+    if limit is not None:
+        print(f"alltrace: {limit}", file=sys.stderr)  # noqa: T201
+        return EXIT_INPUT
+    import traceback
+
+    what = f"alltrace {__version__} has a defect ({type(error).__name__}); report it with the lines above and the command"
+    for line in (*traceback.format_exc().splitlines(), f"alltrace: {what}"):
+        print(printable(line), file=sys.stderr)  # noqa: T201
+    return EXIT_DEFECT
 
 
 def _take_closed_places() -> None:

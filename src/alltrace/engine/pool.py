@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loky import ProcessPoolExecutor
@@ -20,10 +21,12 @@ from loky.backend import get_context
 from loky.process_executor import BrokenProcessPool
 
 from alltrace.engine.outcome import Outcome, attempt
-from alltrace.trace.errors import AlltraceError
+from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.scratch import scratch_folder, use_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -46,10 +49,29 @@ def in_pool(
     advance: Callable[[int], None],
 ) -> Iterator[Outcome[_Result]]:
     """`function(item, advance)` for each item in `jobs` processes; see `alltrace.engine.local.run_tasks`."""
+    # workers may be ended at any time, and what they have on disk then goes with this folder
+    with _scratch() as scratch:
+        yield from _in_processes(function, items, jobs, advance, scratch)
+
+
+def _scratch() -> AbstractContextManager[str | None]:
+    try:
+        return scratch_folder("alltrace-work-")
+    except InputError:  # most tasks need none
+        return nullcontext()
+
+
+def _in_processes(
+    function: Callable[[_Item, Callable[[int], None]], _Result],
+    items: Sequence[_Item],
+    jobs: int,
+    advance: Callable[[int], None],
+    scratch: str | None,
+) -> Iterator[Outcome[_Result]]:
     context = get_context("loky")
     reports = context.SimpleQueue()
     # the function, with all that it holds, goes to each worker once; tasks are the items alone
-    pool = ProcessPoolExecutor(jobs, context=context, initializer=_start_worker, initargs=(reports, os.getpid(), function))
+    pool = ProcessPoolExecutor(jobs, context=context, initializer=_start_worker, initargs=(reports, os.getpid(), function, scratch))
     waiting: set[Future[tuple[Outcome[_Result], int]]] = set()
     try:
         with _progress(reports, advance) as finish:
@@ -120,21 +142,30 @@ def _ignore(_units: int) -> None:
     pass
 
 
-def _start_worker(reports: Any, parent: int, function: Callable[[Any, Callable[[int], None]], Any]) -> None:
+def _start_worker(reports: Any, parent: int, function: Callable[[Any, Callable[[int], None]], Any], scratch: str | None) -> None:
     global _reports, _function
     _reports, _function = reports, function
+    if scratch is not None:
+        use_scratch(scratch)
     gc.set_threshold(_GARBAGE_THRESHOLD, 10, 10)  # what a worker loads stays, and need not be scanned again and again
     # Ctrl-C reaches every process of the terminal; the parent decides what becomes of its workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent(parent)
+    end_with_parent(parent, scratch)
 
 
-def end_with_parent(parent: int) -> None:
-    """From now on, end this worker when its parent was killed, so that it does not go on writing beside the parent's successor."""
+def end_with_parent(parent: int, scratch: str | None) -> None:
+    """From now on, end this worker when its parent was killed, so that it does not go on writing beside the parent's successor.
+
+    Args:
+        parent: Its process id.
+        scratch: The folder of temporary files that the parent made for it, which goes too.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_PARENT_POLL_S)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, name="alltrace-parent", daemon=True).start()

@@ -155,6 +155,7 @@ _EVENT_TABLES = (
             _c("dynamic_shared_memory", "int32", "dynamic shared memory per block", "bytes"),
             _c("shared_memory", "int32", "shared memory per block as executed", "bytes"),
             _c("local_memory_per_thread", "int32", "local memory per thread", "bytes"),
+            _c("local_memory", "int64", "local memory that the driver keeps for the launch", "bytes"),
             _c("occupancy_percent", "int32", "achieved occupancy in percent, as the profiler of PyTorch estimates it"),
             _GRAPH_NODE,
             _c("graph", "int64", "CUDA graph id"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,11 @@ def scratch_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
             found=f"no temporary folder can be made ({error.strerror or error})",
             advice="make room, or set TMPDIR to a folder that can be written to",
         ) from error
+
+
+def use_scratch(folder: str) -> None:
+    """Have this process, and those that it starts, make their temporary files in a folder, which goes when they are gone."""
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
 @contextmanager

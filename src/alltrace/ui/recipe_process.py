@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from alltrace.engine.pool import end_with_parent
 from alltrace.run.store import Run
 from alltrace.tiles.cancel import WANTED
 from alltrace.trace.errors import AlltraceError
+from alltrace.trace.scratch import scratch_folder, use_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,7 +100,7 @@ def _asked(function: Callable[[list[Run], Question], Answer], sessions: list[Ses
     overlays = [s.run.overlay for s in sessions]
     folders = [(s.path, None if o is None else o.folder) for s, o in zip(sessions, overlays, strict=True)]
     # the process may be ended at any time, and what it has on disk then goes with this folder
-    with tempfile.TemporaryDirectory(prefix="alltrace-ui-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder("alltrace-ui-") as scratch:
         pool = ProcessPoolExecutor(1, initializer=_start, initargs=(scratch, os.getpid()))
         _pools.add(pool)
         try:
@@ -124,9 +124,9 @@ def stop() -> None:
 
 
 def _start(scratch: str, server: int) -> None:
-    os.environ["TMPDIR"] = tempfile.tempdir = scratch  # also for the processes that this one starts
+    use_scratch(scratch)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends this
-    end_with_parent(server)
+    end_with_parent(server, scratch)
 
 
 def _there(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
@@ -14,23 +17,44 @@ from alltrace.cli.main import main
 pytest.importorskip("uvicorn")
 
 
-def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run):
+def answered(address, asked):
+    """Whether there is an answer within 20 s; before the run is aligned there is none."""
+    query = urllib.request.Request(address, json.dumps(asked).encode(), {"Content-Type": "application/json"})
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(query) as found:
+                return "rows" in json.load(found)
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                return False
+            time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run, tmp_path, how):
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
     command = [sys.executable, "-m", "alltrace.cli.main", "ui", run, "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
         try:
             address = server.stdout.readline().strip()
             parts = urlsplit(address)
             assert (parts.scheme, parts.hostname, parts.path) == ("http", "127.0.0.1", "/")
             assert parts.query.startswith("token=")
+            address = f"http://{parts.netloc}/api/recipe?{parts.query}"
+            assert answered(address, {"name": "kernels"})  # which makes temporary files
             with urllib.request.urlopen(f"http://{parts.netloc}/api/run?{parts.query}") as found:
                 facts = json.load(found)
             assert (facts["alltrace"], facts["run"]["ranks"]) == (1, 2)
             with pytest.raises(urllib.error.HTTPError, match="403"):
                 urllib.request.urlopen(f"http://{parts.netloc}/api/run")
         finally:
-            server.terminate()
-            assert server.wait(20) in (0, -15)
-        assert server.stderr.read() == ""
+            server.send_signal(how)
+            assert server.wait(20) == (0 if how == signal.SIGINT else 128 + signal.SIGTERM)
+        assert server.stderr.read().strip() == ""
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -260,9 +260,60 @@ def test_too_many_threads_are_refused_or_folded(tmp_path):
 
 
 def test_numbers_of_nsys2prv_and_details(tmp_path):
-    rows = {"kernels": [collective(0, 10, correlation=8, registers=64, grid_x=3)]}
+    rows = {"kernels": [collective(0, 10, correlation=8, registers=64, grid_x=3, local_memory=2**33)]}
     _, _, records = exported(tmp_path, {0: rows}, ids="nsys2prv", details=True)
-    assert records[1] == ("2:1:1:1:1:0:63000007:1:9101:3:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9110:64:9200:8")
+    assert records[1] == (
+        f"2:1:1:1:1:0:63000007:1:9101:3:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:{2**33}:9110:64:9200:8"
+    )
+
+
+def _range(start, name, domain=None):
+    return {"start": start, "end": start + 1, "name": name, "domain": domain, "kind": "pushpop"}
+
+
+DOMAINS = [_range(0, "a", "NCCL"), _range(2, "b", "ZLIB"), _range(4, "b", "ALIB"), _range(6, "c"), _range(8, "b")]
+
+
+def test_each_nvtx_domain_has_the_labels_of_its_own_ranges(tmp_path):
+    exported(tmp_path, {0: {"ranges": DOMAINS}})
+    kinds = [(e.types, e.values) for e in ev.read_pcf(tmp_path / "out.pcf")]
+    assert kinds[:4] == [
+        ({64000000: "NVTX ALIB"}, {0: "Outside", 2: "b"}),
+        ({64000001: "NVTX NCCL"}, {0: "Outside", 1: "a"}),
+        ({64000002: "NVTX ZLIB"}, {0: "Outside", 2: "b"}),
+        ({64000003: "NVTX default"}, {0: "Outside", 2: "b", 3: "c"}),
+    ]
+
+
+def test_domains_values_and_labels_are_those_of_nsys2prv(tmp_path):
+    rows = {
+        "ranges": DOMAINS,
+        "graphs": [{"start": 0, "end": 5, "graph": 7, "graph_exec": 12}, {"start": 6, "end": 8, "graph": 7}],
+        "gpu_metrics": [{"time": 9, "metric": "SM Active", "value": 50.0}],
+    }
+    _, _, records = exported(tmp_path, {0: rows}, ids="nsys2prv")
+    kinds = [(e.types, e.values) for e in ev.read_pcf(tmp_path / "out.pcf")]
+    assert kinds[:5] == [
+        ({9600: "NVTX pushpop ranges default domain"}, {0: "Outside", 2: ":b", 3: ":c"}),
+        ({9700: "NVTX pushpop ranges ALIB domain"}, {0: "Outside", 2: "ALIB:b"}),
+        ({9500: "NCCL regions"}, {0: "Outside", 1: "a"}),
+        ({9800: "NVTX pushpop ranges ZLIB domain"}, {0: "Outside", 2: "ZLIB:b"}),
+        ({9004: "NVTX startend ranges", 9005: "NVTX mark"}, {0: "Outside", 1: "a", 2: "b", 3: "c"}),
+    ]
+    assert ({63000008: "CUDA Graphs Exec name"}, {0: "End", 1: "CUDA graph", 2: "Graph Exec 12"}) in kinds
+    assert kinds[-1] == ({9400: "SM Active"}, {})
+    begun = {r.split(":", 5)[5] for r in records if re.search(r":(9[4-9]00|63000008):[1-9]", r)}
+    assert {b.split(":64100")[0] for b in begun} == {
+        "0:9500:1", "2:9800:2", "4:9700:2", "6:9600:3", "8:9600:2", "0:63000008:2:63000100:7:63000101:12",
+        "6:63000008:1:63000100:7:63000101:0", "9:9400:50",
+    }  # fmt: skip
+
+
+def test_values_of_ranges_are_those_of_a_trace_of_nsys2prv(tmp_path):
+    (tmp_path / "base.pcf").write_text("EVENT_TYPE\n0 9600 NVTX pushpop ranges LIB domain\nVALUES\n0 End\n2 LIB:b\n7 LIB:a\n")
+    ranges = [_range(i, n, "LIB") for i, n in enumerate(("a", "b", "c"))]
+    exported(tmp_path, {0: {"ranges": ranges}}, ids="nsys2prv", base_pcf=tmp_path / "base.pcf")
+    assert labels(tmp_path)[9600] == {0: "Outside", 1: "LIB:c", 2: "LIB:b", 7: "LIB:a"}
 
 
 def test_values_of_names_are_those_of_another_trace(tmp_path):

@@ -50,7 +50,7 @@ def random_rank(draw):
                     copy(start, start + length, draw.choice(("HtoD", "memset", "UvmDtoH")), **{**work, "bytes": 2**35 + len(api)})
                 )
             elif kind == 1 and length:
-                graphs.append({"start": start, "end": start + length, "graph": len(api), **work})
+                graphs.append({"start": start, "end": start + length, "graph": len(api), "graph_exec": 3 * len(api), **work})
             else:
                 name = draw.choice((*HOSTILE, COMMUNICATION_KERNEL, "x" * 300))
                 kernels.append(kernel(start, start + length, name, **work))
@@ -67,7 +67,7 @@ def random_rank(draw):
                 }
             )
             marks.append({"time": start, "thread": thread, "name": draw.choice(HOSTILE)})
-        for domain in (None, "Lib: a\nb", "depth default"):
+        for domain in (None, "Lib: a\nb", "depth default", "NCCL"):
             begin, step = draw.randrange(100), draw.choice((0, 1, 250))
             nested = {"thread": thread, "domain": domain, "kind": "pushpop"}
             ranges += [
@@ -113,7 +113,7 @@ WORK = ("rank", "host", "start", "end", "device", "stream", "correlation")
 CARRIED = {
     "kernels": (*WORK, "short_name", "kind"),
     "copies": (*WORK, "kind", "bytes"),
-    "graphs": (*WORK, "graph"),
+    "graphs": (*WORK, "graph", "graph_exec"),
     "api": ("rank", "host", "start", "end", "thread", "name", "kind"),
     "ranges": ("rank", "start", "end", "thread", "name", "kind", "domain"),
     "marks": ("rank", "time", "thread", "name"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alltrace.cli.ending import ends_in_order
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 
 if TYPE_CHECKING:
@@ -45,5 +47,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{printable(str(root))}: there is no such folder; expected a folder of runs or reports")
     if args.http is not None and not 0 <= args.http <= _MOST_PORT:
         raise UsageError(f"--http is {args.http}; expected a port from 0 to {_MOST_PORT}")
-    serve(roots, cache_dir=args.cache_dir, port=args.http, tell=lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+    # a client that ends a server on its standard input closes that first
+    with ends_in_order() if args.http is not None else nullcontext():
+        serve(roots, cache_dir=args.cache_dir, port=args.http, tell=lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
     return EXIT_DONE

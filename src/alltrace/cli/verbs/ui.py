@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.cli.command import add_import_options
+from alltrace.cli.ending import ends_in_order
 from alltrace.trace.errors import EXIT_DONE
 
 if TYPE_CHECKING:
@@ -51,15 +52,16 @@ def run(args: argparse.Namespace) -> int:
     kernels = KernelReports([each for report in reports for each in report], notes) if reports else None
     paths = [_run_of(text, args) for text in (args.run, args.other) if text is not None]
     try:
-        serve(
-            paths,
-            host=args.host,
-            port=args.port,
-            browser=not args.no_browser,
-            jobs=args.jobs,
-            tell=_tell,
-            kernels=kernels,
-        )
+        with ends_in_order():
+            serve(
+                paths,
+                host=args.host,
+                port=args.port,
+                browser=not args.no_browser,
+                jobs=args.jobs,
+                tell=_tell,
+                kernels=kernels,
+            )
     except KeyboardInterrupt:  # how a server is stopped
         print(file=sys.stderr)  # noqa: T201
     return EXIT_DONE

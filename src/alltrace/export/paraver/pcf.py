@@ -38,7 +38,8 @@ def pcf_text(events: Iterable[ev.EventType], profile: ev.Profile) -> str:
     for event in events:
         lines += ["", "", "EVENT_TYPE", *(f"0    {n}    {profile.label(label)}" for n, label in sorted(event.types.items()))]
         if event.values:
-            lines += ["VALUES", *(f"{n:<6} {label}" for n, label in sorted(event.values.items()))]
+            of = next(iter(event.types.values()))
+            lines += ["VALUES", *(f"{n:<6} {profile.value_label(of, label)}" for n, label in sorted(event.values.items()))]
         if event.precision:
             lines.append(f"PRECISION {event.precision}")
     return "\n".join([*lines, ""])

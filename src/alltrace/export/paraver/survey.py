@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 NAMED = ("api", "kernels", "ranges", "marks", "mpi", "openacc", "openmp", "osrt", "ucx", "syscalls")
+_VALUE_BITS = 32
 _VERSION = re.compile(r"_v[0-9]{4}$")  # as nsys stats cuts it, which keeps five digits
 
 
@@ -53,6 +54,7 @@ class Survey:
         values: For each table of `NAMED` from ids of names to values; `ranges` has those of start/end ranges and marks too,
             `collectives` those of operations.
         domains: From ids of NVTX domains to their place among the domains.
+        range_types: The type of the ranges of each domain.
         metrics: From ids of metrics of GPUs to their place; `nic` those of network adapters.
         events: What the .pcf tells.
         end_ns: The last end, ns from the zero of the selection.
@@ -67,8 +69,7 @@ class Survey:
         ids = {t: self._ids(t, kernel_name if t == "kernels" else "name") for t in NAMED}
         self._name_values("api", ids["api"], {ev.CALL: "CUDA library call"}, strip=True)
         self._name_values("kernels", ids["kernels"], {ev.KERNEL: "CUDA kernel", profile.nccl: "NCCL kernel"})
-        ids["ranges"] = np.union1d(ids["ranges"], ids.pop("marks"))
-        self._ranges(profile, ids["ranges"])
+        self._ranges(profile, np.union1d(ids["ranges"], ids.pop("marks")))
         mpi = {ev.MPI_P2P: "MPI Point-to-point", ev.MPI_COLLECTIVE: "MPI Collective Comm", ev.MPI_REST: "MPI Other"}
         self._name_values("mpi", ids["mpi"], mpi, fixed=ev.MPI_VALUES, first=ev.OTHER_MPI)
         acc = {ev.OPENACC_OTHER: "OpenACC other", ev.OPENACC_DATA: "OpenACC data", ev.OPENACC_LAUNCH: "OpenACC launch"}
@@ -107,7 +108,9 @@ class Survey:
         known = dict(fixed or {})
         for number in types:
             if number in self._known:
-                known.update({label: v for v, label in self._known[number].values.items() if 0 < v <= ev.LARGEST_LABELLED})
+                base = self._known[number]
+                labels = ev.our_values(base.types[number], base.values)
+                known.update({label: v for v, label in labels.items() if 0 < v <= ev.LARGEST_LABELLED})
         return values_of(names, known, first)
 
     def _name_values(
@@ -127,33 +130,56 @@ class Survey:
             self.events.append(ev.EventType(types, {0: ev.END, **{v: n for n, v in values.items()}}))
 
     def _ranges(self, profile: Profile, ids: Int64) -> None:
-        domains = np.union1d(self._ids("ranges", "domain"), self._ids("marks", "domain"))
-        texts = [n if d != UNKNOWN else "default" for d, n in zip(domains.tolist(), self._labels(domains), strict=True)]
-        place = {n: p for p, n in enumerate(sorted(set(texts), key=lambda n: (not profile.default_first or n != "default", n)))}
+        domains = self._ids("ranges", "domain")
+        texts = [n if d != UNKNOWN else ev.DEFAULT_DOMAIN for d, n in zip(domains.tolist(), self._labels(domains), strict=True)]
+        ordered = sorted(set(texts), key=lambda n: (not profile.default_first or n != ev.DEFAULT_DOMAIN, n))
+        place = {n: p for p, n in enumerate(ordered)}
         self.domains = Values(domains, np.array([place[t] for t in texts], np.int64))
+        apart = [n for n in ordered if profile.nccl_ranges is not None and n == ev.NCCL_DOMAIN]
+        number = {n: profile.ranges + profile.range_step * p for p, n in enumerate(n for n in ordered if n not in apart)}
+        number |= dict.fromkeys(apart, profile.nccl_ranges or 0)
+        self.range_types = [number[n] for n in ordered]
         names = self._labels(ids)
-        types = {profile.ranges + profile.range_step * p: f"NVTX {n}" for n, p in place.items()}
+        types = {number[n]: f"NVTX {n}" for n in ordered}
         other = {ev.RANGE_STARTEND: "NVTX start/end range", ev.MARK: "NVTX mark"}
         values = self._number({**types, **other}, names, None, 1)
         self.values["ranges"] = Values(ids, np.array([values[n] for n in names], np.int64))
         if not len(ids):
             return
         shown = {v: n for n, v in values.items()}
-        self.events.append(ev.EventType(types, {0: ev.OUTSIDE, **shown}))
+        places, mine = self._used_in_domains()
+        for p, (kind, label) in enumerate(types.items()):
+            self.events.append(ev.EventType({kind: label}, {0: ev.OUTSIDE, **{v: shown[v] for v in mine[places == p].tolist()}}))
         self.events.append(ev.EventType(other, {0: ev.OUTSIDE, **shown}))
         self.events.append(ev.EventType({ev.DEPTH + p: f"NVTX depth {n}" for n, p in place.items()}))
+
+    def _used_in_domains(self) -> tuple[Int64, Int64]:
+        """The places of domains, and the values of the names of the ranges that they have, pair by pair."""
+        found = np.empty(0, np.int64)
+        for rank in self._selection.ranks:
+            for batch in self._selection.distinct(rank, "ranges", ["domain", "name"]):
+                place = self.domains.of(numbers(batch, "domain"))
+                found = np.union1d(found, place << _VALUE_BITS | self.values["ranges"].of(numbers(batch, "name")))
+        return found >> _VALUE_BITS, found & (1 << _VALUE_BITS) - 1
 
     def _plain(self, profile: Profile, details: bool) -> None:
         copies = {0: ev.END, **dict(ev.COPIES.values())}
         self.events.append(ev.EventType({ev.MEMORY_OP: "CUDA memory transfer"}, copies))
         self.events.append(ev.EventType({ev.MEMORY_BYTES: "CUDA memory transfer size (bytes)"}))
         self.events.append(ev.EventType({ev.LENGTH: "Length of what begins and overlaps (ns)"}))
-        self.events.append(ev.EventType({profile.graph: "CUDA graph"}, {0: ev.END, 1: "CUDA graph"}))
-        self.events.append(ev.EventType({ev.GRAPH_ID: "CUDA graph id"}))
+        self._graphs(profile)
         self.events.append(ev.EventType({ev.MPI_SENT: "MPI send size (bytes)", ev.MPI_RECEIVED: "MPI receive size (bytes)"}))
         if details:
             self.events.append(ev.EventType({n: f"Kernel {label}" for n, (_, label) in ev.GEOMETRY.items()}))
             self.events.append(ev.EventType({ev.CORRELATION: "Correlation id"}))
+
+    def _graphs(self, profile: Profile) -> None:
+        ids = self._ids("graphs", "graph_exec")
+        names = ["CUDA graph" if n == UNKNOWN else f"Graph Exec {n}" for n in ids.tolist()]
+        values = self._number({profile.graph: ""}, names, None, 1)
+        self.values["graphs"] = Values(ids, np.array([values[n] for n in names], np.int64))
+        self.events.append(ev.EventType({profile.graph: "CUDA graph"}, {0: ev.END, **{v: n for n, v in values.items()}}))
+        self.events.append(ev.EventType({ev.GRAPH_ID: "CUDA graph id", ev.GRAPH_EXEC: "CUDA graph executable id"}))
 
     def _operations(self) -> None:
         ids = self._ids("collectives", "op")

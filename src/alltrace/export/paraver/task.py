@@ -123,9 +123,11 @@ class Task:
             self._launched(part, sizes, ev.TAG_COPY)
 
     def _graphs(self) -> None:
-        for part in self._parts("graphs", ["graph", "process", "correlation"]):
-            more = [(ev.GRAPH_ID, numbers(part.rows, "graph", 0))]
-            self._writer.intervals(self._of(part.tracks), part.starts, part.ends, self._profile.graph, 1, more)
+        for part in self._parts("graphs", ["graph", "graph_exec", "process", "correlation"]):
+            executables = numbers(part.rows, "graph_exec")
+            more = [(ev.GRAPH_ID, numbers(part.rows, "graph", 0)), (ev.GRAPH_EXEC, np.maximum(executables, 0))]
+            values = self._survey.values["graphs"].of(executables)
+            self._writer.intervals(self._of(part.tracks), part.starts, part.ends, self._profile.graph, values, more)
             self._states.add(part.tracks, part.starts, part.ends, np.full(len(part.tracks), ev.RUNNING, np.int64))
             self._launched(part, None, ev.TAG_KERNEL)
 
@@ -230,8 +232,7 @@ class Task:
                 nested.add(part.starts[nests], -part.ends[nests], groups[nests], values[nests])
             for groups, times, tops, depths in changes(nested.blocks()):
                 at = groups & (1 << _DOMAIN_BITS) - 1
-                profile = self._profile
-                types = [(profile.ranges + profile.range_step * p, ev.DEPTH + p) for p in range(int(at.max(initial=0)) + 1)]
+                types = [(number, ev.DEPTH + p) for p, number in enumerate(self._survey.range_types)]
                 self._writer.points(self._of(groups >> _DOMAIN_BITS), times, types, tops, [depths], kinds=at)
 
     def _marks(self) -> None:

@@ -39,7 +39,8 @@ TAG_KERNEL, TAG_COPY, TAG_WAIT, TAG_NCCL = 55001, 55002, 55003, 55004
 """Tags of communications that are no MPI messages."""
 
 CALL, MEMORY_OP, MEMORY_BYTES, KERNEL = 63000000, 63000001, 63000002, 63000006
-GRAPH_ID, MPI_P2P, MPI_COLLECTIVE, MPI_REST, MPI_SENT, MPI_RECEIVED = 63000100, 50000001, 50000002, 50000003, 50100001, 50100002
+GRAPH_ID, GRAPH_EXEC = 63000100, 63000101
+MPI_P2P, MPI_COLLECTIVE, MPI_REST, MPI_SENT, MPI_RECEIVED = 50000001, 50000002, 50000003, 50100001, 50100002
 RANGE_STARTEND, MARK, CORRELATION = 9004, 9005, 9200
 OPENACC_OTHER, OPENACC_DATA, OPENACC_LAUNCH, OPENMP = 66000000, 66000001, 66000002, 60000200
 OSRT, UCX, SYSCALL = 66400000, 66600000, 66700000
@@ -56,6 +57,7 @@ GEOMETRY = {
     9106: ("block_z", "Block Z"),
     9107: ("static_shared_memory", "Static shared memory (bytes)"),
     9108: ("dynamic_shared_memory", "Dynamic shared memory (bytes)"),
+    9109: ("local_memory", "Local memory (bytes)"),
     9110: ("registers", "Registers per thread"),
 }
 
@@ -94,6 +96,7 @@ TASK = "# task {task}: rank {rank}, process {pid}"
 """Comment lines at the beginning of a .prv: that it is one of ours, and who the tasks are."""
 
 OUTSIDE = "Outside"
+DEFAULT_DOMAIN, NCCL_DOMAIN = "default", "NCCL"
 PRECISION = 2
 
 
@@ -108,8 +111,9 @@ class Profile:
         range_step: From one domain to the next.
         metrics: The first GPU metric.
         exact: Whether values of metrics keep decimals by `PRECISION`, which some tools other than Paraver do not know.
+        nccl_ranges: The NVTX domain of NCCL, which then is not among the others.
         default_first: Whether the default NVTX domain comes before those with a name, as an empty name does.
-        labels: Labels of types in place of ours.
+        labels: Labels of types in place of ours; ranges are then labelled with their domain too.
     """
 
     nccl: int
@@ -118,23 +122,42 @@ class Profile:
     range_step: int
     metrics: int
     exact: bool
+    nccl_ranges: int | None = None
     default_first: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def label(self, ours: str) -> str:
         """The label of a type in a trace of this profile."""
-        if self.labels and (domain := _DOMAIN.fullmatch(ours)):
+        if not self.labels or ours in self.labels:
+            return self.labels.get(ours, ours)
+        if domain := _DOMAIN.fullmatch(ours):
             return f"NVTX pushpop ranges {domain[1]} domain"
-        return self.labels.get(ours, ours)
+        return ours.removeprefix(GPU)
+
+    def value_label(self, label: str, ours: str) -> str:
+        """The label of a value of the type that we label so."""
+        domain = _DOMAIN.fullmatch(label) if self.labels and label not in self.labels else None
+        return f"{_prefix(domain[1])}{ours}" if domain and ours != OUTSIDE else ours
 
 
 _DOMAIN = re.compile("NVTX (?!depth |start/end |mark$)(.*)", re.DOTALL)
+GPU = "GPU "
+"""How labels of GPU metrics begin."""
+
+
+def _prefix(domain: str) -> str:
+    """How labels of the ranges of a domain begin in traces of nsys2prv."""
+    return ":" if domain == DEFAULT_DOMAIN else f"{domain}:"
+
+
 _THEIR_DOMAIN = re.compile("NVTX pushpop ranges (.*) domain", re.DOTALL)
 _NSYS2PRV = {
     "CUDA memory transfer": "CUDA memcpy kernel",
     "CUDA memory transfer size (bytes)": "Memcopy size",
     "CUDA graph": "CUDA Graphs Exec name",
     "CUDA graph id": "CUDA Graphs ID",
+    "CUDA graph executable id": "CUDA Graphs Exec ID",
+    "NVTX NCCL": "NCCL regions",
     "NVTX start/end range": "NVTX startend ranges",
     "OpenACC data": "OpenACC Data Events",
     "OpenACC launch": "OpenACC Launch Events",
@@ -142,13 +165,14 @@ _NSYS2PRV = {
     **{f"Kernel {what} {axis}": f"Kernel {short}{axis}" for what, short in (("Grid", "Grd"), ("Block", "Blk")) for axis in "XYZ"},
     "Kernel Static shared memory (bytes)": "Kernel Static Shared Memory",
     "Kernel Dynamic shared memory (bytes)": "Kernel Dynamic Shared Memory",
+    "Kernel Local memory (bytes)": "Kernel Local memory reserved for kernel",
     "Kernel Registers per thread": "Kernel Registers/Thread",
     "Correlation id": "Correlation ID",
 }
 _OURS = {theirs: ours for ours, theirs in _NSYS2PRV.items()}
 PROFILES = {
     "extrae": Profile(63000207, 63000208, 64000000, 1, 66800000, exact=True),
-    "nsys2prv": Profile(63000007, 63000008, 9600, 100, 9400, exact=False, default_first=True, labels=_NSYS2PRV),
+    "nsys2prv": Profile(63000007, 63000008, 9600, 100, 9400, exact=False, nccl_ranges=9500, default_first=True, labels=_NSYS2PRV),
 }
 
 
@@ -156,6 +180,12 @@ def our_label(label: str) -> str:
     """Our label of a type, from that of any profile."""
     domain = _THEIR_DOMAIN.fullmatch(label)
     return f"NVTX {domain[1]}" if domain else _OURS.get(label, label)
+
+
+def our_values(label: str, values: Mapping[int, str]) -> dict[int, str]:
+    """Our labels of the values of a type that is labelled so in any profile."""
+    domain = _THEIR_DOMAIN.fullmatch(label)
+    return {v: name.removeprefix(_prefix(domain[1])) if domain else name for v, name in values.items()}
 
 
 DEPTH, NIC_METRICS = 64100000, 66900000

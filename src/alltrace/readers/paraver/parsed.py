@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _OPEN = 1 << 12
 _GPU = ("kernels", "copies", "graphs")
+_MOST = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 _COPIES = {label: kind for kind, (_, label) in ev.COPIES.items()}
 
 
@@ -128,13 +129,13 @@ class Parsed:
             columns["kind"] = pa.array([_COPIES.get(t, "unknown") for t in texts]).dictionary_encode().take(pa.array(inverse))
             columns["bytes"] = _known(kept["bytes"])
         elif slot.table == "graphs":
-            columns["graph"] = _known(kept["graph"])
+            columns |= {c: _known(kept[c]) for c in ("graph", "graph_exec")}
         else:
             names = pa.array(np.array([self._name(t) for t in texts], np.int64)[inverse])
             columns["name"] = names
             if slot.table == "kernels":
                 columns["short_name"] = names
-                columns |= {c: _known(kept[c], most=2**31 - 1) for c, _ in ev.GEOMETRY.values()}
+                columns |= {c: _known(kept[c], most=_MOST[TABLES["kernels"].column(c).type]) for c, _ in ev.GEOMETRY.values()}
             word = self._word(slot, texts)
             if word is not None:
                 columns["kind"] = pa.array(word).dictionary_encode().take(pa.array(inverse))

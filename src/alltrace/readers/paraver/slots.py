@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 CALL_SLOT, LAST_WORK = 0, 4
 KEPT = {
-    ev.MEMORY_BYTES: "bytes", ev.GRAPH_ID: "graph", ev.MPI_SENT: "sent", ev.MPI_RECEIVED: "received", ev.CORRELATION: "correlation",
-    **{number: column for number, (column, _) in ev.GEOMETRY.items()},
+    ev.MEMORY_BYTES: "bytes", ev.GRAPH_ID: "graph", ev.GRAPH_EXEC: "graph_exec", ev.MPI_SENT: "sent", ev.MPI_RECEIVED: "received",
+    ev.CORRELATION: "correlation", **{number: column for number, (column, _) in ev.GEOMETRY.items()},
 }  # fmt: skip
 """Types that go with others, and what their values are."""
 
 _NVTX = "NVTX "
-_DEFAULT = "NVTX default"
+_DEFAULT = f"NVTX {ev.DEFAULT_DOMAIN}"
 _DEPTHS = range(ev.DEPTH, ev.NIC_METRICS)
 
 
@@ -58,7 +58,7 @@ class Slots:
 
 def slots_of(events: Iterable[EventType]) -> Slots:
     """The slots of a trace with these types; types that are not known are left out."""
-    labels = {n: (ev.our_label(label), e.values) for e in events for n, label in e.types.items()}
+    labels = {n: (ev.our_label(label), ev.our_values(label, e.values)) for e in events for n, label in e.types.items()}
     named = {label: n for n, (label, _) in labels.items()}
     wanted = [
         (ev.CALL, "api", None), (ev.KERNEL, "kernels", None), (named.get("NCCL kernel", -1), "kernels", None),

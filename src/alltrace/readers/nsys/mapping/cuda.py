@@ -56,6 +56,7 @@ CUDA = (
             "dynamic_shared_memory": copy("dynamicSharedMemory"),
             "shared_memory": copy("sharedMemoryExecuted"),
             "local_memory_per_thread": loose("localMemoryPerThread"),
+            "local_memory": loose("localMemoryTotal"),
             "graph_node": copy("graphNodeId"),
             "graph": copy("graphId"),
             "cluster_x": loose("clusterX"),
