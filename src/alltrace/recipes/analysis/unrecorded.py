@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.run.clock import clock_map
 from alltrace.trace.errors import InputError
 from alltrace.trace.intervals import clip, merge
 
@@ -23,7 +22,7 @@ def unrecorded_of(run: RunFacts) -> dict[int, Merged]:
     found = {}
     for rank in run.ranks:
         if rank.unrecorded:
-            times = clock_map(run.manifest, rank).apply(np.array(rank.unrecorded, np.int64).reshape(-1))
+            times = run.clock(rank).apply(np.array(rank.unrecorded, np.int64).reshape(-1))
             found[rank.rank] = merge(times[::2].copy(), times[1::2].copy())
     return found
 
@@ -38,7 +37,7 @@ def refuse_unrecorded(run: RunFacts, ranks: set[int]) -> None:
         spans = unrecorded_of(run).get(rank.rank) if rank.rank in ranks else None
         if spans is None or rank.start_ns is None or rank.end_ns is None:
             continue
-        clock, (first, last) = clock_map(run.manifest, rank), run.span_ns
+        clock, (first, last) = run.clock(rank), run.span_ns
         begin, end = max(clock.apply_one(rank.start_ns), first), min(clock.apply_one(rank.end_ns), last)
         if clip(spans, begin, end).total_ns > _MOST * (end - begin):
             lost = next(m for m in rank.missing_records if m.what != "launches")

@@ -112,6 +112,11 @@ class MovedRank:
         """The samples of the rank's GPUs (see `RankTables.gpu_samples`)."""
         return self._moved(self._inner.gpu_samples(columns), TABLES["gpu_metrics"].time_columns())
 
+    def unrecorded(self) -> Merged:
+        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        found = self._inner.unrecorded()
+        return found._replace(starts=found.starts + self._by_ns, ends=found.ends + self._by_ns)
+
     def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of the alignment (see `RankTables.shared`)."""
         found = self._inner.shared(table)
