@@ -25,12 +25,14 @@ from alltrace.run.discover import TO_EXPORT, find_reports, outdated
 from alltrace.run.identity import Plan, RankPlan, natural_key, plan_ranks
 from alltrace.run.import_progress import Watcher
 from alltrace.run.json_files import read_json
+from alltrace.run.labels import with_defaults
 from alltrace.run.manifest import (
     MANIFEST,
     NAMES,
     RANK_RECORD,
     RANKS,
     Clock,
+    Labels,
     Manifest,
     Rank,
     ReportRecord,
@@ -112,6 +114,7 @@ def import_reports(
     gpu_logs: Sequence[str] = (),
     gpu_log_offset_ns: int | None = None,
     known: Mapping[str, Content] | None = None,
+    labels: Labels | None = None,
 ) -> Manifest:
     """Make the run directory `output` from the reports that `inputs` name, or bring it up to date.
 
@@ -129,6 +132,7 @@ def import_reports(
         gpu_logs: Logs of its GPUs, likewise.
         gpu_log_offset_ns: How far local times of these are ahead of UTC, ns; None where it is not told.
         known: What reports hold, by path, where it was found out already.
+        labels: What tells the run from others; what is not given comes from the reports.
 
     Returns:
         The run's facts, as written to `manifest.json`.
@@ -150,7 +154,7 @@ def import_reports(
                 opened.callback(probe.reader.close)
         _check_readable(probes, strict)
         plan = plan_ranks([p.report for p in probes])
-        manifest = _facts(plan, probes, None if tables is None else wanted, rules)
+        manifest = _facts(plan, probes, None if tables is None else wanted, rules, labels or Labels())
         try:
             _prepare(output)
             with _alone(output):
@@ -401,7 +405,7 @@ def _as_input_error(record: ReportRecord, more: str) -> AlltraceError:
     return error
 
 
-def _facts(plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None, rules: KernelRules) -> Manifest:
+def _facts(plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None, rules: KernelRules, labels: Labels) -> Manifest:
     hosts = tuple(dict.fromkeys(r.host for r in plan.ranks))
     bases = [b for r in plan.ranks if (b := probes[r.sources[0].report].record.utc_ns) is not None]
     notes = list(plan.notes)
@@ -422,6 +426,7 @@ def _facts(plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None,
         redactions=tuple(redactions),
         tables=tables,
         kernel_rules=rules.fingerprint,
+        labels=with_defaults(labels, [p.record.environment for p in probes]),
     )
 
 

@@ -212,6 +212,20 @@ class Clock(NamedTuple):
     component: int = 0
 
 
+class Labels(NamedTuple):
+    """What tells a run from others of its job, and the job from other jobs.
+
+    Attributes:
+        job: The job's name, equal in all its runs; None where nobody gave one.
+        revision: The version of the program that ran, such as a git commit, or None.
+        tags: Further words for it, such as `nightly`.
+    """
+
+    job: str | None = None
+    revision: str | None = None
+    tags: tuple[str, ...] = ()
+
+
 class Manifest(NamedTuple):
     """A run's facts.
 
@@ -229,6 +243,7 @@ class Manifest(NamedTuple):
         logs: The logs of the job that were imported with the reports.
         log_matches: How NCCL's logs fit each rank, once the run was aligned.
         files: The checksum of `names.parquet`, once the import has come to its end.
+        labels: What tells the run from others.
         format_version: Version of this layout.
     """
 
@@ -245,6 +260,7 @@ class Manifest(NamedTuple):
     logs: tuple[LogRecord, ...] = ()
     log_matches: tuple[LogMatch, ...] = ()
     files: Mapping[str, str] = {}
+    labels: Labels = Labels()
     format_version: int = FORMAT_VERSION
 
     @property

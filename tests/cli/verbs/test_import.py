@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from alltrace.synth import write_run
@@ -34,3 +36,24 @@ def test_what_cannot_be_joined_is_one_sentence(alltrace, tmp_path, reports, opti
     assert said in done.err
     assert done.err.strip().count("\n") == 0
     assert not (here / "run" / "logs").exists()
+
+
+def test_a_run_is_called_what_its_import_says(alltrace, reports):
+    from alltrace.run.manifest import Labels, read_manifest
+
+    assert alltrace("import", reports, "-o", "run").code == 0
+    before = read_manifest(Path("run")).labels
+    assert before == Labels()
+    labels = ["--job", "train", "--revision", "abc", "--tag", "nightly", "--tag", "h100"]
+    assert alltrace("import", reports, "-o", "run", *labels).code == 0
+    assert read_manifest(Path("run")).labels == Labels("train", "abc", ("nightly", "h100"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(["--job", ""], "--job is ''; expected"), (["--part", "--tag", "x"], "--tag is of the whole run; give it with --finish")],
+)
+def test_what_a_run_cannot_be_called_is_told(alltrace, reports, options, said):
+    done = alltrace("import", reports, "-o", "run", *options)
+    assert done.code == 2
+    assert said in done.err

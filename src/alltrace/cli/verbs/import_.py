@@ -63,6 +63,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="OFFSET",
         help="how far their local times are ahead of UTC, such as =+01:00 or =-07:30; default: FILE.utc-offset, else found out",
     )
+    group = parser.add_argument_group("what the run is called, for `alltrace history`")
+    group.add_argument("--job", metavar="NAME", help="name of the job, equal in all its runs; default: that of its batch system")
+    group.add_argument(
+        "--revision",
+        metavar="REV",
+        help="version of the program, such as a git commit; default: that of the CI job",
+    )
+    group.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help="a further word for it; may be given more than once"
+    )
     add_import_options(parser)
 
 
@@ -72,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.run.cache import fetch
     from alltrace.run.gpu_logs import logs_beside
     from alltrace.run.importer import import_reports
+    from alltrace.run.labels import checked_labels
     from alltrace.run.parts import read_parts
     from alltrace.trace.cache_dir import default_folder
 
@@ -79,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
         wrong = "--finish takes the reports that --part has imported; leave out REPORT" if args.finish else "import needs a REPORT"
         raise UsageError(wrong)
     rules = rules_from(args)
+    labels = checked_labels(args.job, args.revision, args.tag)
     start_engine(args)
     if args.part:
         return _part(args, rules)
@@ -100,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
             training_logs=args.training_log,
             gpu_logs=gpu_logs,
             gpu_log_offset_ns=offset,
+            labels=labels,
         )
 
     unused = []
@@ -135,6 +148,7 @@ def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
     from alltrace.trace.cache_dir import default_folder
 
     logs = next((f"--{n.replace('_', '-')}" for n in ("nccl_log", "training_log", "gpu_log") if getattr(args, n)), None)
+    logs = logs or next((f"--{n}" for n in ("job", "revision", "tag") if getattr(args, n)), None)
     if logs is not None:
         raise UsageError(f"{logs} is of the whole run; give it with --finish")
     with watching() as watcher:

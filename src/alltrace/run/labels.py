@@ -1,0 +1,41 @@
+"""What a run is called: as its import says, else as its reports do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alltrace.run.manifest import Labels
+from alltrace.trace.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_JOB = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME")
+_REVISION = ("GITHUB_SHA", "CI_COMMIT_SHA")
+_LONGEST = 200
+
+
+def checked_labels(job: str | None, revision: str | None, tags: Sequence[str]) -> Labels:
+    """The labels that a user gave; each tag once.
+
+    Raises:
+        UsageError: One is empty, longer than 200 characters, or cannot be printed.
+    """
+    for flag, text in (("--job", job), ("--revision", revision), *(("--tag", tag) for tag in tags)):
+        if text is not None and not (text.strip() and len(text) <= _LONGEST and text.isprintable()):
+            raise UsageError(f"{flag} is {printable(text)[:_LONGEST]!r}; expected 1 to {_LONGEST} printable characters")
+    return Labels(job, revision, tuple(dict.fromkeys(tags)))
+
+
+def with_defaults(given: Labels, environments: Sequence[Mapping[str, str]]) -> Labels:
+    """The labels, those that were not given from the variables of the reports, where these agree."""
+
+    def told(variables: Sequence[str]) -> str | None:
+        for variable in variables:
+            values = {text for e in environments if (text := e.get(variable))}
+            if values:
+                return values.pop() if len(values) == 1 else None
+        return None
+
+    job = told(_JOB) if given.job is None else given.job
+    return given._replace(job=job, revision=told(_REVISION) if given.revision is None else given.revision)
