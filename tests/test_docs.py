@@ -219,3 +219,12 @@ def test_every_view_of_logs_is_described_with_its_columns(kind):
     for view, columns in make_docs.log_columns(kind).items():
         table = section(own, f"### `--view {view}`")
         assert all(f"| `{c.name}` |" in table for c in columns)
+
+
+def test_every_question_to_a_history_is_described_with_its_columns():
+    from alltrace.history.questions import COLUMNS
+
+    for by, columns in COLUMNS.items():
+        table = re.search(rf"<!-- columns of: history {by} -->\n(.*?)<!-- end of columns -->", text_of("history.md"), re.DOTALL)
+        assert table is not None
+        assert all(f"| `{c.name}` |" in table[1] for c in columns)

@@ -4,8 +4,8 @@ docs/tables.md is made from the schema, docs/recipes.md from the registries of r
 the registry of verbs and docs/cli.md. In docs/cli.md the comment
 `<!-- options of: VERB -->` is followed by a table of the verb's options up to `<!-- end of options -->`, and
 `<!-- output of: COMMAND -->` by what the command prints, on a small simulated run. In docs/logs.md
-`<!-- columns of: KIND VIEW -->` is followed by the columns of a view of `logs` up to `<!-- end of columns -->`; options are as in
-docs/cli.md.
+`<!-- columns of: KIND VIEW -->` is followed by the columns of a view of `logs` up to `<!-- end of columns -->`, and in
+docs/history.md by those of a question; options are as in docs/cli.md.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ def rendered() -> dict[Path, str]:
         DOCS / "recipes.md": recipes_page(),
         DOCS / "cli.md": cli_page(),
         DOCS / "logs.md": logs_page(),
+        DOCS / "history.md": history_page(),
         DOCS / "capture.md": capture_page(),
         DOCS / "capture-scripts.md": capture_scripts_page(),
         DOCS / "man" / "alltrace.1": man_page(),
@@ -225,11 +226,10 @@ def _default(option: Any) -> str:
 def logs_page() -> str:
     """The page of the logs, with its tables of options and columns."""
     text = _OPTIONS.sub(lambda found: _options(found["name"]), (DOCS / "logs.md").read_text(encoding="utf-8"))
-    return _COLUMNS.sub(lambda found: _log_columns(found["kind"], found["view"]), text)
+    return _COLUMNS.sub(lambda found: _columns(found["kind"], found["view"], log_columns(found["kind"])[found["view"]]), text)
 
 
-def _log_columns(kind: str, view: str) -> str:
-    columns = log_columns(kind)[view]
+def _columns(kind: str, view: str, columns: Sequence[Any]) -> str:
     grid = _grid(("column", "unit", "meaning"), [(f"`{c.name}`", c.unit, c.doc) for c in columns])
     return f"<!-- columns of: {kind} {view} -->\n\n{grid}\n<!-- end of columns -->\n"
 
@@ -245,6 +245,14 @@ def log_columns(kind: str) -> dict[str, tuple[Any, ...]]:
         "flight-recorder": flight_recorder.COLUMNS,
         "inspector": inspector.COLUMNS,
     }[kind]
+
+
+def history_page() -> str:
+    """The page of many runs, with the columns of each question."""
+    from alltrace.history.questions import COLUMNS
+
+    text = (DOCS / "history.md").read_text(encoding="utf-8")
+    return _COLUMNS.sub(lambda found: _columns(found["kind"], found["view"], COLUMNS[found["view"]]), text)
 
 
 def cli_page() -> str:

@@ -43,6 +43,7 @@ _NAV = {
         "recipes",
         "recipes/index",
         "tables",
+        "history",
         "library",
         "ui",
         "capture",

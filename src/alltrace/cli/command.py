@@ -78,7 +78,14 @@ def add_import_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False, cards: bool = False, top: bool = True) -> None:
+def add_answer_options(
+    parser: argparse.ArgumentParser,
+    *,
+    folders: bool = False,
+    cards: bool = False,
+    top: bool = True,
+    output: Sequence[str] = ("-o", "--output"),
+) -> None:
     """How an answer is written.
 
     Args:
@@ -86,6 +93,7 @@ def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False
         folders: Whether -o may also be a folder or a URL; it then stays text.
         cards: Whether the answer can be written as cards, as it is on a terminal.
         top: Whether --top is another name of --limit; recipes may have an option of that name.
+        output: The options that name the file of the answer.
     """
     group = parser.add_argument_group("output")
     if cards:
@@ -109,8 +117,8 @@ def add_answer_options(parser: argparse.ArgumentParser, *, folders: bool = False
         group.add_argument("--csv", action="store_true", help="write a folder, with each table also as CSV")
     else:
         group.add_argument(
-            "-o",
-            "--output",
+            *output,
+            dest="output",
             type=file_or_output,
             metavar="FILE",
             help="write the answer to FILE instead of standard output; needed for parquet",

@@ -57,6 +57,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("efficiency", "recipe_verb", "the POP efficiencies of devices and hosts, per run, step or range"),
     Verb("diff", "verbs.diff", "compare two runs: what became slower, faster, more or less, and is it chance"),
     Verb("check", "verbs.check", "judge a run by a budget of limits: a gate for CI"),
+    Verb("history", "verbs.history", "runs of a job over time: step time, findings that come back, hosts that are slow in many"),
     Verb("recipe", "verbs.recipe", "ask any recipe by name; --list names them"),
     Verb("stats", "verbs.stats", "the report of `nsys stats` of that name, column for column, over all ranks"),
     Verb("nsys", "verbs.nsys", "command lines of `nsys stats`, `analyze`, `recipe` and `export`, answered by alltrace"),

@@ -17,17 +17,23 @@ EXAMPLE = "alltrace check ./reports/ --budget budget.toml --baseline ./yesterday
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN, the budget and what to compare with."""
+    """RUN, the limits and what to compare with."""
     add_run_argument(parser)
     group = parser.add_argument_group("the budget")
     group.add_argument(
         "--budget",
         type=Path,
-        required=True,
         metavar="FILE",
         help="a TOML file with limits = ['step_ns.median <= 1.05 * baseline', 'overlap_percent >= 80']",
     )
     group.add_argument("--baseline", metavar="RUN", help="the run, or its reports, that `baseline` in a limit means")
+    group.add_argument(
+        "--against",
+        type=Path,
+        metavar="HISTORY",
+        help="a file of `alltrace history`: no worse than the spread of the job's earlier runs in it",
+    )
+    group.add_argument("--job", metavar="NAME", help="with --against: the job whose runs are meant; default: that of RUN")
     group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report, a test case per limit")
     add_answer_options(parser)
 
@@ -35,20 +41,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Judge and write; the breaches also go to standard error."""
     from alltrace.cli.output import check_drawable, check_output, write_answer
-    from alltrace.recipes.questions.check import judge, read_limits
+    from alltrace.history.gate import judge_against
+    from alltrace.history.store import open_history
+    from alltrace.recipes.questions.check import judge, judgement, read_limits
 
     check_output(args)
     check_drawable("check", None, args)
-    limits = read_limits(_budget(args.budget), str(args.budget))
+    if args.budget is None and args.against is None:
+        raise UsageError("check needs limits; expected --budget FILE, --against HISTORY or both")
+    if args.job is not None and args.against is None:
+        raise UsageError("--job names the runs of a history; expected --against HISTORY with it")
+    limits = [] if args.budget is None else read_limits(_budget(args.budget), str(args.budget))
     if any(limit.scale for limit in limits) and args.baseline is None:
         needing = next(limit for limit in limits if limit.scale)
         raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; expected --baseline RUN")
+    if args.against is not None:
+        with open_history(args.against):  # what is wrong with it is told before hours of import, not after
+            pass
     run = open_from(args)
     baseline = None
     if args.baseline is not None:
         args.run = [args.baseline]
         baseline = open_from(args)
     answer = judge(run, limits, baseline, jobs=args.jobs)
+    if args.against is not None:
+        with open_history(args.against) as history:
+            spread = judge_against(run, history, job=args.job, jobs=args.jobs)
+        answer = judgement([*answer.table.to_pylist(), *spread.table.to_pylist()], (*answer.notes, *spread.notes))
     rows = answer.table.to_pylist()
     if args.junit is not None:
         _write_junit(rows, args.junit)

@@ -45,7 +45,7 @@ COLUMNS = (
     AnswerColumn("verdict", None, "held, breached, or unknown where it cannot be judged, which counts as breached"),
     AnswerColumn("value", None, "what the run has; without a statistic, the worst value"),
     AnswerColumn("bound", None, "what it was compared with"),
-    AnswerColumn("baseline", None, "what the other run has; null where it does not matter"),
+    AnswerColumn("baseline", None, "what the other run has, or the median of the earlier ones; null where it does not matter"),
     AnswerColumn("why", None, "why it cannot be judged; else null"),
 )
 
@@ -201,8 +201,6 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
     Raises:
         UsageError: A limit compares with the baseline, and there is none.
     """
-    import pyarrow as pa
-
     needing = next((limit for limit in limits if limit.scale), None)
     if needing is not None and baseline is None:
         raise UsageError(f"limit {printable(needing.check)!r} compares with a baseline; expected --baseline RUN")
@@ -213,9 +211,16 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
             rows.append(_judged(limit, *_values(limit, run, baseline, answers, jobs)))
         except AlltraceError as error:
             rows.append(_row(limit, "unknown", why=str(error)))
+    return judgement(rows)
+
+
+def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Answer:
+    """The answer of `check` with these rows."""
+    import pyarrow as pa
+
     kinds = {"value": pa.float64(), "bound": pa.float64(), "baseline": pa.float64()}
     schema = pa.schema([(c.name, kinds.get(c.name, pa.string())) for c in COLUMNS])
-    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS)
+    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS, tuple(notes))
 
 
 def _values(

@@ -1,0 +1,73 @@
+"""The verb `history`: what many runs have to say together, kept in a DuckDB file."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from alltrace.cli.argument_types import place, positive
+from alltrace.cli.command import add_answer_options
+from alltrace.trace.errors import EXIT_DONE, StrictError, UsageError, printable
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    import argparse
+
+EXAMPLE = "alltrace history ./runs/ -o history.duckdb --by host"
+QUESTIONS = ("run", "host", "finding")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The runs, the history and the question."""
+    parser.add_argument("runs", nargs="*", metavar="FOLDER", help="run directories, or folders with run directories at any depth")
+    parser.add_argument(
+        "-o",
+        "--history",
+        type=place,
+        metavar="HISTORY",
+        help="the DuckDB file to keep what runs say in, made where there is none; without FOLDER it is asked as it is; without it "
+        "nothing is kept",
+    )
+    group = parser.add_argument_group("the question")
+    group.add_argument("--by", choices=QUESTIONS, default="run", help="what a row is; default: run")
+    group.add_argument("--job", metavar="NAME", help="only runs of this job")
+    group.add_argument("--tag", metavar="TAG", help="only runs with this tag")
+    group = parser.add_argument_group("reading runs")
+    group.add_argument("--jobs", type=positive, metavar="N", help="the most processes; default: one for each processor")
+    group.add_argument("--strict", action="store_true", help="exit with 4 when a run cannot be read, instead of leaving it out")
+    add_answer_options(parser, output=("--answer",))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Bring the history up to date, ask it, and write the answer."""
+    from alltrace.cli.output import check_drawable, check_output, write_answer
+    from alltrace.history.questions import ask_history, chart_of
+    from alltrace.history.store import open_history
+    from alltrace.history.update import find_runs, update
+
+    if not args.runs and args.history is None:
+        raise UsageError("history needs runs; expected FOLDER, -o HISTORY or both")
+    if args.format == "parquet" and args.output is None:
+        raise UsageError("--format parquet is not text; expected --answer FILE with it")
+    if args.output is not None and args.history is not None and args.output.absolute() == args.history.absolute():
+        raise UsageError("--answer names the history itself; expected another file")
+    check_output(args)
+    check_drawable("history", chart_of(args.by), args)
+    notes: tuple[str, ...] = ()
+    runs = find_runs(args.runs) if args.runs else []  # before a file is made for them
+    with open_history(args.history, write=bool(runs)) as history:
+        if runs:
+            done = update(history, runs, jobs=args.jobs, reading=_tell)
+            if args.strict and done.unread:
+                raise StrictError(done.unread[0])
+            notes = (*done.unread, *done.notes)
+            print(f"{counted(len(done.read), 'run')} read, {done.unchanged:,} unchanged", file=sys.stderr)  # noqa: T201
+        answer = ask_history(history, args.by, job=args.job, tag=args.tag)
+        count = len(history.kept())
+    write_answer("history", answer._replace(notes=(*answer.notes, *notes)), {"runs": count}, args)
+    return EXIT_DONE
+
+
+def _tell(path: str) -> None:
+    if sys.stderr.isatty():
+        print(f"reading {printable(path)}", file=sys.stderr)  # noqa: T201

@@ -1,0 +1,102 @@
+"""Judges a run by the spread of earlier runs of its job."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alltrace.history.questions import LEAST_CHANGE, job_names
+from alltrace.history.run_rows import rows_of, run_id
+from alltrace.history.spread import LEAST_VALUES, SPREADS, usual
+from alltrace.recipes.questions.check import judgement
+from alltrace.trace.errors import AlltraceError, UsageError, printable
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    from alltrace.history.store import History
+    from alltrace.recipes.base import Answer
+    from alltrace.run.store import Run
+
+
+class Judged(NamedTuple):
+    """A column of a run that is judged: how far it may be above the median at least, as a part of that and in its own unit."""
+
+    column: str
+    least_part: float = 0.0
+    least: float = 0.0
+
+
+JUDGED = (
+    Judged("step_ns", least_part=LEAST_CHANGE),
+    Judged("exposed_communication_percent", least=1.0),
+    Judged("exposed_copy_percent", least=1.0),
+    Judged("idle_percent", least=1.0),
+    Judged("lost_percent", least=1.0),
+)
+"""What is judged: more of each is worse."""
+
+
+def judge_against(run: Run, history: History, *, job: str | None = None, jobs: int | None = None) -> Answer:
+    """Whether `run` is no worse than the spread of the runs of its job that began before it.
+
+    Args:
+        run: The run; where the history has it, it is not compared with itself.
+        history: The history.
+        job: The job that it is compared with; None for its own.
+        jobs: The most processes.
+
+    Returns:
+        A row, as those of `check`, for each number that the run or an earlier one has.
+
+    Raises:
+        UsageError: The history has no run of the job that was given.
+        AlltraceError: Neither the run nor an earlier one has any of them.
+        DamageError: A file of the run is damaged.
+    """
+    known = job_names(history.ask("SELECT job FROM runs"))
+    if job is not None and job not in known:
+        raise UsageError.unknown("job in the history", job, known)
+    own = rows_of(run, jobs=jobs).run
+    name = own["job"] if job is None else job
+    earlier = history.ask(
+        "SELECT * FROM runs WHERE job IS NOT DISTINCT FROM $job AND run_id <> $own "
+        "AND ($start IS NULL OR start_utc_ns < $start) ORDER BY start_utc_ns",
+        {"job": name, "own": run_id(run.manifest), "start": own["start_utc_ns"]},
+    )
+    of = "runs without the name of a job" if name is None else f"runs of {printable(name)}"
+    if len(earlier) < LEAST_VALUES:
+        return judgement([_too_few(len(earlier), of)])
+    rows = [_judged(judged, own[judged.column], [e[judged.column] for e in earlier], of) for judged in JUDGED]
+    told = [row for row in rows if row is not None]
+    if not told:
+        raise AlltraceError(f"{run.path}: neither it nor one of the earlier {of} has steps or device work to judge by")
+    notes = [] if own["start_utc_ns"] is not None else ["the run does not tell when it began, so all others count as earlier"]
+    return judgement(told, notes)
+
+
+def _too_few(count: int, of: str) -> dict[str, Any]:
+    return {
+        "name": "earlier runs",
+        "check": f"{LEAST_VALUES} or more earlier {of}",
+        "verdict": "unknown",
+        "value": float(count),
+        "bound": float(LEAST_VALUES),
+        "why": f"the history has {counted(count, 'such run')}, and the spread needs {LEAST_VALUES} or more",
+    }
+
+
+def _judged(judged: Judged, value: float | None, others: list[Any], of: str) -> dict[str, Any] | None:
+    """The row of one number; None where nobody has it."""
+    column = judged.column
+    known = [v for v in others if v is not None]
+    if value is None and not known:
+        return None
+    row = {"name": column, "check": f"{column} <= median + {SPREADS:g} spreads of {len(known)} earlier {of}", "verdict": "unknown"}
+    if value is None:
+        return {**row, "why": f"the run has no {column}, and earlier {of} have"}
+    expected = usual(known, max(judged.least, judged.least_part * statistics.median(known)) if known else 0.0)
+    if expected is None:
+        why = f"{counted(len(known), 'earlier run')} with {column} among the {of}; the spread needs {LEAST_VALUES} or more"
+        return {**row, "value": value, "why": why}
+    held = value <= expected.high
+    return {**row, "verdict": "held" if held else "breached", "value": value, "bound": expected.high, "baseline": expected.median}

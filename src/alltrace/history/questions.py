@@ -1,0 +1,284 @@
+"""The questions to a history: its runs over time, the hosts that are slow in many of them, and the findings that come back."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from alltrace.history.run_rows import CLASSES
+from alltrace.history.spread import LEAST_VALUES, usual
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, answer_rows, answer_schema
+from alltrace.trace.errors import UsageError
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from alltrace.history.store import History
+
+QUESTIONS = ("run", "host", "finding")
+LEAST_CHANGE = 0.01
+"""Step times that differ by less than this part of the median are the same."""
+
+_JOB = AnswerColumn("job", None, "name of the job; null where the run has none")
+COLUMNS = {
+    "run": (
+        AnswerColumn("number", None, "number of the run among those of its job, by time"),
+        AnswerColumn("run", None, "where the run directory is, without what all have in common"),
+        _JOB,
+        AnswerColumn("revision", None, "version of the program, as given at import"),
+        AnswerColumn("tags", None, "words given at import"),
+        AnswerColumn("start_utc", None, "when it began, in UTC; null where no report tells"),
+        AnswerColumn("ranks", None, "number of its ranks"),
+        AnswerColumn("hosts", None, "number of its hosts"),
+        AnswerColumn("steps", None, "steps of all ranks together, without warm-up and checkpoints"),
+        AnswerColumn("step_ns", "ns", "median duration of these on the host"),
+        AnswerColumn("step_change_percent", "%", "step_ns against the median of the job's earlier runs"),
+        AnswerColumn(
+            "verdict", None, "slower or faster than the spread of the job's earlier runs; else usual; null where too few are known"
+        ),
+        *(AnswerColumn(f"{c}_percent", "%", f"{c.replace('_', ' ')} of all devices' time") for c in CLASSES),
+        AnswerColumn("lost_percent", "%", "what all findings together cost, of the judged time; null where none is known"),
+        AnswerColumn("top_finding", None, "kind of the first finding"),
+        AnswerColumn("top_hosts", None, "hosts it is about, where these are at most half of all"),
+    ),
+    "host": (
+        AnswerColumn("host", None, "host"),
+        AnswerColumn("runs", None, "runs on several hosts that it took part in"),
+        AnswerColumn("slow_runs", None, "of them, those where a finding is about it and not about most hosts"),
+        AnswerColumn("slow_percent", "%", "slow_runs of runs"),
+        AnswerColumn("jobs", None, "jobs of these runs"),
+        AnswerColumn("slow_jobs", None, "jobs of the slow runs"),
+        AnswerColumn("kind", None, "the most frequent kind of those findings"),
+        AnswerColumn("lost_percent", "%", "what they cost in a slow run, of the judged time: the median"),
+        AnswerColumn("blame_percent", "%", "for how much of all waits its ranks would have to change: the median over its runs"),
+        AnswerColumn("last_slow_utc", None, "when the last of the slow runs began, in UTC"),
+    ),
+    "finding": (
+        AnswerColumn("kind", None, "kind of the finding"),
+        _JOB,
+        AnswerColumn("runs", None, "runs of the job that have it"),
+        AnswerColumn("runs_percent", "%", "of all runs of the job"),
+        AnswerColumn("lost_percent", "%", "what it costs in these, of the judged time: the median; null where none is known"),
+        AnswerColumn("most_lost_percent", "%", "the most that it costs in one"),
+        AnswerColumn("hosts", None, "up to three hosts that it is about most often"),
+        AnswerColumn("where", None, "the kernel, range, communicator or call that it names most often"),
+        AnswerColumn("first_utc", None, "when the first of these runs began, in UTC"),
+        AnswerColumn("last_utc", None, "when the last did"),
+    ),
+}
+_CHARTS = {
+    "run": Chart("lines", "number", ("step_ns",), "job", title="Median step of each run"),
+    "host": Chart("bars", "host", ("slow_percent",), title="Runs in which a host is slow"),
+    "finding": Chart("bars", "kind", ("runs",), "job", title="Runs that have a finding"),
+}
+_TEXTS = {
+    "run": ("run", "job", "revision", "start_utc", "verdict", "top_finding"),
+    "host": ("host", "kind", "last_slow_utc"),
+    "finding": ("kind", "job", "where", "first_utc", "last_utc"),
+}
+_LISTS = ("tags", "top_hosts", "hosts")
+
+
+def ask_history(history: History, by: str = "run", *, job: str | None = None, tag: str | None = None) -> Answer:
+    """The answer to a question.
+
+    Args:
+        history: The history.
+        by: What a row is, one of `QUESTIONS`.
+        job: Only runs of this job; None for all.
+        tag: Only runs with this tag; None for all.
+
+    Raises:
+        UsageError: No run has the job or the tag.
+    """
+    runs = history.ask("SELECT * FROM runs ORDER BY start_utc_ns NULLS LAST, path")
+    chosen = _chosen(runs, job, tag)
+    ids = {r["run_id"] for r in chosen}
+    if by == "run":
+        rows = _by_run(chosen, {f["run_id"]: f for f in history.ask("SELECT * FROM findings WHERE place = 0")})
+    elif by == "host":
+        rows = _by_host(chosen, [h for h in history.ask("SELECT * FROM hosts WHERE slow IS NOT NULL") if h["run_id"] in ids])
+    else:
+        rows = _by_finding(chosen, [f for f in history.ask("SELECT * FROM findings ORDER BY place") if f["run_id"] in ids])
+    return Answer(_table(by, rows), COLUMNS[by], tuple(_notes(by, chosen, rows)), chart=chart_of(by))
+
+
+def chart_of(by: str) -> Chart:
+    """How the answer to a question is drawn."""
+    return _CHARTS[by]
+
+
+def job_names(runs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of the jobs of runs, each once."""
+    return sorted({r["job"] for r in runs if r["job"] is not None})
+
+
+def _chosen(runs: list[dict[str, Any]], job: str | None, tag: str | None) -> list[dict[str, Any]]:
+    if job is not None and job not in job_names(runs):
+        raise UsageError.unknown("job in the history", job, job_names(runs))
+    tags = {t for r in runs for t in r["tags"]}
+    if tag is not None and tag not in tags:
+        raise UsageError.unknown("tag in the history", tag, tags)
+    chosen = [r for r in runs if (job is None or r["job"] == job) and (tag is None or tag in r["tags"])]
+    if runs and not chosen:
+        raise UsageError(f"no run of the job {job!r} has the tag {tag!r}; leave out one of them")
+    return chosen
+
+
+def _by_run(runs: Sequence[dict[str, Any]], top: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    shown = _short_paths([r["path"] for r in runs])
+    earlier: dict[str | None, list[int]] = {}
+    number: Counter[str | None] = Counter()
+    rows = []
+    for run, path in zip(runs, shown, strict=True):
+        job, step = run["job"], run["step_ns"]
+        number[job] += 1
+        before = earlier.setdefault(job, [])
+        first = top.get(run["run_id"], {})
+        rows.append(
+            {
+                **run,
+                "number": number[job],
+                "run": path,
+                "start_utc": _utc(run["start_utc_ns"]),
+                "step_change_percent": 100 * (step / statistics.median(before) - 1) if before and step is not None else None,
+                "verdict": _verdict(step, before),
+                "top_finding": first.get("kind"),
+                "top_hosts": first.get("hosts") or None,
+            }
+        )
+        if step is not None:
+            before.append(step)
+    return rows
+
+
+def _verdict(step: int | None, earlier: Sequence[int]) -> str | None:
+    expected = usual(earlier, LEAST_CHANGE * statistics.median(earlier)) if earlier else None
+    if step is None or expected is None:
+        return None
+    return "slower" if step > expected.high else "faster" if step < expected.low else "usual"
+
+
+def _by_host(runs: Sequence[Mapping[str, Any]], hosts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The hosts that are slow most often first."""
+    run_of = {r["run_id"]: r for r in runs}
+    rows = []
+    for host, own in _grouped(hosts, "host").items():
+        slow = [h for h in own if h["slow"]]
+        starts = [s for h in slow if (s := run_of[h["run_id"]]["start_utc_ns"]) is not None]
+        rows.append(
+            {
+                "host": host,
+                "runs": len(own),
+                "slow_runs": len(slow),
+                "slow_percent": 100 * len(slow) / len(own),
+                "jobs": len({run_of[h["run_id"]]["job"] for h in own}),
+                "slow_jobs": len({run_of[h["run_id"]]["job"] for h in slow}),
+                "kind": _most(h["kind"] for h in slow),
+                "lost_percent": _median(h["lost_percent"] for h in slow),
+                "blame_percent": _median(h["blame_percent"] for h in own),
+                "last_slow_utc": _utc(max(starts, default=None)),
+            }
+        )
+    return sorted(rows, key=lambda r: (-r["slow_percent"], -r["slow_runs"], -(r["blame_percent"] or 0), r["host"]))
+
+
+def _by_finding(runs: Sequence[Mapping[str, Any]], findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The findings that most runs of their job have first."""
+    run_of = {r["run_id"]: r for r in runs}
+    of_job = Counter(r["job"] for r in runs)
+    rows = []
+    for (kind, job), own in _grouped(({**f, "key": (f["kind"], run_of[f["run_id"]]["job"])} for f in findings), "key").items():
+        ids = {f["run_id"] for f in own}
+        starts = [s for i in ids if (s := run_of[i]["start_utc_ns"]) is not None]
+        lost: dict[str, float] = {}
+        for finding in own:
+            if finding["lost_percent"] is not None:
+                lost[finding["run_id"]] = lost.get(finding["run_id"], 0.0) + finding["lost_percent"]
+        hosts = Counter(h for f in own for h in f["hosts"])
+        rows.append(
+            {
+                "kind": kind,
+                "job": job,
+                "runs": len(ids),
+                "runs_percent": 100 * len(ids) / of_job[job],
+                "lost_percent": _median(lost.values()),
+                "most_lost_percent": max(lost.values(), default=None),
+                "hosts": [h for h, _ in sorted(hosts.items(), key=lambda c: (-c[1], c[0]))[:3]] or None,
+                "where": _most(f["where"] for f in own if f["where"]),
+                "first_utc": _utc(min(starts, default=None)),
+                "last_utc": _utc(max(starts, default=None)),
+            }
+        )
+    return sorted(rows, key=lambda r: (-r["runs_percent"], -(r["lost_percent"] or 0), r["kind"], r["job"] or ""))
+
+
+def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    notes = []
+    if not runs:
+        return ["the history has no run"]
+    jobs, nameless = job_names(runs), sum(r["job"] is None for r in runs)
+    if len(jobs) + bool(nameless) > 1 and by == "run":
+        notes.append(f"runs of {counted(len(jobs) + bool(nameless), 'job')}, each compared with its own; --job NAME chooses one")
+    if nameless:
+        notes.append(f"{counted(nameless, 'run')} without the name of a job, taken for one job's; `import --job NAME` gives it")
+    undated = sum(r["start_utc_ns"] is None for r in runs)
+    if undated:
+        told = "does not tell when it began" if undated == 1 else "do not tell when they began"
+        notes.append(f"{counted(undated, 'run')} {told}; such runs come last, by path")
+    if by == "run" and not any(r["verdict"] for r in rows):
+        notes.append(f"no run has {LEAST_VALUES} earlier ones of its job whose step time is known, so none is judged")
+    if by == "host" and not rows:
+        notes.append("no run is on several hosts, so none is slower than others")
+    if by == "finding" and not rows:
+        notes.append("no run has a finding")
+    codes = {r["code"] for r in runs}
+    if len(codes) > 1:
+        notes.append(f"{counted(len(codes), 'version')} of alltrace read these runs, whose findings may differ for that alone")
+    return notes
+
+
+def _table(by: str, rows: Sequence[Mapping[str, Any]]) -> Any:
+    import pyarrow as pa
+
+    columns = COLUMNS[by]
+    schema = answer_schema(columns, _TEXTS[by], {c.name: 1 for c in columns if c.unit == "%"})
+    for place, field in enumerate(schema):
+        if field.name in _LISTS and not (by == "run" and field.name == "hosts"):
+            schema = schema.set(place, pa.field(field.name, pa.list_(pa.string())))
+    return answer_rows([{c.name: row.get(c.name) for c in columns} for row in rows], schema)
+
+
+def _short_paths(paths: Sequence[str]) -> list[str]:
+    """Paths without the folder that all are in."""
+    if not paths:
+        return []
+    common = os.path.commonpath([PurePath(p).parent for p in paths])
+    return [os.path.relpath(p, common) for p in paths]
+
+
+def _grouped(rows: Iterable[dict[str, Any]], key: str) -> dict[Any, list[dict[str, Any]]]:
+    found: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row[key], []).append(row)
+    return found
+
+
+def _most(texts: Iterable[str]) -> str | None:
+    """The most frequent text, the first of equal ones by the alphabet."""
+    found = Counter(texts)
+    return min(found, key=lambda t: (-found[t], t), default=None)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return statistics.median(known) if known else None
+
+
+def _utc(ns: int | None) -> str | None:
+    return None if ns is None else f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,121 @@
+"""What history keeps of a run: a row of numbers, a row for each host, and its findings."""
+
+from __future__ import annotations
+
+import statistics
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from alltrace.history.store import RunRows
+from alltrace.run.code_version import code_version
+from alltrace.trace.errors import AlltraceError, DamageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.run.manifest import Manifest
+    from alltrace.run.store import Run
+
+CLASSES = ("compute", "exposed_communication", "exposed_copy", "idle")
+_LEAST_UTC_NS = 10**18  # 2001: before it a stamp is none
+
+
+def run_id(manifest: Manifest) -> str:
+    """What a run is, wherever it lies: a hash of the contents of its reports."""
+    contents = sorted(r.content_hash for r in manifest.reports)
+    return blake2b("\n".join(contents).encode(), digest_size=16).hexdigest()
+
+
+def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
+    """What history keeps of `run`; what cannot be asked, since its tables were not imported, is null.
+
+    Args:
+        run: The run.
+        jobs: The most processes.
+
+    Raises:
+        DamageError: A file of the run is damaged.
+    """
+    manifest = run.manifest
+    steps = [row["duration_ns"] for row in _asked(run, "steps", jobs) if row["kind"] == "step"]
+    findings = [row for row in _asked(run, "diagnose", jobs) if row["opportunity_share"] is None]
+    first, last = run.span_ns
+    start = manifest.zero_utc_ns
+    known = [row["lost_share"] for row in findings if row["lost_share"] is not None]
+    facts = {
+        "code": code_version(),
+        **manifest.labels._asdict(),
+        "start_utc_ns": start if start is not None and start > _LEAST_UTC_NS else None,
+        "ranks": len(run.ranks),
+        "hosts": len(run.hosts),
+        "span_ns": last - first,
+        "steps": len(steps),
+        "step_ns": round(statistics.median(steps)) if steps else None,
+        **_shares(_asked(run, "breakdown", jobs)),
+        "lost_percent": 100 * sum(known) if known else None,
+    }
+    facts["tags"] = list(facts["tags"])
+    return RunRows(
+        facts, _hosts(run, findings, _asked(run, "stragglers", jobs)), [_finding(n, f, run) for n, f in enumerate(findings)]
+    )
+
+
+def _asked(run: Run, recipe: str, jobs: int | None) -> list[dict[str, Any]]:
+    from alltrace.recipes.execution.ask import ask
+
+    try:
+        rows: list[dict[str, Any]] = ask(run, recipe, jobs=jobs).table.to_pylist()
+    except DamageError:
+        raise
+    except AlltraceError:  # the run was imported without a table that it needs
+        return []
+    return rows
+
+
+def _shares(devices: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """The percentage of all devices' time that each class has."""
+    span = sum(row["span_ns"] for row in devices)
+    return {f"{c}_percent": 100 * sum(row[f"{c}_ns"] for row in devices) / span if span else None for c in CLASSES}
+
+
+def _culprit_hosts(finding: Mapping[str, Any], run: Run) -> list[str]:
+    """The hosts of the culprits of a finding, where these are at most half of the run's; else nobody in particular is at fault."""
+    ranks = set(finding["ranks"] or ())
+    hosts = list(dict.fromkeys(r.host for r in run.ranks if r.rank in ranks))
+    return hosts if 2 * len(hosts) <= len(run.hosts) else []
+
+
+def _finding(place: int, finding: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    share = finding["lost_share"]
+    kept = {name: finding[name] for name in ("kind", "severity", "lost_ns", "where")}
+    return {
+        **kept,
+        "place": place,
+        "lost_percent": None if share is None else 100 * share,
+        "hosts": _culprit_hosts(finding, run),
+    }
+
+
+def _hosts(run: Run, findings: Sequence[Mapping[str, Any]], late: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of each host whether a finding is about it, and for how much of all waits its ranks would have to change."""
+    worst: dict[str, Mapping[str, Any]] = {}
+    for finding in findings:
+        if finding["lost_share"]:
+            for host in _culprit_hosts(finding, run):
+                if host not in worst or finding["lost_share"] > worst[host]["lost_share"]:
+                    worst[host] = finding
+    rows = []
+    for host in run.hosts:
+        blame = [row["root_share"] for row in late if row["host"] == host and row["root_share"] is not None]
+        found = worst.get(host)
+        rows.append(
+            {
+                "host": host,
+                "ranks": sum(r.host == host for r in run.ranks),
+                "slow": None if len(run.hosts) < 2 else found is not None,
+                "kind": None if found is None else found["kind"],
+                "lost_percent": None if found is None else 100 * found["lost_share"],
+                "blame_percent": 100 * sum(blame) if blame else None,
+            }
+        )
+    return rows

@@ -1,0 +1,137 @@
+"""Brings a history up to date with the runs in folders; a run that it has, unchanged, is not opened again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.history.run_rows import rows_of, run_id
+from alltrace.history.store import Kept
+from alltrace.run.checksums import checksum
+from alltrace.run.manifest import MANIFEST, is_run, read_manifest
+from alltrace.run.report_hash import file_stamps
+from alltrace.run.store import Run
+from alltrace.trace.errors import AlltraceError, InputError, path_text, printable
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from alltrace.history.store import History
+
+_MOST_NAMED = 10
+
+
+class Update(NamedTuple):
+    """What came of an update.
+
+    Attributes:
+        read: The runs that were read, by path.
+        unchanged: How many were there already.
+        unread: Of each run that could not be read one sentence.
+        notes: What else a reader must know.
+    """
+
+    read: tuple[str, ...]
+    unchanged: int
+    unread: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def find_runs(places: Sequence[str]) -> list[Path]:
+    """The run directories that `places` are or hold, at any depth, by path.
+
+    Raises:
+        InputError: A place does not exist or is no folder, or there is no run in any of them.
+    """
+    found: set[Path] = set()
+    for place in places:
+        folder = Path(place)
+        if not folder.is_dir():
+            what = "a file" if folder.exists() else "there is no such folder"
+            raise InputError(place, found=what, expected="a run directory or a folder of them", advice="check the name")
+        found.update(_runs_in(folder.absolute()))
+    if not found:
+        raise InputError(
+            ", ".join(places),
+            found="no run in it",
+            expected="run directories",
+            advice="make them with `alltrace import REPORT... -o RUN`",
+        )
+    return sorted(found)
+
+
+def _runs_in(folder: Path) -> Iterator[Path]:
+    for place, folders, _ in os.walk(folder):
+        if is_run(Path(place)):
+            folders.clear()
+            yield Path(place)
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+
+
+def update(
+    history: History, runs: Sequence[Path], *, jobs: int | None = None, reading: Callable[[str], None] = lambda _path: None
+) -> Update:
+    """Read those of `runs` that the history lacks, or has as they were before they changed.
+
+    Args:
+        history: The history, opened to be written.
+        runs: Run directories, as `find_runs` gives them.
+        jobs: The most processes for one run.
+        reading: Is told the path of each run before it is read.
+    """
+    known = {kept.path: kept for kept in history.kept()}
+    of_id = {kept.run_id: kept for kept in known.values()}
+    read, unread, notes, unchanged = [], [], [], 0
+    for run in runs:
+        path = path_text(str(run))
+        try:
+            before = known.get(path)
+            if before is not None and before.stamps == _stamps(run):
+                unchanged += 1
+                continue
+            kept = _looked_at(run, path)
+            same = of_id.get(kept.run_id)
+            if same is not None and same.path != path and is_run(Path(same.path)):
+                notes.append(f"{path} has the same reports as {same.path} and counts once")
+                continue
+            if same is not None and same.digest == kept.digest:
+                history.move(kept)
+                unchanged += 1
+            else:
+                reading(path)
+                history.put(rows_of(Run(run), jobs=jobs), kept)
+                after = _looked_at(run, path)  # aligning may have written the manifest anew
+                if after.run_id == kept.run_id:
+                    kept = after
+                    history.move(kept)
+                read.append(path)
+            of_id[kept.run_id] = kept
+        except (AlltraceError, OSError) as error:
+            unread.append(f"left out: {printable(str(error))}" + _as_before(known.get(path)))
+    gone = [path for path in (kept.path for kept in history.kept()) if not is_run(Path(path))]
+    if gone:
+        more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
+        notes.append(
+            f"{counted(len(gone), 'run is', 'runs are')} gone and counted as last read: {', '.join(gone[:_MOST_NAMED])}{more}"
+        )
+    return Update(tuple(read), unchanged, tuple(unread), tuple(notes))
+
+
+def _stamps(run: Path) -> str:
+    return json.dumps(file_stamps(run / MANIFEST))
+
+
+def _as_before(kept: Kept | None) -> str:
+    return "" if kept is None else "; it counts as it was last read"
+
+
+def _looked_at(run: Path, path: str) -> Kept:
+    """What tells a run from others, as its manifest is now."""
+    stamps = _stamps(run)  # before the manifest is read, so that one that is written meanwhile is read again
+    manifest = read_manifest(run)
+    if not manifest.complete:
+        raise InputError(path, found="its import has not come to its end", advice="run the same import again")
+    return Kept(run_id(manifest), path, stamps, checksum(run / MANIFEST))

@@ -1,0 +1,86 @@
+"""`history` and `check --against`: options, forms of the answer, and what cannot be done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.history_rows import put
+from tests.making import kernel, make_run
+
+from alltrace.history.store import open_history
+
+
+@pytest.fixture
+def history(alltrace):
+    """A history of seven runs, in the folder where commands run; names in it are hostile."""
+    path = Path("h.duckdb")
+    with open_history(path, write=True) as opened:
+        for number in range(7):
+            hosts = [{"host": "a"}, {"host": "b\x1b[31m", "slow": True, "kind": "sync", "lost_percent": 2.0}]
+            put(opened, number, hosts=hosts, findings=[{"kind": "sync", "hosts": ["b\x1b[31m"]}], revision="\x1b]0;x")
+    return path
+
+
+@pytest.mark.parametrize("by", ["run", "host", "finding"])
+def test_every_question_has_every_form(alltrace, history, by):
+    for form in ("table", "json", "csv", "md", "parquet"):
+        assert alltrace("history", "-o", history, "--by", by, "--format", form, "--answer", form).code == 0
+        assert len(Path(form).read_bytes()) > 20
+    assert b"\x1b" not in Path("table").read_bytes()
+    told = json.loads(Path("json").read_text())
+    assert (told["verb"], told["run"]) == ("history", {"runs": 7})
+    assert len(told["rows"]) == {"run": 7, "host": 2, "finding": 1}[by]
+
+
+def test_a_picture_is_drawn(alltrace, history):
+    for by in ("run", "host", "finding"):
+        assert alltrace("history", "-o", history, "--by", by, "--picture", f"{by}.svg").code == 0
+        assert "<svg" in Path(f"{by}.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "history needs runs; expected FOLDER, -o HISTORY or both"),
+        (["-o", "none.duckdb"], 3, "none.duckdb: there is no such file; expected a history file"),
+        (["none"], 3, "none: there is no such folder"),
+        (["empty", "-o", "new.duckdb"], 3, "empty: no run in it"),
+        (["-o", "none.duckdb", "--format", "parquet"], 2, "expected --answer FILE with it"),
+        (["-o", "x", "--answer", "x"], 2, "--answer names the history itself"),
+        (["runs", "-o", "no/such/h.duckdb"], 3, "its folder does not exist"),
+        (["runs", "-o", "h", "--job", "nope"], 2, "there is no job in the history 'nope'"),
+    ],
+)
+def test_what_history_cannot_do_is_told(alltrace, arguments, code, said):
+    Path("empty").mkdir()
+    make_run(Path("runs") / "a", {0: {"kernels": [kernel(0, 10)]}})
+    done = alltrace("history", *arguments)
+    assert done.code == code
+    assert said in done.err
+    assert not Path("new.duckdb").exists()
+
+
+def test_with_strict_a_run_that_cannot_be_read_is_an_error(alltrace):
+    make_run(Path("runs") / "a", {0: {"kernels": [kernel(0, 10)]}})
+    (Path("runs") / "a" / "manifest.json").write_text("{}")
+    done = alltrace("history", "runs")
+    assert (done.code, "left out: " in done.out) == (0, True)
+    assert alltrace("history", "runs", "--strict").code == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "check needs limits; expected --budget FILE, --against HISTORY or both"),
+        (["--budget", "x.toml", "--job", "a"], 2, "--job names the runs of a history; expected --against HISTORY"),
+        (["--against", "none.duckdb"], 3, "none.duckdb: there is no such file"),
+        (["--against", "runs/a/manifest.json"], 3, "it is no DuckDB file"),
+    ],
+)
+def test_what_check_cannot_judge_by_is_told(alltrace, arguments, code, said):
+    make_run(Path("runs") / "a", {0: {"kernels": [kernel(0, 10)]}})
+    done = alltrace("check", "runs/a", *arguments)
+    assert done.code == code
+    assert said in done.err
