@@ -7,7 +7,7 @@ import os
 import platform
 from typing import TYPE_CHECKING
 
-from benchmarks import across, capture, export, importing, kineto, logs, memory, ncu, questions, recipes, reporting
+from benchmarks import across, capture, export, history, importing, kineto, logs, memory, ncu, questions, recipes, reporting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ SUITES: dict[str, Callable[[int], list[str]]] = {
     "capture": capture.run,
     "import": importing.run,
     "export": export.run,
+    "history": history.run,
     "kineto": kineto.run,
     "memory": memory.run,
     "stats": questions.run,

@@ -30,21 +30,21 @@ COLUMNS = {
         AnswerColumn("number", None, "number of the run among those of its job, by time"),
         AnswerColumn("run", None, "where the run directory is, without what all have in common"),
         _JOB,
-        AnswerColumn("revision", None, "version of the program, as given at import"),
-        AnswerColumn("tags", None, "words given at import"),
-        AnswerColumn("start_utc", None, "when it began, in UTC; null where no report tells"),
-        AnswerColumn("ranks", None, "number of its ranks"),
-        AnswerColumn("hosts", None, "number of its hosts"),
-        AnswerColumn("steps", None, "steps of all ranks together, without warm-up and checkpoints"),
-        AnswerColumn("step_ns", "ns", "median duration of these on the host"),
-        AnswerColumn("step_change_percent", "%", "step_ns against the median of the job's earlier runs"),
+        AnswerColumn("step_ns", "ns", "median duration of its steps on the host, over all ranks, without warm-up and checkpoints"),
+        AnswerColumn("change_percent", "%", "step_ns against the median of the job's earlier runs"),
         AnswerColumn(
             "verdict", None, "slower or faster than the spread of the job's earlier runs; else usual; null where too few are known"
         ),
-        *(AnswerColumn(f"{c}_percent", "%", f"{c.replace('_', ' ')} of all devices' time") for c in CLASSES),
-        AnswerColumn("lost_percent", "%", "what all findings together cost, of the judged time; null where none is known"),
+        AnswerColumn("start_utc", None, "when it began, in UTC, to the minute; null where no report tells"),
         AnswerColumn("top_finding", None, "kind of the first finding"),
         AnswerColumn("top_hosts", None, "hosts it is about, where these are at most half of all"),
+        AnswerColumn("revision", None, "version of the program, as given at import"),
+        AnswerColumn("tags", None, "words given at import"),
+        AnswerColumn("ranks", None, "number of its ranks"),
+        AnswerColumn("hosts", None, "number of its hosts"),
+        AnswerColumn("steps", None, "how many steps step_ns is the median of, over all ranks"),
+        *(AnswerColumn(f"{c}_percent", "%", f"{c.replace('_', ' ')} of all devices' time") for c in CLASSES),
+        AnswerColumn("lost_percent", "%", "what all findings together cost, of the judged time; null where none is known"),
     ),
     "host": (
         AnswerColumn("host", None, "host"),
@@ -146,7 +146,7 @@ def _by_run(runs: Sequence[dict[str, Any]], top: Mapping[str, Mapping[str, Any]]
                 "number": number[job],
                 "run": path,
                 "start_utc": _utc(run["start_utc_ns"]),
-                "step_change_percent": 100 * (step / statistics.median(before) - 1) if before and step is not None else None,
+                "change_percent": 100 * (step / statistics.median(before) - 1) if before and step is not None else None,
                 "verdict": _verdict(step, before),
                 "top_finding": first.get("kind"),
                 "top_hosts": first.get("hosts") or None,
@@ -281,4 +281,4 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _utc(ns: int | None) -> str | None:
-    return None if ns is None else f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d %H:%M:%S}"
+    return None if ns is None else f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d %H:%M}"

@@ -92,7 +92,7 @@ def update(
             if before is not None and before.stamps == _stamps(run):
                 unchanged += 1
                 continue
-            kept = _looked_at(run, path)
+            kept = kept_of(run)
             same = of_id.get(kept.run_id)
             if same is not None and same.path != path and is_run(Path(same.path)):
                 notes.append(f"{path} has the same reports as {same.path} and counts once")
@@ -103,7 +103,7 @@ def update(
             else:
                 reading(path)
                 history.put(rows_of(Run(run), jobs=jobs), kept)
-                after = _looked_at(run, path)  # aligning may have written the manifest anew
+                after = kept_of(run)  # aligning may have written the manifest anew
                 if after.run_id == kept.run_id:
                     kept = after
                     history.move(kept)
@@ -128,8 +128,13 @@ def _as_before(kept: Kept | None) -> str:
     return "" if kept is None else "; it counts as it was last read"
 
 
-def _looked_at(run: Path, path: str) -> Kept:
-    """What tells a run from others, as its manifest is now."""
+def kept_of(run: Path) -> Kept:
+    """What tells a run from others, as its manifest is now.
+
+    Raises:
+        InputError: The manifest is damaged or of another version, or the import has not come to its end.
+    """
+    path = path_text(str(run))
     stamps = _stamps(run)  # before the manifest is read, so that one that is written meanwhile is read again
     manifest = read_manifest(run)
     if not manifest.complete:
