@@ -57,16 +57,18 @@ def test_the_host_that_is_slow_in_every_job_comes_first(history):
             "lost_percent": 1.0 if number == 2 else None,
         }
         put(history, number, job="ab"[number % 2], hosts=[{"host": "good"}, once, slow])
+    put(history, 7, job="b", hosts=[{"host": "rare", "slow": True, "kind": "sync", "lost_percent": 1.0}])
     put(history, 9, hosts=[{"host": "bad", "slow": None}])  # alone, it cannot be slower than others
     found = rows(history, "host")
     assert [(r["host"], r["runs"], r["slow_runs"], r["jobs"], r["slow_jobs"]) for r in found] == [
         ("bad", 6, 6, 2, 2),
+        ("rare", 1, 1, 1, 1),
         ("once", 6, 1, 2, 1),
         ("good", 6, 0, 2, 0),
     ]
     assert found[0] | {"kind": "slow-host", "lost_percent": 12.5, "blame_percent": 90.0, "slow_percent": 100.0} == found[0]
     assert found[0]["last_slow_utc"] == "2026-03-01 17:30"
-    assert found[2]["kind"] is found[2]["lost_percent"] is found[2]["last_slow_utc"] is None
+    assert found[3]["kind"] is found[3]["lost_percent"] is found[3]["last_slow_utc"] is None
     assert [(r["runs"], r["jobs"]) for r in rows(history, "host", job="a")] == [(3, 1)] * 3
 
 
@@ -81,6 +83,7 @@ def test_findings_that_come_back_come_first(history):
     assert (sync["kind"], sync["runs"], sync["runs_percent"], sync["hosts"]) == ("sync", 4, 80.0, ["a"])
     assert (sync["lost_percent"], sync["most_lost_percent"]) == (2.5, 4.0)  # of runs, in which both findings add up
     assert (sync["first_utc"], sync["last_utc"]) == ("2026-03-01 12:30", "2026-03-01 15:30")
+    assert [r["top_finding"] for r in rows(history, "run")] == ["sync"] * 4 + [None]
     assert (stall["kind"], stall["runs"], stall["lost_percent"], stall["where"]) == ("data-stall", 1, None, "load")
 
 

@@ -93,6 +93,13 @@ def test_nothing_outside_is_within_reach(file):
         history.ask("SELECT * FROM read_text('/etc/hostname')")
 
 
+def test_a_name_is_never_an_address(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open_history(Path("md:h.duckdb"), write=True) as history:
+        assert history.kept() == []
+    assert (tmp_path / "md:h.duckdb").is_file()
+
+
 def test_a_damaged_history_is_an_error(file):
     content = bytearray(file.read_bytes())
     content[4096 * 3 :] = bytes(b ^ 0x5A for b in content[4096 * 3 :])

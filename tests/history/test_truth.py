@@ -45,8 +45,12 @@ def asked(folder, *arguments, code=0):
     return json.loads(place.read_text())
 
 
-def test_the_host_that_is_slow_in_six_runs_is_found(folder):
-    told = asked(folder, "history", str(folder / "first"), "-o", str(folder / "h.duckdb"), "--by", "host")
+def test_the_host_that_is_slow_in_six_runs_is_found(folder, capsys):
+    command = ["history", str(folder / "first"), "-o", str(folder / "h.duckdb"), "--by", "host"]
+    told = asked(folder, *command)
+    assert "6 runs read, 0 unchanged" in capsys.readouterr().err
+    assert asked(folder, *command) == told
+    assert "0 runs read, 6 unchanged" in capsys.readouterr().err  # although reading has aligned them
     _, slow, _ = json.loads((folder / "hosts").read_text())
     assert told["run"] == {"runs": 6}
     first, *others = told["rows"]
