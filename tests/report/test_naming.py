@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from alltrace.report.naming import run_title
-from alltrace.run.manifest import Manifest, Rank, ReportRecord
+from alltrace.run.labels import with_defaults
+from alltrace.run.manifest import Labels, Manifest, Rank, ReportRecord
 
 
 def manifest(environments, hosts, utc_ns):
@@ -10,7 +11,7 @@ def manifest(environments, hosts, utc_ns):
         Rank(rank=n, local_rank=n, host=h, pids=(), devices=(), rank_source="RANK", reports=(n,), start_ns=0, end_ns=1, rows={})
         for n, h in enumerate(hosts)
     )
-    return Manifest(reports=reports, ranks=ranks, clocks=(), zero_utc_ns=utc_ns)
+    return Manifest(reports=reports, ranks=ranks, clocks=(), zero_utc_ns=utc_ns, labels=with_defaults(Labels(), environments))
 
 
 def test_a_run_is_called_by_its_job_date_and_hosts():

@@ -24,11 +24,9 @@ def run_title(manifest: Manifest, given: Sequence[str]) -> str:
         manifest: The run's.
         given: The reports or the run directory as a user named them, whose names stand for the job where no report tells it.
     """
-    environments = [r.environment for r in manifest.reports]
-    told = []
-    for word, variable in (("", "SLURM_JOB_NAME"), ("job ", "SLURM_JOB_ID")):
-        values = {e[variable] for e in environments if e.get(variable)}
-        told += [word + value for value in values if len(values) == 1]  # reports of several jobs have no name
+    ids = {i for r in manifest.reports if (i := r.environment.get("SLURM_JOB_ID"))}
+    told = [manifest.labels.job] if manifest.labels.job is not None else []
+    told += [f"job {i}" for i in ids if len(ids) == 1]  # reports of several jobs have no number
     job = ", ".join(told)
     hosts = list(dict.fromkeys(r.host for r in manifest.ranks))
     parts = [job or ", ".join(path_text(PurePath(text).name or text) for text in given)]
