@@ -25,8 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--history",
         type=place,
         metavar="HISTORY",
-        help="the DuckDB file to keep what runs say in, made where there is none; without FOLDER it is asked as it is; without it "
-        "nothing is kept",
+        help="the DuckDB file that keeps what runs say, made where there is none; without FOLDER it is asked as it is, and without "
+        "-o nothing is kept",
     )
     group = parser.add_argument_group("the question")
     group.add_argument("--by", choices=QUESTIONS, default="run", help="what a row is; default: run")
