@@ -67,7 +67,9 @@ _KINDS = {
         "The launching thread does nothing for a while; look for garbage collection, page faults, swapping, or a busy core.",
     ),
     "launch": _Kind(
-        "launch-bound", "The host launches kernels more slowly than the device runs them; fuse kernels or capture a CUDA graph."
+        "launch-bound",
+        "The host launches kernels more slowly than the device runs them, or they are so short that they do nothing but begin and "
+        "end; fuse kernels or capture a CUDA graph.",
     ),
     "idle": _Kind(
         "idle-gap",
@@ -94,6 +96,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         lost = all_ranks.of(name)
         if behind and name == "sync":
             lost = lost + all_ranks.of("host-pause")
+        if name == "launch":
+            lost = lost + all_ranks.of("short-kernels")
         if not lost.any() or (behind and name == "host-pause"):
             continue
         chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
@@ -102,7 +106,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             chosen = paused >= _CULPRIT_SHARE * paused.max()
         if name == "launch":  # whose launches take longer than its kernels, even where waiting for others hides that
             paced = np.array([f.launch_ns * f.kernels > f.kernel_total_ns for f in all_ranks.facts.values()])
-            chosen = paced if (paced & chosen).any() else chosen
+            chosen = paced if (paced & chosen).any() and not all_ranks.of("short-kernels").any() else chosen
         ranks = all_ranks.ranks[chosen].tolist()
         affected = (lost > 0.02 * np.maximum(all_ranks.own, 1)).mean(axis=1)[chosen].max(initial=0)
         named, confidence = kind.kind, kind.confidence
@@ -112,6 +116,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         of_host = name in HOST_CLASSES
         change = None if name == "unknown" else partial(_without, name)
         classes = (name, "host-pause") if behind and name == "sync" else (name,)
+        if name == "launch":
+            classes, change = (name, "short-kernels"), partial(_without_launching, all_ranks)
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
         hosts = all_ranks.hosts_of(ranks)
         found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts))
@@ -136,6 +142,16 @@ def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
 
 def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_idle() if name == "idle" else run.no_host(name)
+
+
+def _without_launching(all_ranks: AllRankFacts, run: RecoveredTime) -> NDArray[np.int64] | None:
+    """Kernels that are launched in no time, and no short ones: fused, they are none of their own."""
+    weights, short = run.no_host("launch"), all_ranks.of("short-kernels")
+    if not short.any():
+        return weights
+    whole = np.maximum(short + all_ranks.of("compute"), 1)
+    less = run.less_compute(all_ranks.ranks, None if all_ranks.whole_run else all_ranks.steps.tolist(), short / whole)
+    return less if weights is None else weights + less - run.replay.weights
 
 
 def _evidence(

@@ -59,7 +59,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding]) -> list[Finding]:
             f"Rank {rank} arrives last although its kernels and its host take no longer; look at what its device waits for before "
             "it communicates."
         )
-        loss = all_ranks.loss(("compute", *HOST_CLASSES, "transfer", "copy", "idle", "unknown"), lost)
+        loss = all_ranks.loss(("compute", "short-kernels", *HOST_CLASSES, "transfer", "copy", "idle", "unknown"), lost)
         where, hosts = str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
         told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even where losses of all ranks hold its time
         found.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, hosts, told=told_anyway))
