@@ -214,6 +214,9 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
     else:
         judged = counted(len(all_ranks.steps), "step is", "steps are")
         notes.append(f"{judged} judged; warm-up and checkpoint steps are left out")
+    if all_ranks.partly:
+        left = counted(len(all_ranks.partly), "step is", "steps are")
+        notes.append(f"{left} left out, because not all reports have them")
     if all_ranks.stepless:
         from alltrace.run.store import number_ranges
 
