@@ -39,7 +39,7 @@ _WORTH_A_REPLAY = 0.002
 """Below this share of the judged time a ceiling is all that is asked."""
 
 _ENOUGH_SHARED, _FEWEST_SHARED = 0.25, 2
-"""Only steps that every rank has are judged, where they are this share of those that half of the ranks have, and as many as that."""
+"""Only steps that every rank has are judged, where they are this share of those that half of the ranks have, and so many."""
 
 _ALIKE = 0.8
 """Where every rank loses this share of the ceiling by itself, the ceiling holds whoever waits for whom."""
@@ -389,4 +389,6 @@ class AllRankFacts:
 
 def _unjudged(facts: RankFacts) -> RankFacts:
     """The facts of a rank without its run as a step."""
-    return replace(facts, steps=facts.steps[:0], regions=facts.regions[:0], times=facts.times[:0], paused_ns=0, kernels=0)
+    return replace(
+        facts, steps=facts.steps[:0], regions=facts.regions[:0], times=facts.times[:0], paused_ns=0, paused_behind_ns=0, kernels=0
+    )

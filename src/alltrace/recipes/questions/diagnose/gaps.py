@@ -33,8 +33,8 @@ HOST_CLASSES = (
 """What the host does while it has not launched the next kernel; of several at once the first counts."""
 
 CLASSES = ("compute", "short-kernels", *HOST_CLASSES, "communication", "transfer", "copy", "idle", "unknown")
-"""All classes of a rank's time: compute runs, or rows of kernels that are no longer than an empty one; the host is late; queued work
-waits for communication, a transfer between host and device or between devices, a copy or fill within the device, or nothing;
+"""All classes of a rank's time: compute runs, or rows of kernels that are no longer than an empty one; the host is late; queued
+work waits for communication, a transfer between host and device or between devices, a copy or fill within the device, or nothing;
 nothing runs, and no call is known to launch what comes."""
 
 _EMPTY_KERNEL_NS = 4_000
@@ -286,15 +286,19 @@ def regions_of(steps: Sequence[Mapping[str, Any]]) -> tuple[Int64, Int64]:
         steps: Rows of the rank's steps, any order.
 
     Returns:
-        int64 array of n numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work.
+        int64 array of n numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work;
+        and, where others are left, those behind a checkpoint, which begin with nothing queued as no other does.
     """
     ordered = sorted((s for s in steps if s["device_start"] is not None), key=lambda s: s["start"])
+    saved = {s["step"] + 1 for s in ordered if s["kind"] == "checkpoint"}
+    if all(s["step"] in saved for s in ordered if s["kind"] == "step"):
+        saved = set()
     chosen, spans, reached = [], [], None
     for row in ordered:
         start = row["start"] if reached is None else max(row["start"], reached)
         end = max(row["device_end"], start)
         reached = end if reached is None else max(reached, end)
-        if row["kind"] == "step" and end > start:
+        if row["kind"] == "step" and end > start and row["step"] not in saved:
             chosen.append(row["step"])
             spans.append((start, end))
     return np.array(chosen, np.int64), np.array(spans, np.int64).reshape(-1, 2)

@@ -23,11 +23,11 @@ _USUAL_SHARE = 0.6
 """A pause in at least this share of the steps is no rare one."""
 
 
-_BEHIND = 0.9
-"""Pauses are behind waits where leaving out the waits gives back this share of what leaving out the pauses does."""
+_BEHIND = 0.75
+"""The pauses of a program are behind its waits where this share of them begins as a wait ends,"""
 
-_MUCH_LONGER = 1.5
-"""Pauses behind the waits of a program are alike on all ranks: of none so many times the median."""
+_BECAUSE = 0.5
+"""and leaving out the waits gives back this share of what leaving out the pauses does."""
 
 _SEVERAL = 2
 """One wait in a step, such as for the norm of gradients, is how programs are; and what pauses once is no part of it."""
@@ -125,11 +125,12 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
-    """Whether devices run dry in pauses of the host only because it waited for them before, several times a step."""
+    """Whether devices run dry in pauses of the host only because it waited for them right before, several times a step."""
     run, paused = all_ranks.recovery, all_ranks.of("host-pause").sum(axis=1)
     if run is None or paused.max(initial=0) < LEAST_SHARE * all_ranks.span_ns:
         return False
-    if paused.max() > _MUCH_LONGER * np.median(paused):  # what one rank does is its own
+    facts = all_ranks.facts.values()
+    if sum(f.paused_behind_ns for f in facts) < _BEHIND * sum(f.paused_ns for f in facts):
         return False
     if run.waits("sync") < _SEVERAL * len(all_ranks.ranks) * len(all_ranks.steps):
         return False
@@ -137,7 +138,7 @@ def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
     if waits is None or pauses is None:
         return False
     saved = run.saved_ns(pauses)
-    return saved > 0 and run.saved_ns(waits) >= _BEHIND * saved
+    return saved > 0 and run.saved_ns(waits) >= _BECAUSE * saved
 
 
 def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
