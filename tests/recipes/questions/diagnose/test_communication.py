@@ -88,7 +88,32 @@ def test_a_slow_communicator_is_compared_with_each_like_it(seed):
         alike = [r for n, r in rate.items() if n != number and kinds[n] == kinds[number]]
         if alike and np.median(alike) >= communication._SLOW_RATE * own:
             slow[number] = 1 - 1 / (np.median(alike) / own)
-    assert communication._slow(all_ranks, members)[2] == slow
+    found = communication._slow(all_ranks, members)[2]
+    assert {n: share for n, share in found.items() if n in slow} == slow
+    # what is slower by less shares a rank with all of these
+    common = set.intersection(*(set(all_ranks.alignment.groups[n].ranks) for n in slow)) if slow else set()
+    for number in found.keys() - slow.keys():
+        assert 1 - 1 / communication._SLOWER <= found[number] < 1 - 1 / communication._SLOW_RATE
+        assert common & set(all_ranks.alignment.groups[number].ranks)
+
+
+def test_communicators_that_share_one_rank_of_a_slow_one_need_to_be_less_slow():
+    groups = {n: SimpleNamespace(ranks=r) for n, r in enumerate([(0, 1, 2, 3), (4, 5, 6, 7), (0, 4), (1, 5), (2, 6)])}
+    slow = {2: 1.8}
+    assert communication._of_one_rank(groups, {0: 1.4, 1: 0.7, 2: 1.8, 3: 1.0}, slow) == {2: 1.8, 0: 1.4}
+    assert communication._of_one_rank(groups, {0: 1.1, 1: 0.9, 2: 1.8}, slow) == slow
+    # both ranks have others that are slower, so that neither is the one
+    assert communication._of_one_rank(groups, {0: 1.4, 1: 1.4, 2: 1.8}, slow) == slow
+    assert communication._of_one_rank(groups, {}, {}) == {}
+
+
+def test_the_latency_of_a_few_bytes_is_no_slow_link_beside_one_that_costs():
+    took = [8_000_000] * 8 + [6_000] * 8 + [200_000] * 8
+    members = SimpleNamespace(communicator=np.repeat([0, 1, 2], 8), transfer=np.array(took))
+    found = communication._that_cost(members, np.arange(24), {0: 30.0, 1: 1.7, 2: 15.0})
+    # what is slower by as much is the same link's
+    assert set(found) == {0, 2}
+    assert communication._that_cost(members, np.arange(24), {1: 1.7}) == {1: 1.7}
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 _SLOW_RATE = 1.6
 """A communicator is slow when its peers' median bus bandwidth is at least this many times its own."""
 
+_SLOWER = 1.25
+"""The same where its peers differ little from each other, and where it shares a rank with one that is slow,"""
+
+_FAR = 4
+"""which they do where the fastest exceeds the slowest of them by so many times less."""
+
+_LEAST_PART = 0.1
+"""A slow communicator that loses less than this share of what another one loses is none, unless it is nearly as slow."""
+
 _LEAST_BYTES = 1 << 20
 """Smaller messages say more of latency than of bandwidth."""
 
@@ -80,23 +89,22 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
             continue
         rates.setdefault(group.number, []).append(_bus_rate(members, row, group.size))
     typical = {n: float(np.median(r)) for n, r in rates.items() if len(r) >= _ENOUGH}
-    slow: dict[int, float] = {}
     alike: dict[tuple[int, int], list[int]] = {}
     for number in groups:
         alike.setdefault(_kind(all_ranks, groups[number]), []).append(number)
-    small = {
-        n: ratio for its in alike.values() for n, ratio in _longer(members, first, [n for n in its if n not in typical]).items()
-    }
-    usual: dict[int, float] = {}
+    ratios: dict[int, float] = {}
+    clear: set[int] = set()
     for its in alike.values():
+        ratios |= _longer(members, first, [n for n in its if n not in typical])
         numbers = [n for n in typical if n in its]
         values = np.array([typical[n] for n in numbers])
-        if len(numbers) > 1:
-            usual.update((n, float(np.median(np.delete(values, at)))) for at, n in enumerate(numbers))
-    for number, rate in typical.items():
-        if number in usual and usual[number] >= _SLOW_RATE * rate:
-            slow[number] = usual[number] / rate
-    slow |= {n: ratio for n, ratio in small.items() if ratio >= _SLOW_RATE}
+        for at, number in enumerate(numbers if len(numbers) > 1 else ()):
+            others = np.delete(values, at)
+            ratios[number] = float(np.median(others)) / typical[number]
+            if len(others) >= _ENOUGH and ratios[number] - 1 >= _FAR * (others.max() / others.min() - 1):
+                clear.add(number)
+    slow = {n: r for n, r in ratios.items() if r >= (_SLOWER if n in clear else _SLOW_RATE)}
+    slow = _that_cost(members, first, _of_one_rank(groups, ratios, slow))
     if not slow:
         return [], excess, {}
     for number, ratio in slow.items():
@@ -133,6 +141,27 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
         excess,
         shares,
     )
+
+
+def _that_cost(members: Members, first: NDArray[np.int64], slow: Mapping[int, float]) -> dict[int, float]:
+    """The slow communicators without those that lose little beside others and are far less slow: by the latency of a few bytes."""
+    lost = {
+        n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio) for n, ratio in slow.items()
+    }
+    much, far = _LEAST_PART * max(lost.values(), default=0.0), float(np.sqrt(max(slow.values(), default=1.0)))
+    return {n: ratio for n, ratio in slow.items() if lost[n] >= much or ratio >= far}
+
+
+def _of_one_rank(groups: Mapping[int, Any], ratios: Mapping[int, float], slow: Mapping[int, float]) -> dict[int, float]:
+    """The slow communicators, and those that are slower than others alike and share with them all the one rank that they share."""
+    if not slow:
+        return {}
+    common = set.intersection(*(set(groups[n].ranks) for n in slow))
+    slower = [n for n, ratio in ratios.items() if n not in slow and ratio >= _SLOWER]
+    shared = [r for r in common if any(r in groups[n].ranks for n in slower)]
+    if len(shared) != 1 or len(common) < 2:
+        return dict(slow)
+    return {**slow, **{n: ratios[n] for n in slower if shared[0] in groups[n].ranks}}
 
 
 def _longer(members: Members, first: NDArray[np.int64], numbers: Sequence[int]) -> dict[int, float]:
