@@ -139,7 +139,7 @@ class Diagnose(Recipe):
             given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run), lambda replay: peers_in(replay, run)
         )
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
-        found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
+        found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
         origins = {rank: given_by.origins for rank, given_by in given.items()}
