@@ -1,16 +1,20 @@
-"""How the work grows with the ranks: `python -m benchmarks.growth [--ranks 128 256 512] [--scenarios healthy pipeline]`.
+"""How the work grows with the ranks: `python -m benchmarks.growth [--clocks] [--ranks 128 256 512] [--scenarios healthy pipeline]`.
 
 Runs with few events a rank are simulated and imported once. Each stage then runs as a process of its own with one process, from its
 beginning: the alignment, the page's levels of detail, and questions; `diagnose` once more, where its findings are kept. The power
-is that with which CPU time grows from the fewest to the most ranks; the start of Python is in it.
+is that with which CPU time grows from the fewest to the most ranks; the start of Python is in it. `--clocks` measures the fit of
+clocks alone, in this process: jobs of `benchmarks.accuracy_clocks` with 8 steps, with and without monotonic stamps.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from typing import TYPE_CHECKING
 
+from alltrace.align.clocks import solve
+from benchmarks.accuracy_clocks import Job, errors_ns, simulate
 from benchmarks.data import made_run
 from benchmarks.measure import ALLTRACE, Taken, forget, median, run_once
 from benchmarks.processes import exponent
@@ -67,6 +71,22 @@ def row(scenario: str, stage: str, ranks: list[int], taken: list[Taken]) -> str:
     return f"| `{scenario}` | {stage} | {' | '.join(cells)} | {power:.2f} |"
 
 
+def clocks(ranks: list[int]) -> list[str]:
+    """The rows of the fit of clocks: CPU seconds, and the largest error against the truth."""
+    rows = []
+    for monotonic in (False, True):
+        taken, cells = [], []
+        for count in ranks:
+            job = simulate(Job(hosts=count // _RANKS_OF_A_HOST, steps=8, layers=2, monotonic=monotonic))
+            began = time.process_time()
+            solution = solve(job.evidence, job.ranks)
+            taken.append(time.process_time() - began)
+            cells.append(f"{taken[-1]:.2f} CPU s, {errors_ns(job, solution).max() / 1e3:.1f} us")
+        power = exponent((ranks[0], ranks[-1]), (taken[0], taken[-1]))
+        rows.append(f"| clocks | {'with' if monotonic else 'without'} monotonic stamps | {' | '.join(cells)} | {power:.2f} |")
+    return rows
+
+
 def main() -> None:
     """Measure and print a Markdown table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
@@ -77,12 +97,16 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES), help="stages; default: all")
     parser.add_argument("--steps", type=int, default=6, help="training steps of each run")
     parser.add_argument("--runs", type=int, default=1, help="runs of each")
+    parser.add_argument("--clocks", action="store_true", help="the fit of clocks alone")
     args = parser.parse_args()
     if len(set(args.ranks)) < 2:
         parser.error("--ranks needs two numbers at least")
     ranks = sorted(set(args.ranks))
     print("| scenario | stage | " + " | ".join(f"{n} ranks" for n in ranks) + " | power |")
     print("|---|---|" + "---|" * (len(ranks) + 1))
+    if args.clocks:
+        print("\n".join(clocks(ranks)))
+        return
     for scenario in args.scenarios:
         folders = [small_ranks(scenario, n, args.steps) for n in ranks]
         for stage in args.stages:
