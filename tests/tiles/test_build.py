@@ -8,10 +8,11 @@ from tests.making import flip, kernel, make_run
 from tests.tiles.conftest import busy_run
 
 from alltrace.align.store import aligned
+from alltrace.run.checked_arrow import read_table
 from alltrace.run.manifest import write_manifest
 from alltrace.run.store import Run
 from alltrace.tiles.build import pyramid, signature
-from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
+from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank
 from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError, DamageError
 
