@@ -174,3 +174,70 @@ def test_a_folded_rank_tells_its_shares_under_the_pointer(page):
     page.mouse.move(600, row_of(page, "1/summary"))
     page.locator(".tip").get_by_text("rank 1").wait_for()
     assert re.search(r"(compute|communication|idle): \d+ %", page.locator(".tip").inner_text())
+
+
+def labels_of(page):
+    settled(page)
+    return [label.partition(" · ")[0] for label in page.evaluate("() => window.alltraceTimeline.rows.map((r) => r.label)")]
+
+
+def test_tracks_are_filtered_hidden_and_ordered_and_the_address_says_so(page):
+    go(page, "#timeline?ranks=0-3&open=0-3", "timeline")
+    page.wait_for_function("() => window.alltraceTimeline.tracks.size === 4")
+    before = labels_of(page)
+    page.select_option("label:has-text('kind') select", "gpu")
+    streams = [label for label in labels_of(page) if "stream" in label]
+    assert set(labels_of(page)) == {*(f"rank {r}" for r in range(4)), *streams}
+    page.fill("input[aria-label^='show tracks']", "13")
+    page.keyboard.press("Enter")
+    assert labels_of(page)[:3] == ["rank 0", "GPU 0 stream 13", "rank 1"]
+    page.locator("button[aria-label='hide GPU 0 stream 13']").first.click()
+    assert "GPU 0 stream 13" not in labels_of(page)[:2]
+    page.locator("text=show 1 hidden track").wait_for()
+    page.select_option("label:has-text('order by') select", "tracks")
+    assert labels_of(page)[:4] == [f"rank {r}" for r in range(4)]
+    assert {state_of(page, n) for n in ("kind", "tracks", "order")} == {"gpu", "13", "tracks"}
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_function("() => window.alltraceTimeline?.tracks.size === 4")
+    assert [label for label in labels_of(page) if "stream" in label] == [f"{r}: GPU {r % 2} stream 13" for r in (1, 2, 3)]
+    shot(page, "arranged")
+    page.locator("text=show 1 hidden track").click()
+    page.fill("input[aria-label^='show tracks']", "")
+    page.keyboard.press("Enter")
+    page.select_option("label:has-text('kind') select", "")
+    page.select_option("label:has-text('order by') select", "")
+    assert labels_of(page) == before
+
+
+def test_ranks_stand_by_their_place_in_the_grid(page):
+    order = page.evaluate(
+        "async () => { const { Arrangement } = await import('/static/arrange.js');"
+        " const run = {dimensions: [{name: 'TP', size: 2}, {name: 'DP', size: 2}, {name: 'PP', size: 2}],"
+        " ranks: [...Array(8).keys()].map((rank) => ({rank, host: `h${rank % 3}`}))};"
+        " const a = new Arrangement(run, () => {}), all = run.ranks.map((r) => r.rank);"
+        " const of = (order) => { a.read({order}); return a.sorted(all) };"
+        " return [of('grid0'), of('grid1'), of('grid2'), of('host'), a.told(5), (a.read({order: 'grid1'}), a.told(5))] }"
+    )
+    assert order[:4] == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 2, 1, 3, 4, 6, 5, 7], [0, 4, 1, 5, 2, 6, 3, 7], [0, 3, 6, 1, 4, 7, 2, 5]]
+    assert order[4:] == ["", " · TP 1, DP 0, PP 1"]
+
+
+def test_the_arrows_are_followed(page):
+    go(page, "#timeline?ranks=1&open=1&event=1/kernels/100", "timeline")
+    details = page.locator(".details")
+    details.get_by_text("Launched by").wait_for()
+    page.keyboard.press("g")
+    details.get_by_text("Launched", exact=True).wait_for()
+    assert state_of(page, "event").startswith("1/api/")
+    page.keyboard.press("g")
+    details.get_by_text("Launched by").wait_for()
+    assert state_of(page, "event") == "1/kernels/100"
+    go(page, "#timeline?ranks=0-3&open=0&event=0/collectives/3", "timeline")
+    details.get_by_text("The same operation on 4 ranks").wait_for()
+    last = page.evaluate("() => window.alltraceTimeline.facts.instance.last_rank")
+    page.keyboard.press("g")
+    page.wait_for_function("(r) => window.alltraceTimeline.facts.rank === r", arg=last)
+    page.keyboard.press("g")
+    page.wait_for_function("(r) => window.alltraceTimeline.facts.rank === (r + 1) % 4", arg=last)

@@ -78,6 +78,7 @@ export function listen(timeline) {
   timeline.labels.addEventListener("click", (e) => {
     const button = /** @type {HTMLElement} */ (e.target).closest("button");
     if (button?.dataset.act === "fold") timeline.fold(Number(button.dataset.rank));
+    if (button?.dataset.act === "hide") timeline.arrangement.hide(button.dataset.id ?? "");
     if (button?.dataset.act === "pin") timeline.pin(button.dataset.id ?? "");
   });
   timeline.find.addEventListener("keydown", (e) => {
@@ -126,6 +127,8 @@ function key(timeline, e) {
     m: () => timeline.mark(around),
     n: () => timeline.search.step(1),
     N: () => timeline.search.step(-1),
+    h: () => timeline.trackChosen && !timeline.trackChosen.endsWith("/summary") && timeline.arrangement.hide(timeline.trackChosen),
+    g: () => timeline.follow(),
     q: () => timeline.details.toggle(),
     r: () => timeline.selectRange({ ...timeline.span }),
     f: () => {

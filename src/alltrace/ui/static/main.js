@@ -41,6 +41,8 @@ const KEYS = [
   ["T, Shift T", "next and previous track"],
   ["O", "open or fold the rank of the chosen track"],
   ["P", "pin the chosen track to the top"],
+  ["H", "hide the chosen track"],
+  ["G", "follow the arrow: from work to its call and back, in a collective to who was last and on to the next rank"],
   ["F", "zoom to what is chosen"],
   ["M", "put a cursor at the middle or at the pointer; two measure"],
   ["R", "select all that is shown: totals, flame graph, durations"],
