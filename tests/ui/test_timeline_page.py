@@ -6,7 +6,10 @@ import re
 from urllib.parse import quote
 
 import pytest
-from tests.ui.browser import go, served, settled, shot, state_of
+from tests.making import make_run
+from tests.tiles.conftest import rank_rows
+from tests.ui.browser import click_event, go, served, settled, shot, state_of
+from tests.ui.conftest import TOKEN
 
 from alltrace.synth import write_run
 from alltrace.synth.faults.parse import parse_fault
@@ -241,3 +244,30 @@ def test_the_arrows_are_followed(page):
     page.wait_for_function("(r) => window.alltraceTimeline.facts.rank === r", arg=last)
     page.keyboard.press("g")
     page.wait_for_function("(r) => window.alltraceTimeline.facts.rank === (r + 1) % 4", arg=last)
+
+
+def test_scheduling_samples_and_memory_are_tracks(browser, tmp_path):
+    us = 1000
+    tables = {
+        "sched": [{"time": 10 * us * i, "cpu": i % 3, "scheduled_in": i % 2 == 0} for i in range(10)],
+        "samples": [{"time": 7 * us * i, "symbol": f"work{i % 2}"} for i in range(12)],
+        "memory": [{"time": 20 * us * i, "kind": "allocate", "memory": "device", "bytes": 1 << 20} for i in range(4)],
+    }
+    make_run(tmp_path / "run", {0: rank_rows() | tables})
+    base, stop = served([tmp_path / "run"], tmp_path / "scratch")
+    try:
+        page = browser.new_page()
+        page.goto(f"{base}?token={TOKEN}")
+        page.wait_for_selector("body[data-shown]")
+        page.goto(f"{base}#timeline?ranks=0&open=0")
+        page.wait_for_function("() => window.alltraceTimeline?.rows.some((r) => r.key.startsWith('sched/'))")
+        assert {"scheduling, main (4001)", "CPU samples, main (4001)", "CUDA memory, GPU 0"} <= set(labels_of(page))
+        shot(page, "moments")
+        click_event(page, "0/sched/0", 1)
+        page.locator(".details strong:text-is('CPU 2')").wait_for()
+        assert "10 us from" in page.locator(".details .muted").first.inner_text()
+        page.mouse.move(1100, row_of(page, "0/memory/0"))
+        page.locator(".tip").get_by_text("4.1943 MB").wait_for()
+        page.close()
+    finally:
+        stop()

@@ -13,7 +13,7 @@ const KINDS = /** @type {[string, string, string[]][]} */ ([
   ["api", "CUDA API", ["api"]],
   ["mpi", "MPI and UCX", ["mpi", "ucx"]],
   ["host", "OS and host runtimes", ["osrt", "syscalls", "openacc", "openmp"]],
-  ["cpu", "CPU samples and scheduling", ["samples", "sched"]],
+  ["cpu", "CPU and scheduling", ["samples", "sched"]],
   ["memory", "memory", ["memory", "allocations"]],
   ["metrics", "metrics", ["metric", "nic", "switch", "generic"]],
 ]);
@@ -40,7 +40,7 @@ export class Arrangement {
     const dimensions = this.run.dimensions ?? [];
     const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"], ["tracks", "kind of track"], ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
     this.element.replaceChildren(
-      entry("tracks", this.words, (v) => ((this.words = v), this.#done()), { placeholder: "words of their names", "aria-label": "show tracks whose names have these words" }),
+      entry("tracks", this.words, (v) => ((this.words = v), this.#done()), { placeholder: "words of names", "aria-label": "show tracks whose names have these words" }),
       choice("kind", KINDS.map(([k, t]) => [k, t]), this.kind, (v) => ((this.kind = v), this.#done())),
       choice("order by", orders, this.order, (v) => ((this.order = v), this.#done())),
       this.restore,

@@ -60,6 +60,8 @@ export class Timeline {
     this.facts = null;
     this.trackChosen = "";
     this.level = 0;
+    /** @type {Map<string, number>} the largest value seen on each track of samples */
+    this.tops = new Map();
     this.search = new Search(this);
     this.legend = new Legend();
     this.arrangement = new Arrangement(ctx.run, () => this.layout());
@@ -357,7 +359,7 @@ export class Timeline {
         context.fillStyle = colors.panel;
         context.fillRect(left, y, width - left, row.height);
       }
-      if (row.tile) drawTile(row.tile, { context, frame, from: left, to: width, y, height: row.height, style, hits: this.hits });
+      if (row.tile) drawTile(row.tile, { context, frame, from: left, to: width, y, height: row.height, style, hits: this.hits, tops: this.tops });
       const drawn = new Set();
       for (let i = first; i <= last && !row.tile; i++) {
         const tile = this.store.best(row.id, level, i);
@@ -374,7 +376,7 @@ export class Timeline {
         let to = tile.level === level ? from + wide : from + tileNs;
         for (let k = i + 1; tile.level !== level && k <= last && this.store.best(row.id, level, k) === tile; k++) to = (k + 1) * tileNs;
         const [x0, x1] = [Math.max(left, Math.round(this.x(from))), Math.min(width, Math.round(this.x(to)))];
-        drawTile(tile, { context, frame, from: x0, to: x1, y, height: row.height, style, hits: this.hits });
+        drawTile(tile, { context, frame, from: x0, to: x1, y, height: row.height, style, hits: this.hits, tops: this.tops });
       }
       context.fillStyle = colors.line;
       context.globalAlpha = 0.5;
