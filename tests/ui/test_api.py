@@ -116,6 +116,23 @@ def test_times_count_from_the_runs_start_but_in_what_is_nvidias(client):
     assert info["rows"][0][at] == -40 * US
 
 
+def test_the_matrix_comes_in_words_and_as_numbers(client):
+    told = client.get("/api/matrix", params={"measure": "wait_ns", "by": "rank"}).json()
+    assert told["labels"] == [0, 1, 2]
+    cells = client.get("/api/matrix-cells", params={"measure": "wait_ns", "by": "rank"}).content
+    assert sum(struct.unpack("<9d", cells)) == told["total"]
+    refused = client.get("/api/matrix", params={"measure": "x", "by": "rank"})
+    assert (refused.status_code, "measure" in refused.json()["error"]) == (400, True)
+
+
+def test_two_steps_are_laid_beside_each_other(client):
+    spans = {"first_start": 40 * US, "first_end": 80 * US, "second_start": 80 * US, "second_end": 120 * US}
+    found = client.post("/api/two-spans", json={"ranks": None, **spans}).json()
+    more = {r["name"]: r["more_ns"] for r in found["names"]}
+    assert (more[HOSTILE], more["gemm_kernel"]) == (-40 * US, -40 * US)
+    assert found["ranks_done"] == 3
+
+
 def test_recipes_answer_with_options_ranks_and_notes(client):
     known = {r["name"]: r for r in client.get("/api/recipes").json()["recipes"]}
     assert {"breakdown", "stragglers", "stats:cuda_gpu_kern_sum"} <= set(known)
@@ -144,6 +161,7 @@ def test_findings_have_places(client):
         ("area", {"tracks": ["0/summary"], "start": 5, "end": 5}, "empty"),
         ("area", {"tracks": ["x/summary"], "start": 0, "end": 5}, "there is no track"),
         ("area", {"tracks": ["7/summary"], "start": 0, "end": 5}, "rank 7 is not in the run"),
+        ("two-spans", {"first_start": 0, "first_end": 5, "second_start": 7, "second_end": 7}, "empty"),
         ("tiles", {"tracks": ["0"], "level": 5, "first": 0, "count": 1}, "there is no track"),
         ("tiles", {"tracks": ["0/summary"], "level": 5, "first": 0, "count": 10**6}, "expected 8192"),
         ("tiles", {"tracks": "0/summary", "level": 5, "first": 0, "count": 1}, "expected a list of texts"),

@@ -271,3 +271,36 @@ def test_scheduling_samples_and_memory_are_tracks(browser, tmp_path):
         page.close()
     finally:
         stop()
+
+
+def test_the_matrix_names_who_is_waited_for_and_leads_there(page):
+    go(page, "#matrix", "matrix")
+    page.wait_for_selector("[aria-label=pairs] tbody tr")
+    rows = page.locator("[aria-label=pairs] tbody tr").all_inner_texts()
+    assert {r.split("\t")[1] for r in rows} == {"2"}, "all wait for the slow rank"
+    shot(page, "matrix")
+    page.select_option("select:has(option[value=host])", "host")
+    page.locator("canvas[aria-label*='2 by 2 hosts']").wait_for()
+    assert state_of(page, "by") == "host"
+    page.select_option("label:has-text('show') select", "message_bytes")
+    page.get_by_text("No messages were matched").wait_for()
+    go(page, "#matrix?measure=collective_bytes", "matrix")
+    page.locator("canvas[aria-label*='4 by 4 ranks']").wait_for()
+    page.locator("[aria-label=pairs] tbody a").first.click()
+    page.wait_for_selector("body[data-shown=timeline]")
+    assert len(state_of(page, "ranks").split(",")) + state_of(page, "ranks").count("-") == 2
+
+
+def test_two_steps_of_a_run_are_compared(page):
+    go(page, "#compare", "compare")
+    page.get_by_text("What takes more or less").wait_for()
+    rows = page.locator("[aria-label=names] tbody tr").count()
+    assert rows > 3
+    page.select_option("label:has-text('first') select", "1")
+    page.select_option("label:has-text('second') select", "1")
+    page.wait_for_timeout(200)
+    page.get_by_text("What takes more or less").wait_for()
+    more = page.locator("[aria-label=names] tbody td:nth-child(5)").all_inner_texts()
+    assert set(more) == {"0 ns"}, "a step differs in nothing from itself"
+    assert (state_of(page, "first"), state_of(page, "second")) == ("1", "1")
+    shot(page, "steps")

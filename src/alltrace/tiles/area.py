@@ -43,6 +43,7 @@ class Area(NamedTuple):
         start_ns: From, ns from the run's start.
         end_ns: To.
         flame: What the flame graph is of, one of `KINDS`.
+        names: So many rows of totals are told.
         pattern: Only events whose names this regular expression finds (RE2) count for the histogram; None for all.
     """
 
@@ -51,6 +52,7 @@ class Area(NamedTuple):
     end_ns: int
     flame: str = "ranges"
     pattern: str | None = None
+    names: int = MOST_NAMES
 
 
 class _Sums:
@@ -148,10 +150,10 @@ def area_facts(
 
     Returns:
         `breakdown` (of ranks whose summary is chosen, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
-        `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest first, 500
-        at most), `names` (how many there are), `histogram` (lists by bin of the events' whole durations: `from_ns`, `to_ns`,
-        `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`, `name`, `start`, `duration_ns`), `flame`
-        (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`: after 5 s what was looked at is the answer.
+        `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest first,
+        `area.names` at most), `names` (how many there are), `histogram` (lists by bin of the events' whole durations: `from_ns`,
+        `to_ns`, `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`, `name`, `start`, `duration_ns`),
+        `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`: after 5 s what was looked at is the answer.
 
     Raises:
         UsageError: The time is empty, there is no such rank, track or kind of flame graph, or `pattern` is no regular expression.
@@ -190,8 +192,8 @@ def area_facts(
             done += 1
     code, name, *values = sums.rows()
     nodes = flame.nodes()
-    texts = reader.texts(np.concatenate([name[:MOST_NAMES], np.array(nodes["name"], np.int64)]))
-    columns = [v[:MOST_NAMES].tolist() for v in (code, name, *values)]
+    texts = reader.texts(np.concatenate([name[: area.names], np.array(nodes["name"], np.int64)]))
+    columns = [v[: area.names].tolist() for v in (code, name, *values)]
     return {
         "breakdown": rows,
         "totals": [

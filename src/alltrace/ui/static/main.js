@@ -27,10 +27,11 @@ const VIEWS = [
   ["compare", "Compare", () => import("./compare.js")],
   ["sql", "SQL", () => import("./sql.js")],
   ["roofline", "Roofline", () => import("./roofline.js")],
+  ["matrix", "Matrix", () => import("./matrix.js")],
 ];
 
 const KEYS = [
-  ["1 ... 7", "the views, from left to right"],
+  ["1 ... 8", "the views, from left to right"],
   ["?", "these keys"],
   ["W S", "zoom in and out"],
   ["A D, arrows", "move in time"],
