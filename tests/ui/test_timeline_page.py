@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
-from tests.ui.browser import click_event, go, served, settled, shot, state_of
+from tests.ui.browser import SCREENSHOTS, click_event, go, served, settled, shot, state_of
 from tests.ui.conftest import TOKEN
 
 from alltrace.synth import write_run
@@ -304,3 +304,28 @@ def test_two_steps_of_a_run_are_compared(page):
     assert set(more) == {"0 ns"}, "a step differs in nothing from itself"
     assert (state_of(page, "first"), state_of(page, "second")) == ("1", "1")
     shot(page, "steps")
+
+
+def test_a_picture_is_saved_and_the_address_is_copied_without_the_token(page, tmp_path):
+    go(page, "#timeline?ranks=0-3&open=0", "timeline")
+    settled(page)
+    with page.expect_download() as saving:
+        page.click("#save")
+    assert saving.value.suggested_filename == "run-timeline.png"
+    saving.value.save_as(tmp_path / "timeline.png")
+    content = (tmp_path / "timeline.png").read_bytes()
+    width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+    assert (content[:4], width) == (b"\x89PNG", 1280)
+    assert height > 400
+    (SCREENSHOTS / "saved.png").write_bytes(content)
+    go(page, "#sql", "sql")
+    page.click("#save")
+    page.get_by_text("This view has no picture").wait_for()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{page.base}?token={TOKEN}#timeline?ranks=1")
+    page.wait_for_selector("body[data-shown=timeline]")
+    page.click("#copy")
+    page.get_by_text("The address is copied").wait_for()
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert copied.startswith(f"{page.base}#timeline?")
+    assert TOKEN not in copied

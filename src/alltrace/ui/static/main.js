@@ -1,6 +1,7 @@
 // @ts-check
 import { Api, Refused } from "./api.js";
 import { byId, h, tip, typing } from "./dom.js";
+import { copyLink, savePicture } from "./share.js";
 import { forget, link, read } from "./url.js";
 
 /** @typedef {import("./types.js").Run} Run */
@@ -170,6 +171,11 @@ function keys() {
   dialog.showModal();
 }
 byId("help").addEventListener("click", keys);
+byId("copy").addEventListener("click", () => void copyLink(tell));
+byId("save").addEventListener("click", async () => {
+  const name = `${context?.run.name ?? "alltrace"}-${shown}`.replace(/[^\w.-]+/g, "_");
+  if (!(await savePicture(byId("main"), name))) tell("This view has no picture: tables are saved with their button CSV.");
+});
 document.addEventListener("keydown", (e) => {
   if (typing() || e.ctrlKey || e.metaKey || e.altKey) return;
   if (e.key === "?") keys();
