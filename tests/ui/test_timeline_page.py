@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -329,3 +330,24 @@ def test_a_picture_is_saved_and_the_address_is_copied_without_the_token(page, tm
     copied = page.evaluate("() => navigator.clipboard.readText()")
     assert copied.startswith(f"{page.base}#timeline?")
     assert TOKEN not in copied
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_the_timeline_shows_is_accessible(page, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page.allowed.append("Applying inline style")
+    page.emulate_media(color_scheme=scheme)
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    for hash_, ready in (
+        ("#timeline?ranks=0-1&open=0&range=20000000-60000000&area=0-1", "text=Totals by name"),
+        ("#timeline?ranks=0-1&open=0&search=AllReduce", ".found-bar >> text=found"),
+        ("#matrix", "[aria-label=pairs] tbody tr"),
+        ("#compare", "text=What takes more or less"),
+    ):
+        go(page, "#sql", "sql")
+        go(page, hash_, hash_[1:].partition("?")[0])
+        page.wait_for_selector(ready)
+        page.wait_for_timeout(400)
+        page.evaluate(script)  # by the debugger, which the content policy does not bind
+        found = page.evaluate("() => axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})")
+        assert [(v["id"], v["nodes"][0]["html"][:120]) for v in found["violations"]] == [], hash_
