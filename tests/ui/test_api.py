@@ -125,6 +125,17 @@ def test_the_matrix_comes_in_words_and_as_numbers(client):
     assert (refused.status_code, "measure" in refused.json()["error"]) == (400, True)
 
 
+def test_notes_are_added_listed_and_removed(client):
+    assert client.get("/api/notes").json() == {"notes": []}
+    note = {"text": HOSTILE, "start": 5, "end": 9, "ranks": [1]}
+    assert client.post("/api/note-add", json=note).json()["notes"] == [{"id": 1, **note}]
+    assert client.get("/api/notes").json()["notes"][0]["text"] == HOSTILE
+    refused = client.post("/api/note-add", json=note | {"start": 10})
+    assert (refused.status_code, "the start first" in refused.json()["error"]) == (400, True)
+    assert client.post("/api/note-remove", json={"id": 1}).json() == {"notes": []}
+    assert client.post("/api/note-remove", json={"id": 1}).status_code == 400
+
+
 def test_two_steps_are_laid_beside_each_other(client):
     spans = {"first_start": 40 * US, "first_end": 80 * US, "second_start": 80 * US, "second_end": 120 * US}
     found = client.post("/api/two-spans", json={"ranks": None, **spans}).json()

@@ -351,3 +351,25 @@ def test_what_the_timeline_shows_is_accessible(page, scheme):
         page.evaluate(script)  # by the debugger, which the content policy does not bind
         found = page.evaluate("() => axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})")
         assert [(v["id"], v["nodes"][0]["html"][:120]) for v in found["violations"]] == [], hash_
+
+
+def test_a_note_is_kept_with_the_run_and_its_address_shows_it(page):
+    go(page, "#timeline?ranks=0-3&open=-", "timeline")
+    settled(page)
+    drag(page, (400, row_of(page, "1/summary")), (700, row_of(page, "2/summary")))
+    page.locator(".details").get_by_text("2 tracks of 2 ranks").wait_for()
+    page.keyboard.press("b")
+    page.keyboard.type("<b>rank 2</b> is late")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="notes (1)").wait_for()
+    page.locator("[aria-label=notes] tbody tr").click()
+    page.get_by_text("remove this note").wait_for()
+    assert page.locator(".details strong").inner_text() == "<b>rank 2</b> is late"
+    assert state_of(page, "note") == "1"
+    shot(page, "note")
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.get_by_text("remove this note").click()
+    page.get_by_text("None yet").wait_for()
+    assert page.evaluate("async () => (await (await fetch('/api/notes')).json()).notes") == []

@@ -39,6 +39,7 @@ _NOBODY_WAITS = 499
 _LOOK_SECONDS = 0.25
 _one_recipe = threading.Lock()
 _one_query = threading.Lock()
+_one_note = threading.Lock()
 
 
 def routes(session: Session, other: Session | None = None) -> list[Route]:
@@ -313,6 +314,30 @@ def _sql(session: Session, asked: Asked, token: Token) -> Response:
     return JSONResponse(plain_answer(found))
 
 
+def _notes(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    from alltrace.tiles.notes import Notes
+
+    session.check_there()
+    return JSONResponse({"notes": Notes(session.run).all()})
+
+
+def _note_add(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.notes import Notes
+
+    session.check_there()
+    note = {"text": asked.text("text"), "start": asked.number("start"), "end": asked.number("end"), "ranks": asked.ranks() or []}
+    with _alone(_one_note, token):
+        return JSONResponse({"notes": Notes(session.run).add(note)})
+
+
+def _note_remove(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.notes import Notes
+
+    session.check_there()
+    with _alone(_one_note, token):
+        return JSONResponse({"notes": Notes(session.run).remove(asked.number("id"))})
+
+
 def _matrices(session: Session) -> Matrices:
     from alltrace.tiles.matrix import Matrices
 
@@ -369,10 +394,29 @@ _HANDLERS: dict[str, Handler] = {
     "recipe": _recipe,
     "sql": _sql,
     "laid": _laid,
+    "notes": _notes,
+    "note-add": _note_add,
+    "note-remove": _note_remove,
     "matrix": _matrix,
     "matrix-cells": _matrix_cells,
     "two-spans": _two_spans,
     "roofline": _roofline,
     "weighed": _weighed,
 }
-_POSTED = frozenset({"heat-fine", "tracks", "tiles", "search", "window", "area", "events", "recipe", "sql", "laid", "two-spans"})
+_POSTED = frozenset(
+    {
+        "heat-fine",
+        "tracks",
+        "tiles",
+        "search",
+        "window",
+        "area",
+        "events",
+        "recipe",
+        "sql",
+        "laid",
+        "two-spans",
+        "note-add",
+        "note-remove",
+    }
+)

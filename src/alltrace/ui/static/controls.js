@@ -125,6 +125,7 @@ function key(timeline, e) {
     o: () => timeline.trackChosen && timeline.fold(Number(timeline.trackChosen.split("/")[0])),
     p: () => timeline.trackChosen && timeline.pin(timeline.trackChosen),
     m: () => timeline.mark(around),
+    b: () => timeline.notes.write(Math.round(around)),
     n: () => timeline.search.step(1),
     N: () => timeline.search.step(-1),
     h: () => timeline.trackChosen && !timeline.trackChosen.endsWith("/summary") && timeline.arrangement.hide(timeline.trackChosen),

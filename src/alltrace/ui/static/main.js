@@ -48,6 +48,7 @@ const KEYS = [
   ["F", "zoom to what is chosen"],
   ["M", "put a cursor at the middle or at the pointer; two measure"],
   ["R", "select all that is shown: totals, flame graph, durations"],
+  ["B", "write a note on what is selected, or at the pointer"],
   ["Q", "hide or show the details"],
   ["Esc", "choose nothing"],
   ["Arrows, Enter", "on the roofline: from point to point, and choose one; W, S and 0 zoom"],

@@ -8,6 +8,7 @@ import { entry, fit, h, tip } from "./dom.js";
 import { Laid } from "./laid.js";
 import { Legend } from "./legend.js";
 import { overlay } from "./overlay.js";
+import { Notes } from "./notes.js";
 import { detailsBorder, labelsBorder } from "./panes.js";
 import { drawRuler } from "./ruler.js";
 import { Search } from "./search.js";
@@ -64,6 +65,7 @@ export class Timeline {
     this.tops = new Map();
     this.search = new Search(this);
     this.legend = new Legend();
+    this.notes = new Notes(this);
     this.arrangement = new Arrangement(ctx.run, () => this.layout());
     /** @type {import("./draw.js").Hit[]} */
     this.hits = [];
@@ -107,6 +109,7 @@ export class Timeline {
       this.arrangement.element,
       this.find,
       this.search.element,
+      this.notes.button,
       this.told,
       this.legend.element,
     );
@@ -167,6 +170,7 @@ export class Timeline {
     const range = /^(\d+)-(\d+)$/.exec(values.range ?? "");
     if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) }, areaOf(values.area ?? "", known));
     void this.laid.ask(values.sql ?? "");
+    void this.notes.load(/^\d+$/.test(values.note ?? "") ? Number(values.note) : null);
     const input = this.find.querySelector("input");
     if (input) input.value = values.search ?? "";
     if ((values.search ?? "") !== this.search.pattern) void this.search.ask(values.search ?? "");
@@ -186,6 +190,7 @@ export class Timeline {
       range: range ? `${Math.round(range.start)}-${Math.round(range.end)}` : "",
       area: range && this.area ? areaText(this.area) : "",
       sql: this.laid.query,
+      note: this.notes.chosen,
       cursors: this.cursors.map(Math.round).join(","),
       search: this.search.pattern,
       ...this.arrangement.values(),
@@ -384,6 +389,7 @@ export class Timeline {
       context.globalAlpha = 1;
     }
     this.search.draw(context);
+    this.notes.draw(context);
     overlay(this, context);
     this.#labelRows(rows);
     drawRuler(this.rulerCanvas, width, left, this.span, this.ctx.run.steps);
@@ -488,7 +494,7 @@ export class Timeline {
   }
 
   clear() {
-    this.chosen = this.facts = this.range = this.area = null;
+    this.chosen = this.facts = this.range = this.area = this.notes.chosen = null;
     this.cursors = [];
     this.search.clear();
     const input = this.find.querySelector("input");
