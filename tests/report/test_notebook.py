@@ -35,8 +35,8 @@ def test_no_cell_fails_wherever_the_run_lies(folder, tmp_path, capfd):
     made = json.loads(notebook([str(run.path)], folder, recipes_for(run)))
     facts, *figures = run_cells(made)
     assert facts["ranks"] == 2
-    asked = [c["source"] for c in made["cells"] if c["source"].startswith(("show(", "run.diagnosis("))]
-    assert asked[:4] == ["run.diagnosis()", "show('diagnose')", "show('activity')", "show('breakdown')"]
+    asked = [c["source"] for c in made["cells"] if c["source"].startswith("show(")]
+    assert asked[:3] == ["show('diagnose')", "show('activity')", "show('breakdown')"]
     assert figures[0].verdict in figures[0]._repr_html_()
     drawn = dict(zip(asked, figures, strict=False))
     assert isinstance(drawn["show('breakdown')"], go.Figure)
