@@ -124,12 +124,12 @@ export function show(ctx, values) {
         ),
         h("p", { class: "muted" }, "Drag to zoom, click to open the timeline there; W S A D zoom and move, Ctrl and wheel zooms."),
         map.element,
+        perRank,
+        facts(run),
       ),
       found,
     ),
     other,
-    perRank,
-    facts(run),
     details(run),
   );
   legend();
@@ -153,7 +153,9 @@ export function show(ctx, values) {
     if (closed) return;
     api.get("findings").then((answer) => {
       told.replaceChildren(verdict(answer, true));
-      found.replaceChildren(cards(answer, true), notes(answer.notes) ?? "");
+      const more = notes(answer.notes);
+      if (more && !answer.cards.length) more.open = true; // they say why
+      found.replaceChildren(cards(answer, true), more ?? "");
       const main = mainCard(answer);
       if (main) lead(main);
       jobTime();

@@ -70,7 +70,8 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
             ("nothing ran on a device for any time, so nothing could be judged",),
             "Nothing ran on a device for any time, so nothing could be judged.",
         ),
-        ((), (), "No finding."),
+        ((), (), "Nothing could be judged."),
+        ((), ("rank 0 has no `kernels`",), "Nothing could be judged."),
         (
             (row("precision", range(16), lost_ns=None, lost_share=None, opportunity_share=0.31, severity="low"),),
             ("7 steps are judged",),
@@ -79,7 +80,7 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
         ),
         (
             (row("capture-fault", (5,), where="cut short", lost_ns=0, lost_share=0.0, severity="medium", classes=[]),),
-            ("nothing that costs much time was found", "7 steps are judged"),
+            ("7 steps are judged", "nothing that costs much time was found"),
             "Nothing that costs much time was found. The reports are not whole: the report of rank 5 ends before the run did.",
         ),
         (
