@@ -57,45 +57,6 @@ def click_event(page, track, number=0):
     page.mouse.click(hit["x"], hit["y"])
 
 
-def test_the_slow_rank_is_named_at_once_and_seen_by_one_click(page):
-    """A journey: which rank is slow, and what proves it?"""
-    verdict = page.locator(".told .verdict:not(.muted)")
-    assert re.match(r"Rank 2 computes \d+ % slower than its peers; the other 3 wait for it", verdict.inner_text())
-    assert page.locator("label:has-text('show') select").input_value() == "waiting", "the heat map shows what the finding is about"
-    assert page.locator(".jobbar > div").count() == 4
-    wait_inked(page, ".heat-scroll canvas", 5)
-    shot(page, "overview")
-    page.click(".told >> text=show me")
-    page.wait_for_selector("body[data-shown=timeline]")
-    settled(page)
-    page.wait_for_selector("text=Rank 2 arrived last")
-    assert state_of(page, "ranks") == "all"
-    assert re.match(r"2/collectives/\d+", state_of(page, "event"))
-    assert state_of(page, "open") == "2-3", "the culprit and a peer are open"
-    shot(page, "finding")
-
-
-def test_the_culprit_is_on_top_and_a_choice_stays(page):
-    page.wait_for_selector(".finding")
-    wait_inked(page, ".heat-scroll canvas", 5)
-    box = page.locator(".heat-scroll canvas").bounding_box()
-    page.mouse.click(box["x"] + 400, box["y"] + 5)
-    page.wait_for_selector("body[data-shown=timeline]")
-    assert state_of(page, "open") == "2"
-    go(page, "#overview?metric=compute&sort=rank", "overview")
-    page.wait_for_selector(".finding")
-    assert page.locator("label:has-text('show') select").input_value() == "compute"
-    assert (state_of(page, "metric"), state_of(page, "sort")) == ("compute", "rank")
-
-
-def test_the_table_that_a_finding_rests_on_is_one_click_away(page):
-    page.click(".finding:has-text('Rank 2 computes') >> text=prove it")
-    page.wait_for_selector("body[data-shown=recipes]")
-    page.wait_for_selector("table:has-text('caused_ns'), table:has-text('caused')")
-    assert state_of(page, "name") == "stragglers"
-    page.allowed.append("Applying inline style")  # the library's style for maps, which are not drawn
-
-
 def test_of_two_runs_both_are_told(page):
     page.wait_for_selector("h2:text-is('healthy')")
     page.wait_for_selector("text=compare both runs")
