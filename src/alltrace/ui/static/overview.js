@@ -191,7 +191,7 @@ export function show(ctx, values) {
    * @param {import("./cards.js").Card} main
    */
   function lead(main) {
-    culprits = new Set(main.ranks.length < run.ranks.length ? main.ranks : []);
+    map.marked = culprits = new Set(main.ranks.length < run.ranks.length ? main.ranks : []);
     if (values.metric === undefined && run.metrics.some((m) => m.name === main.measure)) map.metric = main.measure;
     metricChoice();
     legend();

@@ -96,6 +96,11 @@ def test_the_verdict_where_there_is_no_loss(rows, notes, verdict):
     assert all(note.lower() not in verdict.lower() for note in found.notes), "what the verdict says is no note"
 
 
+def test_further_findings_without_a_loss_are_not_summed():
+    unknown = row("sync", lost_ns=None, lost_share=None, severity="medium")
+    assert "further" not in told(row("straggler", slowdown=1.25), unknown).verdict
+
+
 def test_a_loss_that_is_not_known_says_why():
     assert told(row("sync", lost_ns=None, lost_share=None, loss_note="clocks are not known")).cards[0].cost == (
         "not known (clocks are not known)"
