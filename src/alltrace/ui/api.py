@@ -117,7 +117,8 @@ def _findings(session: Session, asked: Asked, token: Token) -> Response:  # noqa
 
 def _job_time(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
     _ = session.view
-    return JSONResponse(session.kept("job_time", lambda: facts.job_time(session)))
+    with _alone(_one_recipe, token):
+        return JSONResponse(session.kept("job_time", lambda: facts.job_time(session)))
 
 
 def _by_rank(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001

@@ -29,7 +29,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("all_exposed_ns_per_step",), "all communication together exposes {all_exposed_ns_per_step} a step"),
     (("hideable_ns_per_step",), "compute could hide {hideable_ns_per_step} of that"),
     (("pinned_ns_per_step",), "pinned memory would take {pinned_ns_per_step}"),
-    (("operations_per_step",), "{operations_per_step} such operations a step and rank"),
+    (("operations_per_step",), "operations like these a step and rank: {operations_per_step}"),
     (("steps_affected", "steps"), "in {steps_affected} of {steps} steps"),
     (("steps_affected",), "in {steps_affected} steps"),
     (("first_step", "steps"), "the first begins at step {first_step} of {steps}"),
