@@ -33,7 +33,8 @@ class Values:
 
     def __init__(self, ids: Int64, values: Int64) -> None:
         order = np.argsort(ids)
-        self.ids, self.values = ids[order], values[order]
+        self.ids: Int64 = ids[order]
+        self.values: Int64 = values[order]
 
     def of(self, ids: Int64) -> Int64:
         """The values of ids that the survey saw."""
@@ -82,9 +83,9 @@ class Survey:
             self._name_values(table, ids[table], {number: label})
         self._plain(profile, details)
         self._operations()
-        self.metrics = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
-        self.nic = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
-        self.end_ns = max(1, selection.end_ns - selection.zero_ns)
+        self.metrics: Values = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
+        self.nic: Values = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
+        self.end_ns: int = max(1, selection.end_ns - selection.zero_ns)
 
     def _ids(self, table: str, column: str) -> Int64:
         found = np.empty(0, np.int64)
@@ -130,7 +131,7 @@ class Survey:
         domains = np.union1d(self._ids("ranges", "domain"), self._ids("marks", "domain"))
         texts = [n if d != UNKNOWN else "default" for d, n in zip(domains.tolist(), self._labels(domains), strict=True)]
         place = {n: p for p, n in enumerate(sorted(set(texts), key=lambda n: (not profile.default_first or n != "default", n)))}
-        self.domains = Values(domains, np.array([place[t] for t in texts], np.int64))
+        self.domains: Values = Values(domains, np.array([place[t] for t in texts], np.int64))
         names = self._labels(ids)
         types = {profile.ranges + profile.range_step * p: f"NVTX {n}" for n, p in place.items()}
         other = {ev.RANGE_STARTEND: "NVTX start/end range", ev.MARK: "NVTX mark"}

@@ -120,7 +120,7 @@ class Program:
         self._rank = rank
         self._ranges = _ranges(rank)
         self._domain = integers(self._ranges.column("domain"))
-        self.operators = _operators(rank, self._ranges, np.flatnonzero(self._domain == _OPERATOR))
+        self.operators: _Operators = _operators(rank, self._ranges, np.flatnonzero(self._domain == _OPERATOR))
 
     @classmethod
     def of(cls, rank: RankTables) -> Program:

@@ -31,8 +31,10 @@ class KernelOrigins(Recipe):
 
     name = "kernel-origins"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": RANGES, "frames": FRAMES, **TABLES}
-    requires = ("kernels",)
-    options = (Option("top", int, 50, "how many rows, those with most time first; 0 for all", least=0),)
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels",)
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("top", int, 50, "how many rows, those with most time first; 0 for all", least=0),
+    )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("name", None, "kernel, without template arguments and parameters"),
         AnswerColumn("operator", None, "the operator that launched it; null where there is none or the call is not known"),
@@ -43,7 +45,7 @@ class KernelOrigins(Recipe):
         AnswerColumn("total_ns", "ns", "summed duration"),
         AnswerColumn("time_percent", "%", "total_ns of the duration of all kernels"),
     )
-    chart = Chart("bars", "name", ("total_ns",), "operator", title="Time of kernels by operator")
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("total_ns",), "operator", title="Time of kernels by operator")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's sums by kernel and origin."""

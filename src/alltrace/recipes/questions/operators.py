@@ -46,8 +46,8 @@ class Operators(Recipe):
         "frames": FRAMES,
         **TABLES,
     }
-    requires = ("ranges",)
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges",)
+    options: ClassVar[tuple[Option, ...]] = (
         Option(
             "by",
             str,
@@ -81,7 +81,7 @@ class Operators(Recipe):
             "flop_per_byte", "FLOP/byte", "arithmetic intensity: operations by least_bytes, over the calls that have both"
         ),
     )
-    chart = Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns"))
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns"))
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's sums by name and shapes, and a last row without name for all its GPU work."""
