@@ -210,7 +210,7 @@ class NvtxPace(Pace):
     name = "nvtx_pace"
     device = False
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": ("start", "end", "name", "thread")}
-    map_sql = _OCCURRENCES.format(
+    map_sql: ClassVar[str] = _OCCURRENCES.format(
         threads="count(DISTINCT thread) OVER (PARTITION BY rank)", table="ranges", name="name", more=' AND "end" IS NOT NULL'
     )
 
