@@ -94,7 +94,7 @@ class Bounded:
         self._most = most_bytes
         self._held: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
-        self.nbytes = 0
+        self.nbytes: int = 0
 
     def get(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
         """What is kept under `key`, or else made; `nbytes` tells what that takes."""

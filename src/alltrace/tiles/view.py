@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from alltrace.tiles.build import Pyramid
     from alltrace.tiles.cancel import Token
     from alltrace.tiles.events import Events
+    from alltrace.tiles.grid import Grid
     from alltrace.trace.intervals import Merged
 
 
@@ -87,14 +88,15 @@ class View:
 
     def __init__(self, run: Run, pyramid: Pyramid) -> None:
         self.run = run
-        self.grid = pyramid.grid
-        self.broken = dict(pyramid.broken)
-        self.events = EventReader(run)
+        self.grid: Grid = pyramid.grid
+        self.broken: dict[int, str] = dict(pyramid.broken)
+        self.events: EventReader = EventReader(run)
         self._folder = pyramid.folder
         self._files = Bounded(_RANK_FILES_BYTES)
         self._levels = Bounded(_HEAT_BYTES)
         self._coarsening = threading.Lock()
-        self.prefetcher = Prefetcher()
+        self.prefetcher: Prefetcher = Prefetcher()
+        self.scales: dict[str, list[float]]
         self._heat, self.scales = heat_arrays(read_table(pyramid.folder / HEAT))
         self._row_of = {r.rank: n for n, r in enumerate(run.ranks)}
 

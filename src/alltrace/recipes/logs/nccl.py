@@ -174,7 +174,7 @@ class StepFinder:
             )
             ranks = [part.records.processes[process].prefix_rank for process, _tid, _dev in part.tokens]
             self._prefix.append(np.array([-1 if r is None else r for r in ranks] or [-1], np.int64))
-        self.any = bool(found)
+        self.any: bool = bool(found)
         if span is not None and not found:
             raise UsageError(
                 "--steps needs a log in which a step's lines (such as `iteration 45/100`) stand between NCCL's; none has one"

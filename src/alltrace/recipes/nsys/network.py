@@ -91,7 +91,7 @@ class NetworkSum(RankRows):
     """
 
     name = "network_sum"
-    tables: ClassVar = _READS
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = _READS
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "analysis": (
             Cell("Device", "text", "NIC or Switch."),
@@ -103,7 +103,7 @@ class NetworkSum(RankRows):
             FILE_CELL,
         )
     }
-    chart = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
+    chart: ClassVar[Chart | None] = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
 
     def rank_rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """A row per adapter or switch and metric."""
@@ -123,13 +123,13 @@ class NetworkTrafficMap(HeatMap):
     """
 
     name = "network_traffic_map"
-    tables: ClassVar = _READS
-    values = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = _READS
+    values: ClassVar[tuple[Cell, ...]] = (
         Cell("Bytes Sent", "mib_per_s", "Mean rate of what was sent."),
         Cell("Bytes Recv", "mib_per_s", "Mean rate of what was received."),
         Cell("Congestion", "ticks_per_s", "Mean rate of the waits to send."),
     )
-    labels = (
+    labels: ClassVar[tuple[Cell, ...]] = (
         Cell("Device", "text", "NIC or Switch."),
         Cell("Name", "text", "The adapter's name."),
         Cell("GUID", "text", "GUID."),

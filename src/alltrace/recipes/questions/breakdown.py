@@ -29,8 +29,8 @@ class Breakdown(Recipe):
     """
 
     name = "breakdown"
-    tables = TABLES
-    options = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
+    options: ClassVar[tuple[Option, ...]] = (
         Option(
             "span",
             str,
@@ -53,7 +53,7 @@ class Breakdown(Recipe):
         AnswerColumn("exposed_copy_percent", "%", "exposed_copy_ns of span_ns"),
         AnswerColumn("idle_percent", "%", "idle_ns of span_ns"),
     )
-    chart = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
+    chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
 
     def lays_together(self, options: Mapping[str, Any]) -> bool:
         """With the span of all devices, which are on several hosts."""

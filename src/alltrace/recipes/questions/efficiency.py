@@ -56,7 +56,7 @@ class Efficiency(Recipe):
 
     name = "efficiency"
     aligned = True
-    tables: ClassVar = {
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": ("start", "end", "device", "kind"),
         "copies": ("start", "end", "device", "kind"),
         "graphs": ("start", "end", "device"),
@@ -64,7 +64,7 @@ class Efficiency(Recipe):
         "mpi": ("start", "end"),
         "ranges": ("start", "end", "name"),
     }
-    options: ClassVar = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("per", str, "run", "one row for the run, for each step, or for the ranges called --range", ("run", "step", "range")),
         Option("range", str, None, "name of the ranges, as the program spells it; for --per range"),
         Option("convention", str, "basic", "what counts as useful and as communication", tuple(_CONVENTIONS)),
@@ -92,7 +92,7 @@ class Efficiency(Recipe):
         AnswerColumn("computation_scalability", None, "useful time of the reference to that of this run; null without --reference"),
         AnswerColumn("global_efficiency", None, "parallel_efficiency times computation_scalability; null without --reference"),
     )
-    chart = Chart("bars", "side", _FACTORS, title="What the efficiency of devices and hosts is made of")
+    chart: ClassVar[Chart | None] = Chart("bars", "side", _FACTORS, title="What the efficiency of devices and hosts is made of")
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
         """The factors; over steps, the whole of each side."""

@@ -27,8 +27,8 @@ class QueueLength(Recipe):
 
     name = "queue-length"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    requires = ("kernels", "api")
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels", "api")
+    options: ClassVar[tuple[Option, ...]] = (
         Option("bins", int, 1, "a row for each of so many equal parts of the stream's time", least=1, most=100_000),
         Option("full", int, 1024, "outstanding pieces at which a queue is full", least=1),
     )
@@ -45,7 +45,7 @@ class QueueLength(Recipe):
         AnswerColumn("full_ns", "ns", "time with `full` or more outstanding"),
     )
     on_one_clock = True
-    chart = Chart("lines", "start_ns", ("mean_length", "max_length"), "rank")
+    chart: ClassVar[Chart | None] = Chart("lines", "start_ns", ("mean_length", "max_length"), "rank")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per stream and part of time."""

@@ -52,7 +52,7 @@ class Diagnose(Recipe):
     aligned = True
     rereads = True
     keeps = True
-    tables: ClassVar = {
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
         "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
         "graphs": _WORK,
@@ -87,7 +87,7 @@ class Diagnose(Recipe):
             "needed_at_once", None, "whether it is about transfers that the next kernel needs, as the program is made, and no fault"
         ),
     )
-    chart = Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time")
+    chart: ClassVar[Chart | None] = Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time")
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """What facts and graphs are made from."""

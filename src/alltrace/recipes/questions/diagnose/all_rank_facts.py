@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
+    from alltrace.trace.arrays import Int64
 
     Float = NDArray[np.float64]
 
@@ -107,15 +108,15 @@ class AllRankFacts:
     ) -> None:
         self._given = dict(sorted(given.items()))
         facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
-        self.stepless = tuple(r for r, f in facts.items() if f.whole_run)
-        self.whole_run = len(self.stepless) == len(facts)
+        self.stepless: tuple[int, ...] = tuple(r for r, f in facts.items() if f.whole_run)
+        self.whole_run: bool = len(self.stepless) == len(facts)
         """Whether the ranks' runs had to be taken for one step."""
         if self.whole_run:
             self.stepless = ()
-        self.facts = {r: _unjudged(f) if r in self.stepless else f for r, f in facts.items()}
-        self.hosts = dict(hosts)
+        self.facts: dict[int, RankFacts] = {r: _unjudged(f) if r in self.stepless else f for r, f in facts.items()}
+        self.hosts: dict[int, str] = dict(hosts)
         self.alignment = alignment
-        self.ranks = np.array(list(self.facts), np.int64)
+        self.ranks: Int64 = np.array(list(self.facts), np.int64)
         self._texts, self._join, self._peers = texts, join, peers
         known = np.concatenate([f.steps for f in self.facts.values()] or [np.empty(0, np.int64)])
         steps, counts = np.unique(known, return_counts=True)
@@ -123,8 +124,8 @@ class AllRankFacts:
         shared, every = steps[counts >= max(having / 2, 1)], steps[counts >= max(having, 1)]
         if len(every) and every[0] > shared[0]:
             every = every[1:]  # a report that begins late begins when it did, however soon a replay reaches its first step
-        self.steps = every if len(every) >= max(_ENOUGH_SHARED * len(shared), min(_FEWEST_SHARED, len(shared))) else shared
-        self.partly = tuple(shared[~np.isin(shared, self.steps)].tolist())
+        self.steps: Int64 = every if len(every) >= max(_ENOUGH_SHARED * len(shared), min(_FEWEST_SHARED, len(shared))) else shared
+        self.partly: tuple[int, ...] = tuple(shared[~np.isin(shared, self.steps)].tolist())
         """Steps that are left out because some ranks lack them."""
 
     @cached_property
