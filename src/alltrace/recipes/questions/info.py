@@ -28,11 +28,12 @@ class Info(Recipe):
     dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null where they form none), `found_by` (`ids`
     where the reports name them, `logs` where NCCL's logs do, `structure` where they are inferred from who ends together),
     `communicators` (how many there are), `score` (how sure it is who meets whom, from 0 to 1), and `reason` (why nothing should be
-    computed from that; null where it is sure enough); and, where records are missing, `missing_records`, one row for each rank and kind of records that
-    its reports lost: `rank`, `what` (`kernels` of launches, `launches` of kernels, or what `graphs` ran), `number` of so many (`of`),
-    `place` (at the `start` or the `end` of the capture, in a few `places`, `spread` all over it, or `everywhere`), `start_ns` and
-    `end_ns` (when the first and the last of them were launched, aligned), and `unrecorded_ns` (how long work without a record may
-    have run, which is not judged).
+    computed from that; null where it is sure enough).
+
+    Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
+    `launches` of kernels, or what `graphs` ran), `number` of so many (`of`), `place` (at the `start` or the `end` of the capture, in
+    a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them were
+    launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
     """
 
     name = "info"
