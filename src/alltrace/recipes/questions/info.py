@@ -31,7 +31,7 @@ class Info(Recipe):
     computed from that; null where it is sure enough).
 
     Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
-    `launches` of kernels, or what `graphs` ran), `number` of so many (`of`), `place` (at the `start` or the `end` of the capture, in
+    `launches` of kernels, or what `graphs` ran), `number` of so many (`of`), `place` (at the `start` or `end` of the capture, in
     a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them were
     launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
     """
