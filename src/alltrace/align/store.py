@@ -333,9 +333,13 @@ def _steps(run: Run, each: list[RankSteps | AlltraceError | None] | None, jobs: 
     try:
         steps, notes = find_steps(run, each=None if each is None else [_found(steps) for steps in each], jobs=jobs)
         if any(log.kind == "training" for log in run.manifest.logs):
+            from alltrace.align.capture_slowdown import capture_slowdown
             from alltrace.align.printed_steps import with_printed_steps
+            from alltrace.run.run_logs import printed_steps
 
-            return with_printed_steps(run, steps, notes)
+            steps, notes = with_printed_steps(run, steps, notes)
+            slowdown = capture_slowdown(steps, printed_steps(run.path))
+            return steps, notes if slowdown is None else (*notes, slowdown.text)
         return steps, notes
     except DamageError:
         raise

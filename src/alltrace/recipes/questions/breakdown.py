@@ -84,7 +84,20 @@ class Breakdown(Recipe):
             row |= {"host": hosts[row["rank"]], "span_ns": span}
         shares = {c.replace("_ns", "_percent"): 1 for c in _CLASSES}
         table = answer_rows(rows, answer_schema(self.columns, ("host", "gpu"), shares))
-        return Answer(table, self.columns, tuple(class_notes(rows)))
+        return Answer(table, self.columns, (*_left_out(rows), *class_notes(rows)))
+
+
+def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How little of the time of some ranks is divided."""
+    judged = {r["rank"]: 1 - r["left_out_ns"] / (r["end_ns"] - r["start_ns"]) for r in rows if r["left_out_ns"]}
+    if not judged:
+        return []
+    from alltrace.run.store import number_ranges
+
+    least = min(judged.values())
+    share = f"{least:.1%}" if len(judged) == 1 else f"{least:.1%} to {max(judged.values()):.1%}"
+    who = f"{'rank' if len(judged) == 1 else 'ranks'} {number_ranges(sorted(judged))}"
+    return [f"{who}: {share} of the time is divided; in the rest work may have run without a record"]
 
 
 RECIPE = Breakdown()

@@ -28,11 +28,12 @@ class Info(Recipe):
     dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null where they form none), `found_by` (`ids`
     where the reports name them, `logs` where NCCL's logs do, `structure` where they are inferred from who ends together),
     `communicators` (how many there are), `score` (how sure it is who meets whom, from 0 to 1), and `reason` (why nothing should be
-    computed from that; null where it is sure enough); and `missing_records`, one row for each rank and kind of records that its
-    reports lost: `rank`, `what` (`kernels` of launches, `launches` of kernels, or what `graphs` ran), `number` of so many (`of`),
-    `place` (at the `start` or the `end` of the capture, in a few `places`, `spread` all over it, or `everywhere`), `start_ns` and
-    `end_ns` (when the first and the last of them were launched, aligned), and `unrecorded_ns` (how long work without a record may
-    have run, which is not judged).
+    computed from that; null where it is sure enough).
+
+    Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
+    `launches` of kernels, or what `graphs` ran), `number` of so many (`of`), `place` (at the `start` or `end` of the capture, in
+    a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them were
+    launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
     """
 
     name = "info"
@@ -96,8 +97,11 @@ class Info(Recipe):
         told = ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence", "component")
         clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
         extra = {"clocks": clocks, "communicators": _communicators(run.alignment, [r.rank for r in run.ranks])}
-        extra["missing_records"] = _missing_records(manifest, ranks)
-        return Answer(pa.Table.from_pylist(rows, schema), columns, (*_warnings(manifest), *_logs(manifest)), extra)
+        slowdown = run.alignment.capture_slowdown if run.alignment is not None else None
+        slowed = () if slowdown is None else (slowdown.text,)
+        if lost := _missing_records(manifest, ranks):
+            extra["missing_records"] = lost
+        return Answer(pa.Table.from_pylist(rows, schema), columns, (*_warnings(manifest), *_logs(manifest), *slowed), extra)
 
 
 def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ class Stragglers(Recipe):
 
     name = "stragglers"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
+    requires = ((*TABLES, "collectives"),)
     aligned: ClassVar[bool] = True
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
