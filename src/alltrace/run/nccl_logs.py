@@ -73,7 +73,7 @@ class NcclLogs:
         members: The ends of communicators, over all logs.
         member_of: For each log, the position in `members` of each of its instances.
         calls_to: The folder with the calls of each log as Arrow files, or None where they were counted by size.
-        notes: What a reader must know.
+        notes: What a reader must know; a question adds what it found out of its own.
     """
 
     paths: tuple[str, ...]

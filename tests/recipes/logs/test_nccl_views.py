@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 from tests.nccl_writing import SIZES, write_log
@@ -108,6 +109,77 @@ def test_steps_printed_by_every_rank(ask):
         text += "".join(f"{rank}: iteration {k}/ 99 | elapsed time per iteration (ms): 5.0 |\n" for rank in (1, 0))
     rows, _answer = ask("sizes", text, steps=Span(2, 4))
     assert sorted((r["count"], r["calls"]) for r in rows) == [(3, 2), (4, 2)]
+
+
+def job_by_rank(draw, steps, printing=0):
+    """A log for each of four ranks, of which one has steps' lines, and the step of each call by its count, which is told once.
+
+    Ranks 2 and 3 have a communicator of their own, and each rank sends as often as it likes; a step's last call is everybody's.
+    """
+    texts = ["".join(init(r, 4) for r in [rank]) for rank in range(4)]
+    for rank in (2, 3):
+        texts[rank] += init(rank, comm=0x900, ident="0xdef")
+    truth = [{} for _ in range(4)]
+    numbers = [0] * 4
+
+    def call(rank, at, **about):
+        numbers[rank] += 1
+        truth[rank][numbers[rank]] = at
+        texts[rank] += coll(rank, count=numbers[rank], **about)
+
+    for at in range(1, steps + 1):
+        for _ in range(draw.randrange(1, 4)):
+            for rank in range(4):
+                for _ in range(draw.randrange(3)):
+                    call(rank, at, op="Send", nranks=4)
+                if rank > 1:
+                    call(rank, at, comm=0x900)
+                call(rank, at, nranks=4)
+        texts[printing] += step(at)
+    for rank in range(4):  # of no step that ended
+        call(rank, None, nranks=4)
+    return texts, truth
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_logs_without_lines_of_steps_are_held_against_those_with_them(ask, seed):
+    draw = Random(seed)
+    printing = draw.randrange(4)
+    texts, truth = job_by_rank(draw, 6, printing)
+    calls, answer = ask("calls", *texts)
+    found = [{} for _ in range(4)]
+    for call in calls:
+        found[call["global_rank"]][call["count"]] = call["step"]
+    assert found == truth
+    note = (
+        "3 logs of 4 with calls have no step's line: their steps are by the order of the calls that they share with logs that have"
+    )
+    assert answer.notes.count(note) == 1
+    rows, answer = ask("ops", *texts, steps=Span(2, 4))
+    assert sum(r["calls"] for r in rows) == sum(at in (2, 3) for its in truth for at in its.values())
+    assert note in answer.notes
+
+
+def test_logs_that_share_nothing_with_lines_of_steps_are_noted(ask):
+    texts, truth = job_by_rank(Random(1), 4)
+    texts[1] = texts[1].partition("\n")[2]  # its INIT is not in the log
+    other = init(0, 1, comm=0x700, ident="0x77", host="other") + coll(0, comm=0x700, nranks=1, host="other")
+    rows, answer = ask("ops", *texts, other, steps=Span(1, 3))
+    assert sum(r["calls"] for r in rows) == sum(at in (1, 2) for n in (0, 2, 3) for at in truth[n].values())
+    assert (
+        "2 of 5 logs with calls have no step's line and share no communicator from its INIT on with logs that have, "
+        "so none of their calls is counted with --steps"
+    ) in answer.notes
+
+
+def test_steps_that_go_back_are_those_of_no_other_log(ask):
+    texts = [
+        init(rank) + "".join(coll(rank, k=k) + (step(at) if not rank else "") for k, at in enumerate((1, 2, 1, 2)))
+        for rank in (0, 1)
+    ]
+    rows, answer = ask("ops", *texts, steps=Span(1, 3))
+    assert sum(r["calls"] for r in rows) == 4
+    assert any("so none of their calls" in n for n in answer.notes)
 
 
 def test_steps_without_lines_are_refused(ask):
