@@ -172,6 +172,34 @@ def test_logs_that_share_nothing_with_lines_of_steps_are_noted(ask):
     ) in answer.notes
 
 
+def unnamed(rank):
+    """INIT as before NCCL 2.18, without a commId."""
+    return init(rank, 3).replace(" commId 0xabc", "")
+
+
+def lines_of(rank, printing, *counts):
+    """A rank's calls, so many before the line of each step."""
+    return "".join(coll(rank, nranks=3) * n + step(k) * printing for k, n in enumerate(counts))
+
+
+@pytest.mark.parametrize(
+    ("texts", "counted"),
+    [
+        # the log of rank 2 begins within a step, so its first call is not the communicator's
+        ([unnamed(0) + lines_of(0, 1, 2, 2), unnamed(1) + lines_of(1, 0, 2, 2), lines_of(2, 0, 1, 2)], 2),
+        # so does the only one with lines of steps
+        ([lines_of(0, 1, 1, 2), unnamed(1) + lines_of(1, 0, 2, 2), unnamed(2) + lines_of(2, 0, 2, 2)], 1),
+        # ranks with lines do not agree
+        ([unnamed(0) + lines_of(0, 1, 2, 2), unnamed(1) + lines_of(1, 1, 3, 1), unnamed(2) + lines_of(2, 0, 2, 2)], 2),
+    ],
+)
+def test_what_cannot_be_counted_from_the_start_is_not_counted(ask, texts, counted):
+    _rows, answer = ask("ops", *texts, steps=Span(1, 2))
+    assert any("1 of 3 logs" in n or "2 of 3 logs" in n for n in answer.notes if "none of their calls" in n)
+    calls, _answer = ask("calls", *texts)
+    assert len({c["pid"] for c in calls if c["step"] is not None}) == counted
+
+
 def test_steps_that_go_back_are_those_of_no_other_log(ask):
     texts = [
         init(rank) + "".join(coll(rank, k=k) + (step(at) if not rank else "") for k, at in enumerate((1, 2, 1, 2)))
