@@ -164,6 +164,8 @@ def _import_nccl(
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
     """Whose calls are whose: by host and process id, where no process is known to the run by the rank's number.
 
+    Of containers that share both, the rank's number decides, which the communicators tell.
+
     Args:
         logs: The logs of the job.
         ranks: The ranks of the run.
@@ -175,23 +177,32 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, s
     for rank in ranks:
         for pid in rank.pids:
             owners[_short(rank.host), pid].add(rank.rank)
-    processes = {(m.host, m.pid) for m in logs.members}
-    mine = {p: next(iter(o)) for p in processes if len(o := owners.get((_short(p[0]), p[1]), set())) == 1}
+    processes = {m.key for m in logs.members}
+    told: dict[tuple[str, int, int], set[int | None]] = defaultdict(set)
+    for m in logs.members:
+        told[m.key].add(m.global_rank)
+    mine = {}
+    for process in processes:
+        its = owners.get((_short(process[0]), process[1]), set())
+        if len(its) > 1 or process[2] >= 0:
+            its = {r for r in its if told[process] == {r}}
+        if len(its) == 1:
+            mine[process] = next(iter(its))
     if mine:
         how = dict.fromkeys(mine.values(), "process")
         others = len(processes) - len(mine)
         notes = (f"NCCL's logs have {others} processes of which the run has no report",) if others else ()
-        return how, [mine.get((m.host, m.pid), -1) for m in logs.members], notes
+        return how, [mine.get(m.key, -1) for m in logs.members], notes
     numbers = {r.rank for r in ranks}
-    by_number: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    by_number: dict[int, set[tuple[str, int, int]]] = defaultdict(set)
     for m in logs.members:
         if m.global_rank in numbers and m.global_rank is not None:
-            by_number[m.global_rank].add((m.host, m.pid))
+            by_number[m.global_rank].add(m.key)
     alone = {next(iter(its)): rank for rank, its in by_number.items() if len(its) == 1}
     notes = ("no process in NCCL's logs is one of the run's by host and process id",)
     if alone:
         notes = (f"{notes[0]}; {len(alone)} of them have a rank's number, which is joined only where its lines' times fit",)
-    return dict.fromkeys(alone.values(), "rank"), [alone.get((m.host, m.pid), -1) for m in logs.members], notes
+    return dict.fromkeys(alone.values(), "rank"), [alone.get(m.key, -1) for m in logs.members], notes
 
 
 def _short(host: str) -> str:

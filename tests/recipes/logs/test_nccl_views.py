@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from tests.nccl_writing import SIZES, write_log
@@ -12,7 +13,8 @@ from alltrace.charts.prepare import draw
 from alltrace.recipes.logs import nccl_histogram
 from alltrace.recipes.logs.nccl import NcclOptions
 from alltrace.recipes.logs.nccl_histogram import parse_edges
-from alltrace.run.nccl_logs import read_nccl_logs
+from alltrace.run.nccl_logs import log_folder, read_nccl_logs
+from alltrace.run.run_logs import ranks_of_members
 from alltrace.trace.errors import UsageError
 from alltrace.trace.spans import Span, parse_steps
 
@@ -460,3 +462,38 @@ def test_the_picture_of_the_histogram_counts_each_call_once(tmp_path):
     )
     answer = nccl_histogram.answer(read_nccl_logs([tmp_path / "log"], calls_to=None), NcclOptions())
     assert [sum(y) for y in zip(*(s.y for s in draw(answer).series), strict=True)] == [2, 2]
+
+
+def contained(rank, pid=31, calls=2):
+    """The log of a rank in a container: its process has the host's name and the process id that all have."""
+    text = init(rank, 4, pid=pid) + "".join(coll(rank, nranks=4, count=rank + 1, k=k) for k in range(calls))
+    its = {f"{HOST}:{10 + rank}:{10 + rank}": f"{HOST}:{pid}:{pid}", f"[{rank}]": "[0]", f"cudaDev {rank}": "cudaDev 0"}
+    for word, other in its.items():
+        text = text.replace(word, other)
+    return text
+
+
+def test_containers_with_one_host_name_and_process_id_are_processes_of_their_own(ask):
+    texts = [contained(rank) for rank in range(4)]
+    calls, _answer = ask("calls", *texts)
+    assert Counter((c["global_rank"], c["count"]) for c in calls) == {(rank, rank + 1): 2 for rank in range(4)}
+    whole = ask("calls", "".join(contained(rank, pid=31 + rank) for rank in range(4)))[0]
+    assert Counter((c["global_rank"], c["count"]) for c in whole) == Counter((c["global_rank"], c["count"]) for c in calls)
+
+
+def test_a_process_of_several_files_is_one(ask):
+    text = contained(0) + contained(1, pid=40) + contained(2, pid=41) + contained(3, pid=42)
+    calls, _answer = ask("calls", text, contained(0))
+    assert Counter(c["global_rank"] for c in calls) == {0: 4, 1: 2, 2: 2, 3: 2}
+
+
+def test_containers_are_the_ranks_of_reports_by_their_communicators(tmp_path):
+    for rank in range(4):
+        (tmp_path / f"{rank}.log").write_text(contained(rank, pid=31 if rank < 3 else 40))
+    ranks = [SimpleNamespace(rank=r, host=f"{HOST}.cluster", pids=(31 if r < 3 else 40,)) for r in range(4)]
+    with log_folder() as folder:
+        logs = read_nccl_logs(sorted(tmp_path.glob("*.log")), calls_to=folder)
+        for reports, expected in ((ranks, [0, 1, 2, 3]), (ranks[1:2] + ranks[3:], [-1, 1, -1, 3])):
+            found, owners, _notes = ranks_of_members(logs, reports)
+            assert owners == expected
+            assert found == {r.rank: "process" for r in reports}

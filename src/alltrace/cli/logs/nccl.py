@@ -75,7 +75,7 @@ def with_unread(answer: Answer, logs: NcclLogs) -> Answer:
 
 def facts(logs: NcclLogs) -> dict[str, int]:
     """What the logs' job is: ranks and hosts seen, devices, no time span."""
-    processes = {(m.host, m.pid) for m in logs.members}
+    processes = {m.key for m in logs.members}
     return {
         "ranks": len({m.global_rank for m in logs.members if m.global_rank is not None}) or len(processes),
         "hosts": len({m.host for m in logs.members}),
