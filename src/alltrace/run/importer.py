@@ -109,6 +109,7 @@ def import_reports(
     watcher: Watcher | None = None,
     nccl_logs: Sequence[str] = (),
     training_logs: Sequence[str] = (),
+    training_patterns: Sequence[str] = (),
     gpu_logs: Sequence[str] = (),
     gpu_log_offset_ns: int | None = None,
     known: Mapping[str, Content] | None = None,
@@ -126,6 +127,7 @@ def import_reports(
         watcher: Is told of progress.
         nccl_logs: Logs of NCCL of the same job, to join with the reports: files, folders and patterns.
         training_logs: Its training logs, likewise.
+        training_patterns: Regular expressions for their lines of steps (`alltrace.readers.training_log.formats.own_pattern`).
         gpu_logs: Logs of its GPUs, likewise.
         gpu_log_offset_ns: How far local times of these are ahead of UTC, ns; None where it is not told.
         known: What reports hold, by path, where it was found out already.
@@ -157,7 +159,8 @@ def import_reports(
                 _clear(output)
                 remove_damaged_folders(output)
                 imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, scratch)
-                return _with_logs(output, imported, (nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns), jobs)
+                logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns
+                return _with_logs(output, imported, logs, jobs)
         except OSError as error:
             raise _write_error(output, error) from error
 
