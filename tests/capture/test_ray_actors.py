@@ -83,7 +83,7 @@ def actors(bare_environment, tmp_path):
             subprocess.run(["rm", "-rf", str(folder)], check=True)
         assert done.stdout.startswith("[0, 1, 2, 3]\n"), done.stderr
         assert agents(tmp_path) == []
-        return sorted(re.sub(r".*01000000|_on_.*", "", p.name) for p in (tmp_path / "reports").iterdir() if p.is_file())
+        return sorted(re.sub(r".*01000000|_on_.*", "", p.name) for p in (tmp_path / "reports").glob("*.nsys-rep"))
 
     return call
 
