@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.capture.check import ENDINGS, find_reports
-from alltrace.capture.gpu_log import gpu_log_command
 from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
 from alltrace.capture.profilers.nsys import LeftOut, NsysOptions, ask_nsys, nsys_command
@@ -187,6 +186,8 @@ def _gpu_log(request: Request, *, node_wide: bool) -> tuple[tuple[str, ...] | No
     """
     if not (request.gpu_log and node_wide):
         return None, ()
+    from alltrace.capture.gpu_log import gpu_log_command  # other ranks do without
+
     try:
         return tuple(gpu_log_command()), ()
     except UsageError as error:
