@@ -93,6 +93,9 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
         "--flight-recorder", action="store_true", help="PyTorch keeps a record of its collectives, and writes it on a timeout"
     )
     what.add_argument(
+        "--memory-snapshot", action="store_true", help="what PyTorch's allocator did in the steps that are recorded, a file a rank"
+    )
+    what.add_argument(
         "--profiler-arg",
         action="append",
         default=[],
@@ -290,6 +293,7 @@ def request_from(args: argparse.Namespace) -> Request:
         force=args.force,
         gpu_log=args.gpu_log,
         flight_recorder=args.flight_recorder,
+        memory_snapshot=args.memory_snapshot,
         on_error=args.on_error,
         strict=args.strict,
         verbose=args.verbose,
