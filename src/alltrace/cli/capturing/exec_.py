@@ -17,10 +17,10 @@ from alltrace.capture.plan import Request, Then, plan_rank
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions
 from alltrace.capture.selection import NAME, parse_selection
-from alltrace.capture.variables import ROLE
 from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.capturing.heaviest import checked_top, heaviest
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, AlltraceError, UsageError, printable
+from alltrace.trace.side_file_words import ROLE
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, parse_steps
 
 if TYPE_CHECKING:
