@@ -42,13 +42,14 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
-from alltrace.run.side_files import left_out_of
+from alltrace.run.side_files import side_file_of
 from alltrace.run.store import Names, number_ranges
 from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 from alltrace.trace.scratch import scratch_folder
+from alltrace.trace.side_file_words import ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -362,6 +363,9 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         reader.close()
         if look.scratch and not _has_room(Path(look.scratch), look.reports):
             shutil.rmtree(look.scratch, ignore_errors=True)
+    told = side_file_of(Path(look.path))
+    if told.role is not None:
+        report = report._replace(environment={**report.environment, ROLE: told.role})
     record = ReportRecord(
         path=look.path,
         size_bytes=size,
@@ -374,7 +378,7 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         system_clock_ns=report.system_clock_ns,
         environment=dict(report.environment),
         environment_removed=report.environment_removed,
-        warnings=(*report.warnings, *left_out_of(Path(look.path))),
+        warnings=(*report.warnings, *told.left_out),
     )
     return _Probe(record, report, rows, reader if look.stays else None)
 

@@ -45,6 +45,7 @@ class Info(Recipe):
         AnswerColumn("host", None, "host"),
         AnswerColumn("process", None, "process id of the process that computes"),
         AnswerColumn("devices", None, "GPUs: name and UUID, or bus id, or CUDA ordinal"),
+        AnswerColumn("role", None, "what it does in a program of several groups of ranks; no column where no rank has a role"),
         AnswerColumn("rank_source", None, "how its number was found"),
         AnswerColumn("reports", None, "reports it is made from"),
         AnswerColumn("start_ns", "ns", "first start of any event, aligned, from the session's start"),
@@ -69,7 +70,9 @@ class Info(Recipe):
         asked = {p.rank for p in parts}
         ranks = [r for r in run.ranks if r.rank in asked]
         present = [t for t in EVENT_TABLES if any(r.rows.get(t) for r in ranks)]
-        columns = tuple(c for c in self.columns if c.name not in EVENT_TABLES or c.name in present)
+        roles = {r.rank: manifest.role_of(r) for r in ranks}
+        absent = {*EVENT_TABLES, *(() if any(roles.values()) else ("role",))} - set(present)
+        columns = tuple(c for c in self.columns if c.name not in absent)
         rows = []
         for r in ranks:
             clock = clock_map(manifest, r)
@@ -80,6 +83,7 @@ class Info(Recipe):
                     "host": r.host,
                     "process": r.pids[0] if r.pids else None,
                     "devices": [f"{d.name or 'GPU'} ({d.identity[1]})" for d in r.devices],
+                    "role": roles[r.rank],
                     "rank_source": r.rank_source,
                     "reports": [path_text(manifest.reports[i].path) for i in r.reports],
                     "start_ns": None if r.start_ns is None else clock.apply_one(r.start_ns),
@@ -87,7 +91,7 @@ class Info(Recipe):
                     **{t: r.rows.get(t, 0) for t in present},
                 }
             )
-        texts, lists = {"host", "rank_source"}, {"devices", "reports"}
+        texts, lists = {"host", "role", "rank_source"}, {"devices", "reports"}
         schema = pa.schema(
             [
                 (c.name, pa.string() if c.name in texts else pa.list_(pa.string()) if c.name in lists else pa.int64())
