@@ -149,7 +149,7 @@ def rank_signature(manifest: Manifest, rank: Rank) -> str:
     """What is made of one rank alone is made from: the rank as it was imported, its reports, and the code; not its clock."""
     reports = [(manifest.reports[i].content_hash, manifest.reports[i].system_clock_ns) for i in rank.reports]
     own = plain(rank._replace(stamp_error_ns=0, reports=()))
-    text = json.dumps([code_version(), manifest.kernel_rules, manifest.zero_utc_ns, own, reports], sort_keys=True)
+    text = json.dumps([code_version(), manifest.kernel_rules, own, reports], sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
