@@ -56,6 +56,19 @@ def test_kernels_without_a_record_are_counted_and_their_time_is_not_judged(tmp_p
     assert [(w.text, w.tables, w.number) for w in missing.warnings] == [(TEXTS["kernels"], ("kernels",), 3)]
 
 
+def test_a_process_whose_device_work_another_report_has_lost_nothing(tmp_path):
+    calls = [*CALLS, *(call(n, process=1, thread=1) for n in range(10))]
+    assert found(tmp_path, calls, KERNELS) == ((), (), ())
+    # but where no process has any, all of it is lost
+    missing = found(tmp_path / "b", calls, [], copies=[])
+    assert missing.records[0].number == 50
+
+
+def test_a_trace_of_counters_has_no_kernels_beside_them(tmp_path):
+    counters = [{"start": 0, "end": 1, "name": "gemm", "metric": "m", "value": 1.0}]
+    assert found(tmp_path, CALLS, [], kernel_counters=counters) == ((), (), ())
+
+
 def test_the_time_reaches_over_all_streams_as_that_of_a_lost_kernel_is_not_known(tmp_path):
     rows = [work(n, stream=7 if n % 4 else 9) for n in range(40)]
     missing = found(tmp_path, CALLS, without(rows, 5))

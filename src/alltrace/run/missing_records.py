@@ -91,8 +91,8 @@ def missing_records(folder: Path, rows: Mapping[str, int], end_ns: int | None) -
         rows: Row count of each.
         end_ns: Last end of any event.
     """
-    if not rows.get("api") or end_ns is None:
-        return Missing()
+    if not rows.get("api") or end_ns is None or (rows.get("kernel_counters") and not rows.get("kernels")):
+        return Missing()  # what measures counters has no kernels beside them
     named = _Named.of(folder)
     launches, kernels = _ids(folder, rows, ("api",))[named.rows(_LAUNCH)], _ids(folder, rows, ("kernels",))
     if _same(launches, kernels) and not len(named.rows(_GRAPH)):
@@ -101,6 +101,7 @@ def missing_records(folder: Path, rows: Mapping[str, int], end_ns: int | None) -
     if calls is None:
         return Missing()
     others = _ids(folder, rows, ("copies", "graphs"))
+    calls = calls.of_processes(np.unique(np.concatenate((kernels, others)) >> _BITS))
     recorded = _is_in(calls.id, kernels)
     recorded[calls.graph] |= _is_in(calls.id[calls.graph], others)
     records, spans = [], []
@@ -191,6 +192,16 @@ class _Calls(NamedTuple):
             np.isin(row, graph),
             done,
         )
+
+    def of_processes(self, recorded: Int64) -> _Calls:
+        """Without the calls of processes that have no device work while others of the rank have: another report tells theirs.
+
+        Such is a trace of how CUDA graphs were captured, beside the one of their replays.
+        """
+        there = np.isin(self.process, recorded)
+        if there.all() or not there.any():
+            return self
+        return _Calls(self.id[there], self.process[there], self.start[there], self.end[there], self.graph[there], self.done)
 
 
 class _Work(NamedTuple):
