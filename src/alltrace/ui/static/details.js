@@ -166,7 +166,7 @@ export class Details {
       "div",
       {},
       h("h3", {}, `The same operation on ${counted(ranks.length, "rank")}`),
-      h("p", { class: "told" }, told),
+      h("p", { class: "sentence" }, told),
       h("button", { type: "button", on: { click: () => this.timeline.setRanks(ranks) } }, "show these ranks"),
       tableOf(columns, rows, {
         name: "members",
